@@ -1,0 +1,78 @@
+"""Errors of the advisor: one root; every message says what is wrong, what was got, the limit and the remedy."""
+
+from __future__ import annotations
+
+
+class AdvisorError(Exception):
+    """Root of every error the advisor raises on purpose.
+
+    Args:
+        what: What is wrong, in one line, naming the file and the key where there is one.
+        got: The value that was found, as its author would recognise it.
+        limit: What would have been accepted.
+        remedy: What to do about it.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(what, got, limit, remedy)
+        self.what = what
+        self.got = got
+        self.limit = limit
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.got is not None:
+            parts.append(f"got {shorten(self.got)}")
+        if self.limit:
+            parts.append(f"expected {self.limit}")
+        if self.remedy:
+            parts.append(self.remedy)
+        return "; ".join(parts).replace("\n", " ").replace("\r", " ")
+
+
+class UsageError(AdvisorError):
+    """The command line or a function's arguments do not make sense together (exit code 2)."""
+
+
+class InputError(AdvisorError):
+    """A file or value from outside cannot be read as what it claims to be (exit code 2)."""
+
+
+class NotOursError(InputError):
+    """A file is recognised, but as something the advisor does not handle (a sibling table, say); skipped with a word."""
+
+
+class UnknownGpuError(UsageError):
+    """No description of the GPU is known (exit code 2)."""
+
+
+class MissingDependencyError(UsageError):
+    """An optional package is needed and not installed; the remedy names the command that installs it."""
+
+
+class MeasurementError(AdvisorError):
+    """A measurement failed, or produced wrong output (exit code 3)."""
+
+    exit_code = 3
+
+
+class NoGpuError(AdvisorError):
+    """No usable GPU is at hand, or two results cannot be compared (exit code 4)."""
+
+    exit_code = 4
+
+
+class NothingMatchedError(AdvisorError):
+    """The selection is empty: nothing matched what was asked for (exit code 5)."""
+
+    exit_code = 5
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """A one-line representation of a value from outside, cut to `limit` characters."""
+    text = value if isinstance(value, str) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
