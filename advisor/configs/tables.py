@@ -1,0 +1,447 @@
+"""Reading, selecting from and writing the tuned tables of vLLM and SGLang.
+
+A table maps a token count M (before top-k) to the configuration its launcher passes to the kernel. Both stacks take the
+entry whose key is nearest to M, ties going to the first in file order, without interpolation (vLLM 0.33 and SGLang
+0.5.23, `try_get_optimal_moe_config`: `configs[min(configs.keys(), key=lambda x: abs(x - M))]`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.configs.names import SIZE_LIMIT, TableName, parse_table_name
+from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
+from advisor.schema import Configuration
+
+FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
+ENTRY_LIMIT = 10_000
+BLOCK_SIZE_LIMIT = 8192
+GROUP_SIZE_LIMIT = 65536
+NUM_WARPS_LIMIT = 64
+NUM_STAGES_LIMIT = 32
+EXTRA_KEY_LIMIT = 32
+"""Largest number of extra keys in one entry; the shipped tables have at most four."""
+
+# What a launch gets for a field the entry leaves out: the defaults of Triton's CUDA and HIP back ends
+# (CUDAOptions.num_warps = 4, num_stages = 3; HIPOptions.num_stages = 2; Triton 3.6 and 3.9).
+TRITON_DEFAULT_NUM_WARPS = 4
+TRITON_DEFAULT_NUM_STAGES = 3
+TRITON_DEFAULT_NUM_STAGES_AMD = 2
+
+_KEY = re.compile(r"[1-9][0-9]{0,17}")
+_BLOCKS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+_LAUNCH = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_RETUNE = "correct the entry or tune it again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One tuned table.
+
+    `entries` keep the file's order, because ties are decided by it. `fallback_keys` are the keys whose entry is null:
+    SGLang's channel-wise GEMM tables say with them that another kernel (CUTLASS) runs there.
+    `document` is the parsed file, key by key, from which the table is written back without loss.
+    """
+
+    name: TableName
+    path: str
+    entries: tuple[tuple[int, Configuration], ...]
+    triton_version: str | None = None
+    fallback_keys: tuple[int, ...] = ()
+    duplicate_keys: tuple[str, ...] = ()
+    document: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The token counts of the table in file order, those of null entries included."""
+        return tuple(int(key) for key, _ in self.document if key != "triton_version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The entry that runs for a token count; `configuration` is None where the table leaves the launch to another kernel."""
+
+    key: int
+    configuration: Configuration | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProblem:
+    """A value of a table that cannot be read, and the key it stands under (None: the file as a whole)."""
+
+    key: str | None
+    error: InputError
+
+
+def read_table(path: str | os.PathLike[str], name: TableName | None = None) -> Table:
+    """Read a tuned table.
+
+    Args:
+        path: The file.
+        name: What the table is for; parsed from the file name where None.
+
+    Raises:
+        NotOursError: The table of another kernel, recognised by its name or its keys.
+        InputError: The file cannot be read; names file, key, value, limit and remedy.
+    """
+    table, problems = inspect_table(path, name)
+    if problems:
+        raise problems[0].error
+    assert table is not None
+    return table
+
+
+def inspect_table(
+    path: str | os.PathLike[str], name: TableName | None = None
+) -> tuple[Table | None, tuple[TableProblem, ...]]:
+    """Read what can be read of a table, and list what cannot.
+
+    Raises:
+        NotOursError: The table of another kernel.
+
+    Returns:
+        The table with its sound entries (None where there are none), and the problems in file order.
+    """
+    try:
+        name = name or parse_table_name(path)
+        label = Path(path).name
+        if name.backend is not None:
+            raise NotOursError(
+                f"{label}: tuned for the {name.backend} backend, not for the Triton kernel",
+                None,
+                None,
+                "the advisor has no model of that kernel; skip it",
+            )
+        document, duplicates = _load(path, label)
+    except NotOursError:
+        raise
+    except InputError as error:
+        return None, (TableProblem(key=None, error=error),)
+    return _interpret(os.fspath(path), label, name, document, duplicates)
+
+
+def _interpret(
+    path: str, label: str, name: TableName, document: list[tuple[str, Any]], duplicates: tuple[str, ...]
+) -> tuple[Table | None, tuple[TableProblem, ...]]:
+    problems = [
+        TableProblem(
+            key=key,
+            error=InputError(
+                f"{label}: key {key!r} occurs twice", key, "each key once", "remove one of the two; JSON keeps the last"
+            ),
+        )
+        for key in duplicates
+    ]
+    entries: list[tuple[int, Configuration]] = []
+    fallback: list[int] = []
+    kept: list[tuple[str, Any]] = []
+    triton_version: str | None = None
+    for key, value in document:
+        try:
+            if key == "triton_version":
+                triton_version = _triton_version(label, value)
+            else:
+                tokens = _token_count(label, key)
+                if value is None and (name.dtype or "").endswith("_channelwise"):
+                    fallback.append(tokens)
+                else:
+                    entries.append((tokens, _configuration(label, key, value, name)))
+            kept.append((key, value))
+        except InputError as error:
+            problems.append(TableProblem(key=key, error=error))
+    if not entries and not problems:
+        error = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
+        problems.append(TableProblem(key=None, error=error))
+    if not entries:
+        return None, tuple(problems)
+    table = Table(
+        name=name,
+        path=path,
+        entries=tuple(entries),
+        triton_version=triton_version or name.triton_version,
+        fallback_keys=tuple(fallback),
+        duplicate_keys=duplicates,
+        document=tuple(kept),
+    )
+    return table, tuple(problems)
+
+
+def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
+    """The top level of the JSON file in file order (last value of a repeated key), and the repeated keys."""
+    text = read_text(path, label, FILE_SIZE_LIMIT_BYTES)
+
+    duplicates: list[str] = []
+    top: list[tuple[str, Any]] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # The outermost object comes last, so that `top` ends as the top level; keys repeated in an entry are reported too.
+        nonlocal top
+        top = pairs
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    duplicates.append(key)
+                seen.add(key)
+        return result
+
+    def reject(constant: str) -> Any:
+        raise InputError(f"{label}: {constant} is not JSON", constant, "a number", _RETUNE)
+
+    try:
+        document = json.loads(text, object_pairs_hook=collect, parse_constant=reject)
+    except AdvisorError:
+        raise
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{label}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}",
+            None,
+            "a JSON object of token counts",
+            "the file may be cut short or merged badly; restore it or tune again",
+        ) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, or thousands of nested brackets
+        raise InputError(
+            f"{label}: not a tuned table (a number too long, or brackets nested too deep)",
+            None,
+            "a JSON object of token counts",
+            "restore the file or tune again",
+        ) from None
+    if not isinstance(document, dict):
+        raise InputError(
+            f"{label}: not a tuned table", document, 'a JSON object {"<tokens>": {"BLOCK_SIZE_M": …}, …}', _RETUNE
+        )
+    if len(document) > ENTRY_LIMIT:
+        raise InputError(
+            f"{label}: too many entries",
+            len(document),
+            f"at most {ENTRY_LIMIT:,}",
+            "keep one entry per token count that matters; the stacks take the nearest",
+        )
+    return list(document.items()), tuple(dict.fromkeys(duplicates))
+
+
+def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -> str:
+    """The text of a file, with every way this can fail turned into an InputError."""
+    try:
+        if Path(path).is_dir():
+            raise InputError(f"{label}: is a directory", os.fspath(path), "a file", "name the file inside it")
+        size = Path(path).stat().st_size
+        if size > size_limit_bytes:
+            raise InputError(
+                f"{label}: file too large",
+                f"{size:,} bytes",
+                f"at most {size_limit_bytes:,} bytes",
+                "is this the file you mean?",
+            )
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            f"{label}: cannot be read ({reason})", os.fspath(path), "a readable file", "check the path"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{label}: not UTF-8 text", None, "a UTF-8 file", "is this the file you mean?") from None
+    except ValueError:  # a null byte in the path
+        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
+
+
+def _token_count(label: str, key: str) -> int:
+    if not _KEY.fullmatch(key) or int(key) >= SIZE_LIMIT:
+        raise InputError(
+            f"{label}: key {key!r} is not a token count",
+            key,
+            f"an integer from 1 to {SIZE_LIMIT - 1} (or triton_version)",
+            "the stacks turn every key into a token count; rename or remove it",
+        )
+    return int(key)
+
+
+def _triton_version(label: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 64:
+        raise InputError(
+            f"{label}: triton_version", value, 'a short text such as "3.6.0"', "correct or remove triton_version"
+        )
+    return value
+
+
+def _configuration(label: str, key: str, value: Any, name: TableName) -> Configuration:
+    where = f"{label}: entry {key}"
+    if not isinstance(value, dict):
+        raise InputError(f"{where} is not a configuration", value, 'an object {"BLOCK_SIZE_M": …}', _RETUNE)
+    if any(field.startswith("tile_") for field in value) and "BLOCK_SIZE_M" not in value:
+        raise NotOursError(f"{where} is tuned for another kernel than Triton's", ", ".join(value), None, "skip it")
+    if len(value) > EXTRA_KEY_LIMIT:
+        raise InputError(f"{where}: too many keys", len(value), f"at most {EXTRA_KEY_LIMIT}", _RETUNE)
+    # The channel-wise kernel of SGLang has no grouping; every other one has GROUP_SIZE_M as a required argument.
+    required = _BLOCKS if (name.dtype or "").endswith("_channelwise") else (*_BLOCKS, "GROUP_SIZE_M")
+    for field in required:
+        if field not in value:
+            raise InputError(f"{where}: {field} is missing", None, f"{', '.join(required)} in every entry", _RETUNE)
+    parameters: dict[str, int | bool | str] = {}
+    launch: dict[str, int] = {}
+    for field, raw in value.items():
+        if field in _BLOCKS:
+            parameters[field] = _integer(where, field, raw, 1, BLOCK_SIZE_LIMIT, power_of_two=True)
+        elif field == "GROUP_SIZE_M":
+            parameters[field] = _integer(where, field, raw, 1, GROUP_SIZE_LIMIT)
+        elif field == "num_warps":
+            launch[field] = _integer(where, field, raw, 1, NUM_WARPS_LIMIT)
+        elif field == "num_stages":
+            # ROCm's pipeliner once took num_stages = 0 for "no pipelining"; on other GPUs it never meant anything.
+            launch[field] = _integer(where, field, raw, 0 if is_amd(name.device_name) else 1, NUM_STAGES_LIMIT)
+        elif field in ("num_ctas", "SPLIT_K"):
+            target = launch if field == "num_ctas" else parameters
+            target[field] = _integer(where, field, raw, 1, 1024)
+        else:
+            parameters[field] = _extra(where, field, raw)
+    stages = TRITON_DEFAULT_NUM_STAGES_AMD if is_amd(name.device_name) else TRITON_DEFAULT_NUM_STAGES
+    return Configuration(
+        parameters=parameters,
+        num_warps=launch.get("num_warps", TRITON_DEFAULT_NUM_WARPS),
+        num_stages=launch.get("num_stages", stages),
+        num_ctas=launch.get("num_ctas", 1),
+    )
+
+
+def is_amd(device_name: str) -> bool:
+    """Whether a device name is an AMD GPU's."""
+    return device_name.startswith(("AMD", "Radeon", "gfx"))
+
+
+def _integer(where: str, field: str, raw: Any, low: int, high: int, *, power_of_two: bool = False) -> int:
+    limit = f"a power of two from {low} to {high}" if power_of_two else f"an integer from {low} to {high}"
+    # bool is an int in Python: true would run as 1 here, and as something else in the kernel.
+    sound = type(raw) is int and low <= raw <= high and (not power_of_two or raw & (raw - 1) == 0)
+    if not sound:
+        raise InputError(f"{where}: {field}", _shown(raw), limit, _RETUNE)
+    return raw
+
+
+def _extra(where: str, field: str, raw: Any) -> int | bool | str:
+    if isinstance(raw, bool) or (isinstance(raw, int) and abs(raw) < SIZE_LIMIT):
+        return raw
+    if isinstance(raw, str) and len(raw) <= 256:
+        return raw
+    raise InputError(
+        f"{where}: {field}", _shown(raw), "an integer, true, false or a short text", f"correct or remove {field}"
+    )
+
+
+def _shown(raw: Any) -> str:
+    """A value as JSON spells it: `true`, not `True`."""
+    try:
+        return json.dumps(raw)[:200]
+    except (TypeError, ValueError, RecursionError):
+        return type(raw).__name__
+
+
+def nearest_key(keys: tuple[int, ...], M: int) -> int:
+    """The key whose entry runs for M tokens: the nearest, ties to the first in file order."""
+    return min(keys, key=lambda key: abs(key - M))
+
+
+def select(table: Table, M: int) -> Selection:
+    """The entry that vLLM and SGLang launch with for M tokens (before top-k).
+
+    Raises:
+        UsageError: M is no token count.
+    """
+    if type(M) is not int or not 0 < M < SIZE_LIMIT:
+        raise UsageError(
+            "token count", M, f"an integer from 1 to {SIZE_LIMIT - 1}", "give token counts as --tokens 1 64 4096"
+        )
+    key = nearest_key(table.keys, M)
+    return Selection(key=key, configuration=dict(table.entries).get(key))
+
+
+def clamp(configuration: Configuration, name: TableName) -> Configuration:
+    """The configuration as its launcher passes it to the kernel.
+
+    vLLM's fused-MoE launcher caps BLOCK_SIZE_K at the smaller side of the quantization block and sets SPLIT_K to 1
+    (vLLM 0.33, `invoke_fused_moe_triton_kernel`). The GEMM launchers and SGLang's pass the entry on as it is.
+    """
+    if name.kind != "fused_moe" or name.stack == "sglang":
+        return configuration
+    parameters = dict(configuration.parameters)
+    if name.block_shape is not None and name.dtype in ("fp8_w8a8", "int8_w8a8"):
+        parameters["BLOCK_SIZE_K"] = min(int(parameters["BLOCK_SIZE_K"]), *name.block_shape)
+    if "SPLIT_K" in parameters:
+        parameters["SPLIT_K"] = 1
+    return configuration if parameters == configuration.parameters else replace(configuration, parameters=parameters)
+
+
+def entry_of(configuration: Configuration, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A configuration as a table entry, its keys in the order of the entry it replaces where there is one."""
+    entry: dict[str, Any] = dict(configuration.parameters)
+    entry["num_warps"] = configuration.num_warps
+    entry["num_stages"] = configuration.num_stages
+    if configuration.num_ctas != 1 or (like is not None and "num_ctas" in like):
+        entry["num_ctas"] = configuration.num_ctas
+    if configuration.maxnreg is not None:
+        entry["maxnreg"] = configuration.maxnreg
+    if like is None:
+        return entry
+    return {**{key: entry[key] for key in like if key in entry}, **entry}
+
+
+def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
+    """The table with entries replaced or added; old keys keep their place, new ones are put in ascending order."""
+    document = dict(table.document)
+    known = dict(table.entries)
+    for tokens in sorted(updates):
+        if type(tokens) is not int or not 0 < tokens < SIZE_LIMIT:
+            raise UsageError("token count", tokens, f"an integer from 1 to {SIZE_LIMIT - 1}", "correct it")
+        old = document.get(str(tokens))
+        document[str(tokens)] = entry_of(updates[tokens], old)
+        known[tokens] = updates[tokens]
+    items = list(document.items())
+    before = [int(key) for key, _ in table.document if key != "triton_version"]
+    if before == sorted(before):  # a table in order stays in order; a disordered one keeps its ties
+        items.sort(key=lambda item: (item[0] != "triton_version", int(item[0]) if item[0] != "triton_version" else 0))
+    entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
+    fallback = tuple(key for key in table.fallback_keys if key not in updates)
+    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, duplicate_keys=())
+
+
+def new_table(
+    name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = ""
+) -> Table:
+    """A table that was not read from a file."""
+    head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if triton_version else ()
+    empty = Table(name=name, path=path or name.file_name(), entries=(), triton_version=triton_version, document=head)
+    return merge(empty, entries)
+
+
+def render_table(table: Table) -> str:
+    """The text of a table as vLLM's tuner writes it: four blanks of indentation, a newline at the end."""
+    return json.dumps(dict(table.document), indent=4) + "\n"
+
+
+def write_table(table: Table, path: str | os.PathLike[str]) -> None:
+    """Write a table.
+
+    Raises:
+        UsageError: The place cannot be written to.
+    """
+    try:
+        Path(path).write_text(render_table(table), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{Path(path).name}: cannot be written ({error.strerror})",
+            os.fspath(path),
+            "a writable place",
+            "choose another",
+        ) from None
+
+
+def iterate_selected(table: Table, tokens: tuple[int, ...] | None = None) -> Iterator[tuple[int, Selection]]:
+    """(M, selection) for the token counts given, or for every key of the table in ascending order."""
+    for M in tokens if tokens is not None else tuple(sorted(set(table.keys))):
+        yield M, select(table, M)
