@@ -1,0 +1,22 @@
+"""These tests run with TRITON_INTERPRET=1 only, which must be set before triton is imported.
+
+`tests/kernels/test_kernels_in_interpreter.py` starts them in a process of their own, because Triton's own library
+functions (`tl.sum`, `tl.cdiv`) are interpreted or compiled for the life of a process.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "interpreter",
+    derandomize=True,
+    deadline=None,
+    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "12")),
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("interpreter")
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    collect_ignore_glob = ["test_*.py"]

@@ -1,0 +1,118 @@
+"""What the tests of `triton_kernels/` share: reading, loading, compiling and checking a kernel file as any other file."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+FOLDER = Path(__file__).parents[2] / "triton_kernels"
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")
+_counter = itertools.count()
+
+
+def read_kernels(path: Path) -> dict[str, Any]:
+    """The `KERNELS` literal of a file, without importing it."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "KERNELS" for t in node.targets):
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path.name} has no KERNELS literal")
+
+
+def load(name: str) -> ModuleType:
+    """A fresh module from `triton_kernels/NAME.py`, under a name no one else uses."""
+    spec = importlib.util.spec_from_file_location(f"kernel_file_{name}_{next(_counter)}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_kernel(module: ModuleType, kernel: str, problem: dict, config: dict, capability: int) -> Any:
+    """Cross-compiles one launch, specialized as Triton's runtime would: ones folded, multiples of 16 declared."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(module, kernel)
+    options = {key: config[key] for key in ("num_warps", "num_stages", "num_ctas", "maxnreg") if key in config}
+    values = getattr(module, module.KERNELS[kernel]["arguments"])(problem, config)
+    values = {**values, **{key: value for key, value in config.items() if key not in options}}
+    assert set(values) == set(function.arg_names), set(values) ^ set(function.arg_names)
+    signature, constants, attributes = {}, {}, {}
+    for index, parameter in enumerate(function.params):
+        value = values[parameter.name]
+        if parameter.is_constexpr or value is None or (type(value) is int and value == 1):
+            signature[parameter.name] = "constexpr"
+            constants[parameter.name] = value
+        elif isinstance(value, str):
+            signature[parameter.name] = value
+            if value.startswith("*"):
+                attributes[(index,)] = [["tt.divisibility", 16]]
+        elif isinstance(value, float):
+            signature[parameter.name] = "fp32"
+        else:
+            signature[parameter.name] = "i32" if -(2**31) <= value < 2**31 else "i64"
+            if value % 16 == 0:
+                attributes[(index,)] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+
+
+def check(module: ModuleType, kernel: str, problem: dict, config: dict, device: str = "cpu", seed: int = 0) -> None:
+    """Fresh random inputs, a poisoned output, one launch, and the reference."""
+    import torch
+
+    entry = module.KERNELS[kernel]
+    generator = torch.Generator(device=device).manual_seed(seed)
+    inputs = getattr(module, entry["make_inputs"])(problem, device, generator)
+    check_inputs(module, kernel, inputs, config)
+
+
+def check_inputs(module: ModuleType, kernel: str, inputs: dict, config: dict) -> None:
+    """One launch on given inputs, with a poisoned output, against the reference."""
+    entry = module.KERNELS[kernel]
+    outputs = inputs["output"] if isinstance(inputs["output"], tuple) else (inputs["output"],)
+    for tensor in outputs:
+        poison(tensor)
+    got = getattr(module, entry["prepare"])(inputs, config)()
+    want = getattr(module, entry["reference"])(inputs)
+    got, want = (value if isinstance(value, tuple) else (value,) for value in (got, want))
+    for index, (one, other) in enumerate(zip(got, want, strict=True)):
+        compare(one, other, entry["tolerance"][inputs["problem"]["dtype"]], f"{kernel} output {index} {config}")
+
+
+def poison(tensor: Any) -> None:
+    """Fills an output with what no right result holds."""
+    import torch
+
+    if tensor.dtype == torch.float8_e4m3fn:
+        tensor.view(torch.uint8).fill_(0x7F)  # e4m3's NaN
+    else:
+        tensor.fill_(math.nan)
+
+
+def compare(got: Any, want: Any, tolerance: list[float], what: str) -> None:
+    """|got - want| <= relative * |want| + absolute * rms(want), everywhere; NaN only where the reference has it."""
+    import torch
+
+    assert got.shape == want.shape, (got.shape, want.shape)
+    if got.numel() == 0:
+        return
+    relative, absolute = tolerance
+    got, want = got.double(), want.double()
+    assert torch.equal(torch.isnan(got), torch.isnan(want)), f"{what}: {int(torch.isnan(got).sum())} NaN"
+    finite = torch.isfinite(want)
+    assert torch.equal(got[~finite].nan_to_num(), want[~finite].nan_to_num()), f"{what}: infinities differ"
+    if not finite.any():
+        return
+    got, want = got[finite], want[finite]
+    limit = relative * want.abs() + absolute * want.square().mean().sqrt()
+    excess = (got - want).abs() - limit
+    worst = int(excess.argmax())
+    assert excess[worst] <= 0, f"{what}: got {got[worst]:.6g}, want {want[worst]:.6g} within {limit[worst]:.3g}"
