@@ -95,7 +95,7 @@ class TableName:
 
     @property
     def operand_dtype(self) -> str:
-        """Type of the tensor pipeline's operands: bf16, fp8, int8 or fp32 (weight-only quantization computes in bf16)."""
+        """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8 or fp32 (weight-only quantization: bf16)."""
         return operand_dtype(self.dtype)
 
     @property

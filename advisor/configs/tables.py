@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The entry that runs for a token count; `configuration` is None where the table leaves the launch to another kernel."""
+    """The entry that runs for a token count; `configuration` is None where another kernel runs there (a null entry)."""
 
     key: int
     configuration: Configuration | None
@@ -156,8 +156,8 @@ def _interpret(
         except InputError as error:
             problems.append(TableProblem(key=key, error=error))
     if not entries and not problems:
-        error = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
-        problems.append(TableProblem(key=None, error=error))
+        empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
+        problems.append(TableProblem(key=None, error=empty))
     if not entries:
         return None, tuple(problems)
     table = Table(
@@ -177,12 +177,8 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
     text = read_text(path, label, FILE_SIZE_LIMIT_BYTES)
 
     duplicates: list[str] = []
-    top: list[tuple[str, Any]] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        # The outermost object comes last, so that `top` ends as the top level; keys repeated in an entry are reported too.
-        nonlocal top
-        top = pairs
         result = dict(pairs)
         if len(result) != len(pairs):
             seen: set[str] = set()

@@ -1,0 +1,379 @@
+"""Public mixture-of-experts models, and which of them a table name fits.
+
+A table name says E and N of one rank; hidden size and top-k have to come from the model. Figures are those of each
+model's published `config.json` on Hugging Face (`hidden_size`, `num_experts_per_tok`, `moe_intermediate_size` and the
+number of routed experts, under whatever name the model gives them).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from advisor.configs.names import SIZE_LIMIT, TableName
+from advisor.errors import UsageError
+
+DEFAULT_HIDDEN_SIZE = 4096
+DEFAULT_TOP_K = 8
+"""What `assume` takes where no model fits: the commonest hidden size and top-k of the models below."""
+
+MAX_TENSOR_PARALLEL = 64
+MAX_EXPERT_PARALLEL = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A public mixture-of-experts model.
+
+    `E` routed experts, `top_k` of them per token, hidden size `H`, intermediate size `N` per expert.
+    `shared_experts` is how many shared experts of that same size every token passes (0: none, or of another size):
+    serving stacks fuse them into the routed ones (E + 1 experts, top-k + 1). `gated` is False where an expert has no
+    gate projection, so that w13 is only N wide.
+    """
+
+    name: str
+    E: int
+    top_k: int
+    H: int
+    N: int
+    shared_experts: int = 0
+    gated: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A way to get a table's (E, N): a model, split over ranks, with or without its shared experts fused in."""
+
+    model: Model
+    tensor_parallel: int
+    expert_parallel: int
+    fused_shared: int  # experts added to the routed ones
+
+    @property
+    def H(self) -> int:
+        """Hidden size, the K of w13."""
+        return self.model.H
+
+    @property
+    def top_k(self) -> int:
+        """Experts per token; a fused shared expert is one more that every token takes."""
+        if not self.fused_shared:
+            return self.model.top_k
+        return self.model.top_k + self.model.shared_experts
+
+    @property
+    def label(self) -> str:
+        """`Qwen3-235B-A22B, tensor-parallel 2`."""
+        parts = [self.model.name]
+        if self.tensor_parallel > 1:
+            parts.append(f"tensor-parallel {self.tensor_parallel}")
+        if self.expert_parallel > 1:
+            parts.append(f"expert-parallel {self.expert_parallel}")
+        if self.fused_shared:
+            parts.append("shared expert fused")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """Hidden size, top-k and model behind a table, and whether they had to be assumed."""
+
+    H: int
+    top_k: int
+    model: str | None
+    gated: bool = True
+    tensor_parallel: int | None = None
+    expert_parallel: int | None = None
+    assumption: str | None = None  # a sentence, where the user did not say and the table does not settle it
+
+
+def _model(
+    name: str,
+    E: int,
+    top_k: int,
+    H: int,
+    N: int,
+    aliases: tuple[str, ...] = (),
+    *,
+    shared_experts: int = 0,
+    gated: bool = True,
+) -> Model:
+    return Model(name=name, E=E, top_k=top_k, H=H, N=N, shared_experts=shared_experts, gated=gated, aliases=aliases)
+
+
+# In the order in which `assume` prefers them where several fit.
+MODELS: tuple[Model, ...] = (
+    _model("Qwen3-30B-A3B", 128, 8, 2048, 768, ("Qwen3-Coder-30B-A3B", "Qwen3-VL-30B-A3B", "Qwen3-Omni-30B-A3B")),
+    _model("Qwen3-235B-A22B", 128, 8, 4096, 1536, ("Qwen3-VL-235B-A22B",)),
+    _model("DeepSeek-V3", 256, 8, 7168, 2048, ("DeepSeek-R1", "DeepSeek-V3.1", "DeepSeek-V3.2"), shared_experts=1),
+    _model("Mixtral-8x7B", 8, 2, 4096, 14336, ("Mixtral-8x7B-v0.1", "Mixtral-8x7B-Instruct-v0.1")),
+    _model("Mixtral-8x22B", 8, 2, 6144, 16384, ("Mixtral-8x22B-v0.1", "Mixtral-8x22B-Instruct-v0.1")),
+    _model("Qwen3-Next-80B-A3B", 512, 10, 2048, 512, ("Qwen3-Coder-Next",), shared_experts=1),
+    _model("Qwen3-Coder-480B-A35B", 160, 8, 6144, 2560),
+    _model("Kimi-K2", 384, 8, 7168, 2048, ("Kimi-K2-Instruct", "Kimi-K2-Thinking", "Kimi-K2.5"), shared_experts=1),
+    _model("GLM-4.5", 160, 8, 5120, 1536, ("GLM-4.6", "GLM-4.7"), shared_experts=1),
+    _model("GLM-4.5-Air", 128, 8, 4096, 1408, ("GLM-4.5V",), shared_experts=1),
+    _model("gpt-oss-120b", 128, 4, 2880, 2880),
+    _model("gpt-oss-20b", 32, 4, 2880, 2880),
+    _model("Llama-4-Maverick", 128, 1, 5120, 8192, ("Llama-4-Maverick-17B-128E",), shared_experts=1),
+    _model("Llama-4-Scout", 16, 1, 5120, 8192, ("Llama-4-Scout-17B-16E",), shared_experts=1),
+    _model("Qwen1.5-MoE-A2.7B", 60, 4, 2048, 1408),
+    _model("Qwen2-57B-A14B", 64, 8, 3584, 2560),
+    _model("DeepSeek-V2", 160, 6, 5120, 1536, ("DeepSeek-V2.5", "DeepSeek-Coder-V2"), shared_experts=2),
+    _model("DeepSeek-V2-Lite", 64, 6, 2048, 1408, ("DeepSeek-Coder-V2-Lite", "DeepSeek-MoE-16B"), shared_experts=2),
+    _model("OLMoE-1B-7B", 64, 8, 2048, 1024, ("OLMoE",)),
+    _model("Phi-3.5-MoE", 16, 2, 4096, 6400),
+    _model("DBRX", 16, 4, 6144, 10752, ("dbrx-instruct",)),
+    _model("MiniMax-M2", 256, 8, 3072, 1536, ("MiniMax-M2.1", "MiniMax-M2.5")),
+    _model("MiniMax-M1", 32, 2, 6144, 9216, ("MiniMax-Text-01",)),
+    _model("Jamba-1.5-Mini", 16, 2, 4096, 14336, ("Jamba-v0.1",)),
+    _model("Jamba-1.5-Large", 16, 2, 8192, 24576),
+    _model("Grok-1", 8, 2, 6144, 32768),
+    _model("Grok-2", 8, 2, 8192, 16384),
+    _model("ERNIE-4.5-21B-A3B", 64, 6, 2560, 1536, shared_experts=2),
+    _model("ERNIE-4.5-300B-A47B", 64, 8, 8192, 3584),
+    _model("Hunyuan-A13B", 64, 8, 4096, 3072, shared_experts=1),
+    _model("Granite-3.0-1B-A400M", 32, 8, 1024, 512, ("Granite-3.1-1B-A400M",)),
+    _model("Granite-3.0-3B-A800M", 40, 8, 1536, 512, ("Granite-3.1-3B-A800M",)),
+    _model("Granite-4.0-H-Small", 72, 10, 4096, 768),
+    _model("dots.llm1", 128, 6, 4096, 1408, shared_experts=2),
+    _model("Ling-lite", 64, 6, 2048, 1408, shared_experts=2),
+    _model("Ling-mini-2.0", 256, 8, 2048, 512, ("Ring-mini-2.0",), shared_experts=1),
+    _model("Ling-flash-2.0", 256, 8, 4096, 1024, ("Ring-flash-2.0",), shared_experts=1),
+    _model("Ling-1T", 256, 8, 8192, 2048, ("Ring-1T",), shared_experts=1),
+    _model("Gemma-4-26B-A4B", 128, 8, 2816, 704),
+    _model("Qwen3.5-35B-A3B", 256, 8, 2048, 512, ("Qwen3.6-35B-A3B",)),
+    _model("Qwen3.5-122B-A10B", 256, 8, 3072, 1024),
+    _model("Qwen3.5-397B-A17B", 512, 10, 4096, 1024),
+    _model("GLM-5", 256, 8, 6144, 2048, ("GLM-5.1", "GLM-5.2"), shared_experts=1),
+    _model("LFM2-8B-A1B", 32, 4, 2048, 1792, ("LFM2.5-8B-A1B",)),
+    # The routed experts of Nemotron 3 have no gate projection; those of Super work in a latent space of 1,024.
+    _model("Nemotron-3-Nano-30B-A3B", 128, 6, 2688, 1856, gated=False),
+    _model("Nemotron-3-Super-120B-A12B", 512, 22, 1024, 2688, gated=False),
+)
+
+HOW_TO_SAY = "say which with --model NAME, or give --hidden-size H --top-k K"
+
+
+def find_model(name: str) -> Model:
+    """The model of that name or alias; case, organisation and separators do not matter.
+
+    Raises:
+        UsageError: No such model; the remedy lists the closest and the way round it.
+    """
+    wanted = _normalise(name)
+    for model in MODELS:
+        if wanted in map(_normalise, (model.name, *model.aliases)):
+            return model
+    # "Qwen3-30B-A3B-Instruct-2507-FP8" is the same architecture as the name it starts with.
+    fits = [
+        (len(known), model)
+        for model in MODELS
+        for known in map(_normalise, (model.name, *model.aliases))
+        if len(known) >= 6 and wanted.startswith(known)
+    ]
+    if fits:
+        return max(fits, key=lambda fit: fit[0])[1]
+    known_names = {_normalise(known): known for model in MODELS for known in (model.name, *model.aliases)}
+    close = [known_names[key] for key in difflib.get_close_matches(wanted, known_names, n=4, cutoff=0.4)]
+    raise UsageError(
+        "unknown model",
+        name,
+        f"a known model{' such as ' + ', '.join(close) if close else ''}",
+        "give --hidden-size H --top-k K instead; `advisor.configs.models.MODELS` lists the known ones",
+    )
+
+
+def _normalise(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.rsplit("/", 1)[-1].lower())
+
+
+def candidates(
+    E: int, N: int, tensor_parallel: int | None = None, expert_parallel: int | None = None
+) -> tuple[Candidate, ...]:
+    """The models a table's (E, N) fits, the plainest splits first, then in the order of `MODELS`.
+
+    Tensor parallelism divides N, expert parallelism divides E; both at once are considered only where neither alone
+    fits. A fused shared expert adds one expert (SGLang), or, in SGLang's older scheme, one per tensor-parallel rank.
+
+    Args:
+        E: Experts of one rank, as the table names it.
+        N: Intermediate size of one rank.
+        tensor_parallel: Only splits of that size; None: any.
+        expert_parallel: Only splits of that size; None: any.
+    """
+    found: list[tuple[tuple[int, ...], Candidate]] = []
+    for rank, model in enumerate(MODELS):
+        for candidate in candidates_of(model, E, N):
+            tensor, expert = candidate.tensor_parallel, candidate.expert_parallel
+            if tensor > MAX_TENSOR_PARALLEL or expert > MAX_EXPERT_PARALLEL:
+                continue
+            if tensor_parallel not in (None, tensor) or expert_parallel not in (None, expert):
+                continue
+            hybrid = tensor > 1 and expert > 1
+            odd = tensor & (tensor - 1) != 0 or expert & (expert - 1) != 0
+            found.append(((int(hybrid), int(odd), int(expert > 1), tensor * expert, rank), candidate))
+    found.sort(key=lambda pair: pair[0])
+    if found:
+        # Odd or two-way splits are guesses beside a plain one.
+        best = found[0][0][:2]
+        found = [pair for pair in found if pair[0][:2] == best]
+    return tuple(candidate for _, candidate in found)
+
+
+def resolve(
+    name: TableName,
+    *,
+    model: str | None = None,
+    hidden_size: int | None = None,
+    top_k: int | None = None,
+    tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
+) -> Resolution:
+    """Hidden size and top-k behind a fused-MoE table: what the user gave, else what the known models settle.
+
+    Raises:
+        UsageError: Several models fit and they differ, or none does; lists the candidates and how to say which.
+    """
+    if name.kind != "fused_moe" or name.E is None:
+        raise UsageError(f"{name.file_name()}: a GEMM table belongs to no model", None, "a fused-MoE table", None)
+    _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
+    _check("--top-k", top_k, name.E if model is None else SIZE_LIMIT - 1)
+    _check("--tensor-parallel", tensor_parallel, 1024)
+    _check("--expert-parallel", expert_parallel, 1024)
+    if model is not None:
+        return _of_model(name, find_model(model), hidden_size, top_k, tensor_parallel, expert_parallel)
+    if hidden_size is not None and top_k is not None:
+        return Resolution(H=hidden_size, top_k=top_k, model=None, tensor_parallel=tensor_parallel)
+    found = [
+        candidate
+        for candidate in candidates(name.E, name.N, tensor_parallel, expert_parallel)
+        if hidden_size in (None, candidate.H) and top_k in (None, candidate.top_k)
+    ]
+    if len({(candidate.H, candidate.top_k, candidate.model.gated) for candidate in found}) == 1:
+        return _resolution(found)
+    if found:
+        listed = "; ".join(
+            f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in found[:8]
+        ) + ("; …" if len(found) > 8 else "")
+        raise UsageError(f"{name.file_name()} fits several models: {listed}", None, None, HOW_TO_SAY)
+    raise UsageError(
+        f"{name.file_name()} fits no model the advisor knows, and does not say the hidden size and top-k",
+        f"E={name.E}, N={name.N}",
+        None,
+        HOW_TO_SAY,
+    )
+
+
+def assume(
+    name: TableName,
+    *,
+    model: str | None = None,
+    hidden_size: int | None = None,
+    top_k: int | None = None,
+    tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
+) -> Resolution:
+    """As `resolve`, for batch use: where the table does not settle it, the commonest model that fits, marked.
+
+    `assumption` of the answer is a sentence; None where nothing had to be assumed.
+    """
+    try:
+        return resolve(
+            name,
+            model=model,
+            hidden_size=hidden_size,
+            top_k=top_k,
+            tensor_parallel=tensor_parallel,
+            expert_parallel=expert_parallel,
+        )
+    except UsageError:
+        if model is not None or name.kind != "fused_moe" or name.E is None:
+            raise
+        _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
+        _check("--top-k", top_k, name.E)
+    found = [
+        candidate
+        for candidate in candidates(name.E, name.N, tensor_parallel, expert_parallel)
+        if hidden_size in (None, candidate.H) and top_k in (None, candidate.top_k)
+    ]
+    if found:
+        first = found[0]
+        others = len({(candidate.H, candidate.top_k) for candidate in found}) - 1
+        return replace(
+            _resolution(found[:1]),
+            assumption=f"{first.label} (H={first.H}, top-k={first.top_k}) is assumed; "
+            f"E={name.E}, N={name.N} fits {others} other shape{'s' if others != 1 else ''} too",
+        )
+    H = hidden_size or DEFAULT_HIDDEN_SIZE
+    k = top_k or min(DEFAULT_TOP_K, name.E)
+    return Resolution(
+        H=H,
+        top_k=k,
+        model=None,
+        tensor_parallel=tensor_parallel,
+        assumption=f"H={H}, top-k={k} are assumed; E={name.E}, N={name.N} fits no known model",
+    )
+
+
+def _resolution(found: Iterable[Candidate]) -> Resolution:
+    agreeing = list(found)
+    first = agreeing[0]
+    labels = list(dict.fromkeys(candidate.label for candidate in agreeing))
+    same_split = len({(c.tensor_parallel, c.expert_parallel) for c in agreeing}) == 1
+    return Resolution(
+        H=first.H,
+        top_k=first.top_k,
+        model=" or ".join(labels[:3]),
+        gated=first.model.gated,
+        tensor_parallel=first.tensor_parallel if same_split else None,
+        expert_parallel=first.expert_parallel if same_split else None,
+    )
+
+
+def _of_model(
+    name: TableName,
+    model: Model,
+    hidden_size: int | None,
+    top_k: int | None,
+    tensor_parallel: int | None,
+    expert_parallel: int | None,
+) -> Resolution:
+    """The resolution for a model the user named; the table has to be one of its splits."""
+    assert name.E is not None
+    if hidden_size not in (None, model.H):
+        raise UsageError(
+            f"--hidden-size contradicts {model.name}", hidden_size, f"{model.H}", "leave out one of the two"
+        )
+    fits = [c for c in candidates_of(model, name.E, name.N) if tensor_parallel in (None, c.tensor_parallel)]
+    fits = [c for c in fits if expert_parallel in (None, c.expert_parallel)]
+    if not fits:
+        split = f" at tensor-parallel {tensor_parallel}" if tensor_parallel else ""
+        raise UsageError(
+            f"{name.file_name()} is no table of {model.name}{split} (E={model.E}, N={model.N})",
+            f"E={name.E}, N={name.N}",
+            f"E dividing {model.E} and N dividing {model.N}",
+            "name another model, or give --hidden-size H --top-k K",
+        )
+    resolution = _resolution(fits[:1])
+    return resolution if top_k is None else replace(resolution, top_k=top_k)
+
+
+def candidates_of(model: Model, E: int, N: int) -> tuple[Candidate, ...]:
+    """The splits of one model that give (E, N), without weighing them against other models'."""
+    tensor, remainder = divmod(model.N, N)
+    found = []
+    if not remainder and tensor:
+        for fused in sorted({0, model.shared_experts, tensor if model.shared_experts == 1 else 0}):
+            expert, rest = divmod(model.E + fused, E)
+            if not rest and expert and not (fused and expert > 1):
+                found.append(Candidate(model=model, tensor_parallel=tensor, expert_parallel=expert, fused_shared=fused))
+    return tuple(found)
+
+
+def _check(option: str, value: int | None, high: int) -> None:
+    if value is not None and (type(value) is not int or not 0 < value <= high):
+        raise UsageError(option, value, f"an integer from 1 to {high}", f"correct {option}")
