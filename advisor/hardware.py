@@ -1,0 +1,390 @@
+"""The GPUs the advisor knows: one TOML file per GPU in `ceilings/`, read into a `GpuSpec`.
+
+Every figure is *specified* (a datasheet, a white paper or a derivation that the file's `[sources]` spells out), never
+measured here. Rates are peak rates: the bound needs figures that no kernel can exceed, so where a source leaves a choice the
+files take the optimistic one. A GPU is found by its exact name, normalised for case and separators, never by a part of it:
+H20 and H200, A10 and A100, L4, L40 and L40S differ by more than a suffix.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import InputError, UnknownGpuError, UsageError
+from advisor.resources import folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4")
+VENDORS = ("nvidia", "amd")
+TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8")
+FMA_DTYPES = ("fp32", "fp16", "fp64")
+MAX_FILE_BYTES = 1_000_000
+
+# The accepted range of every numeric key, both ends included. The upper ends only catch a wrong unit (MHz given as Hz, bytes
+# as KiB): each is several times what any GPU of the coming years has.
+_WHOLE: dict[str, tuple[int, int]] = {
+    "num_sms": (1, 10_000),
+    "l2_bytes": (1024, 1 << 40),
+    "dram_bytes": (1 << 20, 1 << 50),
+    "smem_bytes_per_sm": (1024, 1 << 30),
+    "smem_bytes_per_cta": (1024, 1 << 30),
+    "smem_reserved_bytes_per_cta": (0, 1 << 20),
+    "registers_per_sm": (1024, 1 << 24),
+    "max_registers_per_thread": (1, 4096),
+    "register_allocation_unit": (1, 1 << 16),
+    "max_warps_per_sm": (1, 1024),
+    "max_ctas_per_sm": (1, 1024),
+    "warp_size": (1, 128),
+}
+_REAL: dict[str, tuple[float, float]] = {
+    "max_clock_mhz": (1.0, 20_000.0),
+    "base_clock_mhz": (1.0, 20_000.0),
+    "boost_clock_mhz": (1.0, 20_000.0),
+    "xu_op_per_clock_per_sm": (1e-3, 1e6),
+    "alu_op_per_clock_per_sm": (1e-3, 1e6),
+    "issue_instruction_per_clock_per_sm": (1e-3, 1e4),
+    "smem_bytes_per_clock_per_sm": (1e-3, 1e6),
+    "l2_bytes_per_s": (1e9, 1e16),
+    "dram_bytes_per_s": (1e8, 1e16),
+    "dram_achievable_fraction": (0.01, 1.0),
+    "launch_latency_us": (0.0, 1e4),
+}
+_TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possible entries, required entries)
+    "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
+    "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
+}
+_TABLE_RANGE = (1e-3, 1e7)
+NUMERIC_KEYS = (*_WHOLE, *_REAL, *_TABLES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """What one GPU can do per clock and per second, and what limits occupancy on it.
+
+    "SM" stands for a compute unit on AMD, "warp" for a wavefront, "CTA" for a workgroup. Bytes are bytes, GB are decimal,
+    clocks are MHz, and every rate is dense (no structured sparsity). `ceilings/README.md` explains each figure.
+
+    Attributes:
+        name: Short name, as results print it: `H200`, `RTX 6000 Ada`.
+        vendor: `nvidia` or `amd`.
+        architecture: One of `ARCHITECTURES`.
+        compute_capability: `9.0`, or the target of an AMD GPU: `gfx942`.
+        device_names: What CUDA or ROCm prints for it, most usual first, and aliases.
+        num_sms: SMs in use.
+        max_clock_mhz: The highest SM clock the part can run at; the bound uses it.
+        base_clock_mhz: The clock the vendor guarantees.
+        tensor_flop_per_clock_per_sm: Matrix units, FLOP (int8: operations) by input type; the types the GPU has.
+        fma_flop_per_clock_per_sm: Vector units, FLOP by type.
+        xu_op_per_clock_per_sm: Special functions (exp2, reciprocal, …) per clock.
+        alu_op_per_clock_per_sm: 32-bit integer operations per clock.
+        issue_instruction_per_clock_per_sm: Warp instructions issued per clock.
+        smem_bytes_per_clock_per_sm: Shared-memory bytes per clock.
+        l2_bytes_per_s: L2 to SMs, whole GPU.
+        l2_bytes: Capacity of the last cache before DRAM.
+        dram_bytes_per_s: Pin rate of the memory.
+        dram_achievable_fraction: Share of the pin rate left for data (inline ECC takes 1/16 of GDDR).
+        dram_bytes: Capacity of the memory.
+        smem_bytes_per_sm: Shared memory of an SM.
+        smem_bytes_per_cta: The most one CTA may ask for.
+        smem_reserved_bytes_per_cta: What the system takes of the SM's shared memory for each CTA.
+        registers_per_sm: 32-bit registers.
+        max_registers_per_thread: 32-bit registers.
+        register_allocation_unit: Registers are given to a warp in multiples of this.
+        max_warps_per_sm: Resident warps.
+        max_ctas_per_sm: Resident CTAs.
+        warp_size: Threads.
+        launch_latency_us: The least duration of an empty kernel, in microseconds.
+        boost_clock_mhz: The boost clock of the datasheet, where it is known; for display.
+        sources: Where each figure is from, by key.
+
+    Raises:
+        InputError: A value is out of range, or two contradict each other.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: str
+    device_names: tuple[str, ...]
+    num_sms: int
+    max_clock_mhz: float
+    base_clock_mhz: float
+    tensor_flop_per_clock_per_sm: dict[str, float]
+    fma_flop_per_clock_per_sm: dict[str, float]
+    xu_op_per_clock_per_sm: float
+    alu_op_per_clock_per_sm: float
+    issue_instruction_per_clock_per_sm: float
+    smem_bytes_per_clock_per_sm: float
+    l2_bytes_per_s: float
+    l2_bytes: int
+    dram_bytes_per_s: float
+    dram_achievable_fraction: float
+    dram_bytes: int
+    smem_bytes_per_sm: int
+    smem_bytes_per_cta: int
+    smem_reserved_bytes_per_cta: int
+    registers_per_sm: int
+    max_registers_per_thread: int
+    register_allocation_unit: int
+    max_warps_per_sm: int
+    max_ctas_per_sm: int
+    warp_size: int
+    launch_latency_us: float
+    boost_clock_mhz: float | None = None
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_values({f.name: getattr(self, f.name) for f in fields(self)}, f"GPU {self.name!r}")
+
+    def __hash__(self) -> int:
+        # The dictionaries keep the generated hash from working; equal specs still hash alike.
+        return hash((self.name, self.compute_capability, self.num_sms, self.max_clock_mhz, self.dram_bytes))
+
+    @property
+    def triton_target(self) -> tuple[str, int | str, int]:
+        """Arguments of `triton.backends.compiler.GPUTarget`: backend, architecture, warp size."""
+        if self.vendor == "amd":
+            return "hip", self.compute_capability, self.warp_size
+        return "cuda", int(self.compute_capability.replace(".", "")), self.warp_size
+
+    def supports(self, dtype: str) -> bool:
+        """Whether the matrix units take inputs of `dtype`."""
+        return dtype in self.tensor_flop_per_clock_per_sm
+
+    def peak_tensor_flop_per_s(self, dtype: str) -> float:
+        """Peak of the matrix units at the highest clock, FLOP/s.
+
+        Raises:
+            UsageError: The GPU has no matrix unit for `dtype`.
+        """
+        return self._peak(self.tensor_flop_per_clock_per_sm, dtype, "matrix units")
+
+    def peak_fma_flop_per_s(self, dtype: str = "fp32") -> float:
+        """Peak of the vector units at the highest clock, FLOP/s.
+
+        Raises:
+            UsageError: No vector rate is known for `dtype`.
+        """
+        return self._peak(self.fma_flop_per_clock_per_sm, dtype, "vector units")
+
+    def vllm_device_name(self) -> str:
+        """The GPU as vLLM spells it in file names: blanks and slashes become `_`; every H200 is `NVIDIA_H200`."""
+        name = re.sub(r"[\s/]+", "_", self.device_names[0])
+        return "NVIDIA_H200" if "H200" in name.split("_") else name
+
+    def sglang_device_name(self) -> str:
+        """The GPU as SGLang spells it in file names: blanks become `_`."""
+        return self.device_names[0].replace(" ", "_")
+
+    def _peak(self, rates: Mapping[str, float], dtype: str, unit: str) -> float:
+        if dtype not in rates:
+            known = ", ".join(rates) or "no type at all"
+            raise UsageError(f"the {unit} of {self.name} have no rate for this type", got=dtype, limit=known)
+        return rates[dtype] * self.num_sms * self.max_clock_mhz * 1e6
+
+
+def load_gpu(name_or_path: str | Path) -> GpuSpec:
+    """The GPU of that short name, device name (any case; blanks, `_` or `-`; `NVIDIA` may be left out) or TOML file.
+
+    Raises:
+        UnknownGpuError: No GPU has that name; the message lists the closest.
+        InputError: The file does not describe a GPU; the message names file, key, value and remedy.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.lower().endswith(".toml"):
+        return _read(Path(name_or_path), own=True)
+    gpu = match_device_name(text)
+    if gpu is not None:
+        return gpu
+    try:
+        is_file = Path(text).is_file()
+    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+        is_file = False
+    if is_file:
+        return _read(Path(text), own=True)
+    raise UnknownGpuError(
+        "unknown GPU",
+        got=text,
+        limit=f"a known name, such as {', '.join(_closest(text))}",
+        remedy="list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`",
+    )
+
+
+def list_gpus() -> tuple[GpuSpec, ...]:
+    """Every GPU of `ceilings/`, by name."""
+    return tuple(sorted((_bundled(path) for path in _files()), key=lambda gpu: gpu.name.lower()))
+
+
+@lru_cache(maxsize=4096)
+def match_device_name(text: str) -> GpuSpec | None:
+    """The GPU that has exactly this name (normalised; no part of a name is enough), or None."""
+    key = normalise(text)
+    if not key:
+        return None
+    direct = folder("ceilings") / f"{key.replace('_', '-')}.toml"
+    if re.fullmatch(r"[a-z0-9_]+", key) and direct.is_file() and key in _keys(_bundled(direct)):
+        return _bundled(direct)
+    for path in _files():
+        # Parsing every file would take tens of milliseconds; a file that has the name contains its letters.
+        if key in _normalised_text(path) and key in _keys(_bundled(path)):
+            return _bundled(path)
+    return None
+
+
+def normalise(name: str) -> str:
+    """A device name without case, separators and vendor: `NVIDIA A100-SXM4-80GB` and `a100_sxm4_80gb` are the same."""
+    return re.sub(r"[\s_/-]+", "_", name.lower()).strip("_").removeprefix("nvidia_")
+
+
+def _keys(gpu: GpuSpec) -> frozenset[str]:
+    return frozenset(normalise(name) for name in (gpu.name, *gpu.device_names))
+
+
+def _closest(text: str) -> list[str]:
+    """At most five short names whose names come closest to `text`."""
+    names = {normalise(name): gpu.name for gpu in list_gpus() for name in (*gpu.device_names, gpu.name)}
+    close = difflib.get_close_matches(normalise(text)[:100], names, n=12, cutoff=0.4)
+    return list(dict.fromkeys(names[key] for key in close))[:5] or ["H100", "H200", "A100", "L40S", "B200"]
+
+
+@lru_cache(maxsize=1)
+def _files() -> tuple[Path, ...]:
+    return tuple(sorted(folder("ceilings").glob("*.toml")))
+
+
+@lru_cache(maxsize=None)
+def _normalised_text(path: Path) -> str:
+    return normalise(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=None)
+def _bundled(path: Path) -> GpuSpec:
+    return _read(path, own=False)
+
+
+def _read(path: Path, *, own: bool) -> GpuSpec:
+    """Reads one file; `own` files may leave out the sources."""
+    remedy = "give the path of a TOML file like those in ceilings/"
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory", limit="a GPU description", remedy=remedy)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{path}: cannot be read ({reason})", limit="a GPU description", remedy=remedy) from error
+    if len(raw) > MAX_FILE_BYTES:
+        raise InputError(f"{path}: too large", got=f"> {MAX_FILE_BYTES} bytes", limit="at most 1 MB", remedy=remedy)
+    try:
+        data = tomllib.loads(raw.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: is not TOML ({error})", remedy="mend the syntax, or copy a file of ceilings/") from error
+    return _from_dict(data, str(path), own=own)
+
+
+def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
+    known = [f.name for f in fields(GpuSpec)]
+    for key in data:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+            limit = f"one of the known keys (closest: {', '.join(close)})" if close else f"one of {', '.join(known)}"
+            raise InputError(f"{origin}: unknown key", got=key, limit=limit, remedy="rename or remove it")
+    for f in fields(GpuSpec):
+        if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
+            raise InputError(f"{origin}: the key {f.name} is missing", limit=_limit(f.name), remedy=f"add {f.name} = …")
+    values = dict(data)
+    values["sources"] = _check_sources(data, origin, own=own)
+    _check_values(values, origin)  # before anything is converted, so that the message shows what the file says
+    values["device_names"] = tuple(values["device_names"])
+    values.update({key: float(values[key]) for key in _REAL if values.get(key) is not None})
+    values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in _TABLES})
+    return GpuSpec(**values)
+
+
+def _check_sources(data: dict[str, Any], origin: str, *, own: bool) -> dict[str, str]:
+    given = [key for key in NUMERIC_KEYS if key in data]
+    if "sources" not in data and own:
+        return {key: f"specified by {origin}" for key in given}
+    sources = data.get("sources", {})
+    if not isinstance(sources, dict):
+        raise InputError(f"{origin}: sources", got=sources, limit="a table of texts", remedy="write [sources]")
+    for key in given:
+        text = sources.get(key)
+        if not isinstance(text, str) or not text.strip():
+            hint = "say where the figure is from" + (", or leave out [sources] altogether" if own else "")
+            raise InputError(f"{origin}: sources.{key}", got=text, limit="a text", remedy=hint)
+    for key in sources:
+        if key not in given:
+            raise InputError(f"{origin}: sources names a key that has no figure", got=key, remedy="rename or remove it")
+    return dict(sources)
+
+
+def _limit(key: str) -> str:
+    """What is accepted for `key`, for messages."""
+    if key in _WHOLE:
+        return f"a whole number from {_WHOLE[key][0]} to {_WHOLE[key][1]}"
+    if key in _REAL:
+        return f"a number from {_REAL[key][0]:g} to {_REAL[key][1]:g}"
+    if key in _TABLES:
+        return f"a table with entries of {', '.join(_TABLES[key][0])}"
+    return {
+        "vendor": f"one of {', '.join(VENDORS)}",
+        "architecture": f"one of {', '.join(ARCHITECTURES)} (the closest, for a new one)",
+        "compute_capability": 'a text such as "9.0", or "gfx942" for AMD',
+        "device_names": "a list of at least one name, as CUDA prints it",
+    }.get(key, "a text")
+
+
+def _check_values(values: Mapping[str, Any], origin: str) -> None:
+    """Checks types, ranges and what the figures say about each other; `origin` (a file) begins the message."""
+
+    def reject(key: str, got: object, limit: str, remedy: str = "correct the figure and its unit") -> None:
+        raise InputError(f"{origin}: {key}", got=got, limit=limit, remedy=remedy)
+
+    for key in ("name", "vendor", "architecture", "compute_capability"):
+        if not isinstance(values[key], str) or not values[key].strip() or len(values[key]) > 200:
+            reject(key, values[key], _limit(key), "give a short text in quotes")
+    for key, choices in (("vendor", VENDORS), ("architecture", ARCHITECTURES)):
+        if values[key] not in choices:
+            reject(key, values[key], _limit(key), "write it in lower case")
+    pattern = r"\d+\.\d" if values["vendor"] == "nvidia" else r"gfx[0-9a-f]+"
+    if not re.fullmatch(pattern, values["compute_capability"]):
+        reject("compute_capability", values["compute_capability"], _limit("compute_capability"), "quote it")
+    names = values["device_names"]
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(n, str) and n.strip() for n in names):
+        reject("device_names", names, _limit("device_names"), "write it as a list of texts")
+    for key in _WHOLE:
+        if not isinstance(values[key], int) or isinstance(values[key], bool):
+            reject(key, values[key], _limit(key))
+        _check_range(values[key], _WHOLE[key], key, origin, _limit(key))
+    for key in _REAL:
+        if values.get(key) is not None:
+            _check_range(values[key], _REAL[key], key, origin, _limit(key))
+    for key, (possible, required) in _TABLES.items():
+        table = values[key]
+        if not isinstance(table, dict) or not set(required) <= set(table) or not set(table) <= set(possible):
+            extra = f" ({', '.join(required)} is required)" if required else ""
+            reject(key, table, _limit(key) + extra, f"write it as [{key}] with one line per type")
+        for dtype, rate in table.items():
+            _check_range(rate, _TABLE_RANGE, f"{key}.{dtype}", origin, "a number from 0.001 to 1e7")
+    for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):
+        if values[smaller] > values[larger]:
+            reject(smaller, values[smaller], f"at most {larger} ({values[larger]})", "correct one of the two")
+
+
+def _check_range(value: object, limits: tuple[float, float], key: str, origin: str, limit: str) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not limits[0] <= value <= limits[1]:  # type: ignore[arg-type, operator]
+        raise InputError(f"{origin}: {key}", got=value, limit=limit, remedy="correct the figure and its unit")
