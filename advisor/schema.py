@@ -33,7 +33,7 @@ PIPELINE_UNITS: dict[str, str] = {
 """Unit of the demand on each pipeline; its throughput is that unit per second."""
 
 # The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
-GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "configuration", "unexplained")
+GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "efficiency", "unexplained")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,89 @@
+"""The analytical pipeline model: (problem, configuration, GPU) -> demand, schedule, bounds, latency. Pure numpy, vectorised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import attention, elementwise, fused_moe, gemm, normalization
+from advisor.pipelines.batch import (
+    Array,
+    ConfigurationBatch,
+    ProblemBatch,
+    column,
+    configuration_batch,
+    problem_batch,
+)
+from advisor.pipelines.bound import Bound, bound, config_bound
+from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.schedule import Schedule, gap, latency_us, schedule
+
+_FAMILIES = {
+    "gemm": gemm,
+    "fused_moe": fused_moe,
+    "attention": attention,
+    "normalization": normalization,
+    "elementwise": elementwise,
+}
+
+
+def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
+    """The least work of the problems, columns [n]."""
+    return _FAMILIES[problem.family].work(problem, gpu)
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """What the configurations ask of every pipeline for the problems, columns [n] (broadcast)."""
+    return _FAMILIES[problem.family].demand(problem, configuration, gpu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """Everything the analytical model says of launches, columns [n]."""
+
+    problem: ProblemBatch
+    configuration: ConfigurationBatch
+    work: Work
+    demand: Demand
+    schedule: Schedule
+    bound: Bound
+    config_bound: Bound
+    latency_us: Array
+
+
+def analyse(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Analysis:
+    """The whole analytical model on one batch."""
+    needed, asked = work(problem, gpu), demand(problem, configuration, gpu)
+    return Analysis(
+        problem=problem,
+        configuration=configuration,
+        work=needed,
+        demand=asked,
+        schedule=schedule(asked, gpu),
+        bound=bound(needed, gpu, problem.cache),
+        config_bound=config_bound(needed, asked, gpu, problem.cache),
+        latency_us=latency_us(asked, gpu),
+    )
+
+
+__all__ = [
+    "Analysis",
+    "Array",
+    "Bound",
+    "ConfigurationBatch",
+    "Demand",
+    "ProblemBatch",
+    "Schedule",
+    "Work",
+    "analyse",
+    "bound",
+    "column",
+    "config_bound",
+    "configuration_batch",
+    "demand",
+    "gap",
+    "latency_us",
+    "problem_batch",
+    "schedule",
+    "work",
+]

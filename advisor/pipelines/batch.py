@@ -1,0 +1,167 @@
+"""Problems and configurations in columns: the vectorised form that the analytical model works on.
+
+Every column is a float64 array; columns broadcast against each other, so one problem against a whole space is
+`sizes` of shape [1] and configuration columns of shape [c], and many problems as they were launched is [n] and [n].
+Float64 holds integers exactly up to 2**53, which no product of sizes of a real launch reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import UsageError
+from advisor.schema import Configuration, Problem
+
+Array = NDArray[np.float64]
+
+ELEMENT_BYTES: dict[str, float] = {
+    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
+}  # fmt: skip
+"""Bytes per element as stored. tf32 is stored as fp32."""
+
+SIZES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("fused_moe", "w13"): ("M", "E", "topk", "H", "N"),
+    ("fused_moe", "activation"): ("M", "E", "topk", "H", "N"),
+    ("fused_moe", "w2"): ("M", "E", "topk", "H", "N"),
+    ("fused_moe", "combine"): ("M", "E", "topk", "H", "N"),
+    ("gemm", "gemm"): ("M", "N", "K"),
+    ("attention", "prefill"): ("B", "H", "H_kv", "M", "N", "D"),
+    ("attention", "decode"): ("B", "H", "H_kv", "M", "N", "D"),
+    ("normalization", "rms_norm"): ("B", "H"),
+    ("normalization", "layer_norm"): ("B", "H"),
+    ("normalization", "softmax"): ("B", "H"),
+}
+"""Sizes a problem must name, per family and operator; elementwise operators all take (B, H)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemBatch:
+    """Problems of one family, operator and set of types; `sizes` are columns.
+
+    `expert_rows` and `expert_count` ([g] or [n, g], fused_moe only) hold the routing: `expert_count` experts with
+    `expert_rows` token slots each. None means uniform (see `routing.uniform`).
+    """
+
+    family: str
+    op: str
+    sizes: Mapping[str, Array]
+    dtype: str = "bf16"
+    weight_dtype: str | None = None
+    output_dtype: str | None = None
+    block_shape: tuple[int, int] | None = None
+    cache: str = "warm"
+    expert_rows: Array | None = None
+    expert_count: Array | None = None
+
+    def __post_init__(self) -> None:
+        needed = ("B", "H") if self.family == "elementwise" else SIZES.get((self.family, self.op))
+        if needed is None:
+            known = sorted({f"{family}/{op}" for family, op in SIZES} | {"elementwise/*"})
+            raise UsageError("no such operator", f"{self.family}/{self.op}", "one of " + ", ".join(known))
+        missing = [name for name in needed if name not in self.sizes]
+        if missing:
+            raise UsageError(f"{self.family}/{self.op} needs the sizes {', '.join(needed)}",
+                             f"no {', '.join(missing)}", remedy="give every size")  # fmt: skip
+        for name in (self.dtype, self.weight_dtype, self.output_dtype):
+            if name is not None and name not in ELEMENT_BYTES:
+                raise UsageError("unknown data type", name, "one of " + ", ".join(ELEMENT_BYTES))
+
+    @property
+    def operand_bytes(self) -> float:
+        """Bytes per element of the activations."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes per element of the weights."""
+        return ELEMENT_BYTES[self.weight_dtype or self.dtype]
+
+    @property
+    def result_bytes(self) -> float:
+        """Bytes per element of the output: bf16 where the operands are quantised, unless said otherwise."""
+        if self.output_dtype is not None:
+            return ELEMENT_BYTES[self.output_dtype]
+        return 2.0 if self.dtype in ("fp8", "int8") else ELEMENT_BYTES[self.dtype]
+
+    def take(self, index: NDArray) -> ProblemBatch:
+        """The rows `index` (an integer or boolean index) of every column."""
+        rows, count = self.expert_rows, self.expert_count
+        if rows is not None and rows.ndim == 2 and rows.shape[0] > 1:
+            rows, count = rows[index], (count[index] if count is not None else None)
+        sizes = {name: column[index] if column.size > 1 else column for name, column in self.sizes.items()}
+        return replace(self, sizes=sizes, expert_rows=rows, expert_count=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationBatch:
+    """Configurations in columns: the kernel's parameters, and the launch options."""
+
+    parameters: Mapping[str, Array]
+    num_warps: Array = field(default_factory=lambda: np.array([4.0]))
+    num_stages: Array = field(default_factory=lambda: np.array([3.0]))
+
+    def get(self, name: str, default: float) -> Array:
+        """The column `name`, or `default` as an array of one."""
+        column = self.parameters.get(name)
+        return column if column is not None else np.array([float(default)])
+
+    def __len__(self) -> int:
+        return max([self.num_warps.size, self.num_stages.size, *(c.size for c in self.parameters.values())])
+
+    def take(self, index: NDArray) -> ConfigurationBatch:
+        """The rows `index` of every column."""
+        return ConfigurationBatch(
+            parameters={k: v[index] if v.size > 1 else v for k, v in self.parameters.items()},
+            num_warps=self.num_warps[index] if self.num_warps.size > 1 else self.num_warps,
+            num_stages=self.num_stages[index] if self.num_stages.size > 1 else self.num_stages,
+        )
+
+
+def column(values: Iterable[float] | float) -> Array:
+    """A float64 column from a number or numbers."""
+    return np.atleast_1d(np.asarray(values, dtype=np.float64))
+
+
+def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
+    """Problems that share family, operator, types, cache state and (if any) routing, as one batch.
+
+    Raises:
+        UsageError: They do not share what a batch must share.
+    """
+    first = problems[0]
+    shared = ("family", "op", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache")
+    if any(getattr(p, name) != getattr(first, name) for p in problems for name in shared):
+        raise UsageError("problems of one batch must share " + ", ".join(shared), f"{len(problems)} problems that do not")
+    rows = count = None
+    if first.family == "fused_moe" and any(p.routing is not None for p in problems):
+        from advisor.pipelines import routing
+
+        rows, count = routing.stack([routing.of_problem(p) for p in problems])
+    sizes = {name: column([p.sizes[name] for p in problems]) for name in first.sizes}
+    return ProblemBatch(
+        family=first.family, op=first.op, sizes=sizes, dtype=first.dtype, weight_dtype=first.weight_dtype,
+        output_dtype=first.output_dtype, block_shape=first.block_shape, cache=first.cache,
+        expert_rows=rows, expert_count=count,
+    )  # fmt: skip
+
+
+def configuration_batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
+    """Configurations as columns; a parameter that is missing or not a number in one of them is an error.
+
+    Raises:
+        UsageError: The configurations do not name the same parameters.
+    """
+    names = [n for n, v in configurations[0].parameters.items() if isinstance(v, (int, float))]
+    try:
+        parameters = {name: column([float(c.parameters[name]) for c in configurations]) for name in names}
+    except KeyError as error:
+        raise UsageError("configurations of one batch must name the same parameters", f"one without {error}") from None
+    return ConfigurationBatch(
+        parameters=parameters,
+        num_warps=column([c.num_warps for c in configurations]),
+        num_stages=column([c.num_stages for c in configurations]),
+    )

@@ -1,0 +1,99 @@
+"""Lower bounds on latency: of a problem on a GPU (`bound`), and of one configuration of it (`config_bound`).
+
+bound = launch + max over pipelines of (least demand / highest throughput). Pipelines can overlap perfectly, so the maximum, not
+the sum, is certain; the launch latency cannot be hidden. Both use the highest clock the GPU can run at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import cache
+from advisor.pipelines.batch import Array
+from advisor.pipelines.demand import SM_PIPELINES, Demand, Work
+from advisor.schema import PIPELINES
+
+L2_PORT_BYTES_PER_CLOCK = 64.0
+"""Bytes per clock one SM can take from the L2. Source: NVIDIA A100 whitepaper (5,120 B/clk for 80 ports of 64 B) and
+arXiv 2402.13499 (Hopper, Ada); AMD CDNA3 ISA: 64 B/clk per CU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A lower bound, columns [n]: the time of every pipeline, their maximum plus launch, and which pipeline binds."""
+
+    us: Array
+    times_us: Mapping[str, Array]
+    binding: NDArray[np.intp]  # index into schema.PIPELINES
+
+    def binding_pipeline(self, i: int) -> str:
+        """Name of the binding pipeline of row i."""
+        return PIPELINES[int(self.binding[i])]
+
+
+def throughput_per_us(gpu: GpuSpec, tensor_dtype: str | None) -> dict[str, float]:
+    """Peak throughput of every pipeline of the whole GPU, in its unit per microsecond, at the highest clock."""
+    per_clock = gpu.num_sms * gpu.max_clock_mhz  # SM-clocks per us
+    tensor = gpu.tensor_flop_per_clock_per_sm.get(tensor_dtype, 0.0) if tensor_dtype else 0.0
+    return {
+        "tensor": tensor * per_clock,
+        "fma": gpu.fma_flop_per_clock_per_sm["fp32"] * per_clock,
+        "xu": gpu.xu_op_per_clock_per_sm * per_clock,
+        "alu": gpu.alu_op_per_clock_per_sm * per_clock,
+        "issue": gpu.issue_instruction_per_clock_per_sm * per_clock,
+        "smem": gpu.smem_bytes_per_clock_per_sm * per_clock,
+        "l2": gpu.l2_bytes_per_s / 1e6,
+        "dram": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6,
+    }
+
+
+def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
+    shape = np.broadcast_shapes(*(t.shape for t in times.values()))
+    times = {name: np.broadcast_to(t, shape) for name, t in times.items()}
+    stacked = np.stack([times[name] for name in PIPELINES if name != "launch"])
+    longest = stacked.max(axis=0)
+    launch = np.full(shape, float(gpu.launch_latency_us))
+    # The launch binds where it outlasts all the work.
+    binding = np.where(launch > longest, PIPELINES.index("launch"), stacked.argmax(axis=0))
+    return Bound(us=launch + longest, times_us=times | {"launch": launch}, binding=binding)
+
+
+def bound(work: Work, gpu: GpuSpec, cache_state: str) -> Bound:
+    """The least time any kernel needs for `work` (columns [n]) on `gpu`."""
+    rates = throughput_per_us(gpu, work.tensor_dtype)
+    amounts = work.amounts() | {"dram": cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)}
+    times = {n: (a / rates[n] if rates[n] else np.zeros_like(a)) for n, a in amounts.items()}
+    return _finish(times, gpu)
+
+
+def config_bound(work: Work, demand: Demand, gpu: GpuSpec, cache_state: str) -> Bound:
+    """The least time this configuration needs: its padding, and the SM with most CTAs; DRAM as for the problem.
+
+    `tensor` uses the rate of the instruction the configuration can use; `l2` is the larger of all traffic over the L2's bandwidth
+    and one SM's loads over its port.
+    """
+    rates = throughput_per_us(gpu, demand.tensor_dtype)
+    busiest = demand.busiest_sm(gpu.num_sms)
+    times: dict[str, Array] = {}
+    for name in SM_PIPELINES:
+        rate = rates[name] / gpu.num_sms
+        if name == "tensor":
+            times[name] = busiest[name] / (rate * demand.tensor_rate) if rate else np.zeros_like(busiest[name])
+        else:
+            times[name] = busiest[name] / rate
+    port = demand.cta_load_bytes * np.ceil(demand.ctas / gpu.num_sms) / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
+    if demand.largest_cta_ratio is not None:
+        port = demand.cta_load_bytes * demand.ctas / gpu.num_sms / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
+    # Co-resident CTAs may share a line in the L1, so only distinct bytes are certain to cross the whole L2's bandwidth.
+    times["l2"] = np.maximum(demand.compulsory_bytes / rates["l2"], np.zeros_like(port))
+    times["l2"] = np.maximum(times["l2"], np.where(demand.ctas <= gpu.num_sms, port, 0.0))
+    least = cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)
+    times["dram"] = least / rates["dram"] + np.zeros_like(port)
+    # alu and issue counts are estimates of what the compiler emits, not certain enough for a bound.
+    times["alu"], times["issue"] = np.zeros_like(port), np.zeros_like(port)
+    return _finish(times, gpu)

@@ -1,0 +1,27 @@
+"""The L2: what it still holds when a launch starts, and which re-reads it absorbs while the launch runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.pipelines.batch import Array
+
+
+def least_dram_bytes(compulsory_bytes: Array, l2_bytes: float, cache: str) -> Array:
+    """The least that must come from or go to DRAM.
+
+    With a cold cache every distinct byte; with a warm one (the same launch ran before), only what exceeds the L2. This is a
+    bound: a real replacement policy keeps less.
+    """
+    if cache == "cold":
+        return compulsory_bytes
+    return np.maximum(0.0, compulsory_bytes - l2_bytes)
+
+
+def re_read_fraction(reuse_footprint_bytes: Array, l2_bytes: float) -> Array:
+    """Share of re-reads that miss the L2, when `reuse_footprint_bytes` pass between a byte's two uses.
+
+    0 while the footprint fits half the L2 (the rest holds other traffic), 1 from one and a half times the L2 on, linear
+    between: the shape of an LRU cache under a mix of streams.
+    """
+    return np.clip((reuse_footprint_bytes / l2_bytes - 0.5) / 1.0, 0.0, 1.0)

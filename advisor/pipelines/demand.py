@@ -1,0 +1,90 @@
+"""What a problem needs, and what a configuration asks, of every pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.pipelines.batch import Array
+from advisor.pipelines.occupancy import Resources
+
+SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")
+"""Pipelines every SM has one of: the busiest SM decides. l2 and dram are shared by all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The least any kernel must do for a problem, columns [n].
+
+    `compulsory_bytes` are the distinct bytes read and written once each; through L2 they all pass, from DRAM only what the
+    L2 cannot hold.
+    """
+
+    tensor_flop: Array
+    fma_flop: Array
+    xu_op: Array
+    compulsory_bytes: Array
+    tensor_dtype: str | None  # None: the family's products run on the fma pipeline (fp32)
+
+    def amounts(self) -> dict[str, Array]:
+        """Demand per pipeline, in the units of `schema.PIPELINE_UNITS`."""
+        zero = np.zeros_like(self.compulsory_bytes)
+        return {
+            "tensor": self.tensor_flop, "fma": self.fma_flop, "xu": self.xu_op, "alu": zero, "issue": zero,
+            "smem": zero, "l2": self.compulsory_bytes, "dram": self.compulsory_bytes,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What one configuration does for a problem, columns [n]; padding, masked lanes and re-reads included.
+
+    Attributes:
+        per_cta: What one full CTA asks of each SM pipeline (`SM_PIPELINES`).
+        ctas: CTAs that work (CTAs that exit at once are in `launched_ctas` only).
+        cta_load_bytes: Bytes one CTA loads through the L2, on average.
+        l2_bytes: All bytes through the L2: operands as often as they are loaded, results once.
+        dram_bytes: Bytes from and to DRAM, with the re-reads the L2 cannot absorb and without what it still holds (warm).
+        compulsory_bytes: Distinct bytes.
+        useful_fraction: Problem FLOP / FLOP done, (0, 1]: what padding leaves.
+        k_iterations: Trips of the main loop of one CTA.
+        loads_per_iteration: Bytes one CTA loads per trip.
+        tensor_dtype: Type of the tensor pipeline, or None.
+        tensor_rate: Share of the peak tensor rate that the instruction of this configuration can reach.
+        resources: Registers, shared memory, warps per CTA.
+        largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
+    """
+
+    per_cta: Mapping[str, Array]
+    ctas: Array
+    launched_ctas: Array
+    cta_load_bytes: Array
+    cta_store_bytes: Array
+    l2_bytes: Array
+    dram_bytes: Array
+    compulsory_bytes: Array
+    useful_fraction: Array
+    k_iterations: Array
+    tensor_dtype: str | None
+    tensor_rate: Array
+    num_stages: Array
+    resources: Resources
+    largest_cta_ratio: Array | None = None
+
+    def totals(self) -> dict[str, Array]:
+        """Demand of the whole GPU per pipeline."""
+        amounts = {name: self.per_cta[name] * self.ctas for name in SM_PIPELINES}
+        return amounts | {"l2": self.l2_bytes, "dram": self.dram_bytes}
+
+    def busiest_sm(self, num_sms: int) -> dict[str, Array]:
+        """Demand of the SM that gets most: ceil(CTAs / SMs) CTAs, whatever their order (pigeonhole).
+
+        Where CTAs are unequal only the mean load and the largest CTA are certain.
+        """
+        if self.largest_cta_ratio is None:
+            most = np.ceil(self.ctas / num_sms)
+        else:
+            most = np.maximum(self.ctas / num_sms, self.largest_cta_ratio)
+        return {name: self.per_cta[name] * most for name in SM_PIPELINES}

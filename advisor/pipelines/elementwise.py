@@ -1,0 +1,105 @@
+"""Elementwise operators over rows: B rows of H results each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.errors import UsageError
+from advisor.hardware import GpuSpec
+from advisor.pipelines import cache, occupancy
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.demand import Demand, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """Per result element: elements read, FLOP on the fma pipeline, operations on the xu pipeline (exp, division, tanh)."""
+
+    inputs: int = 1
+    fma_flop: int = 1
+    xu_op: int = 0
+
+
+OPERATORS: dict[str, Operator] = {
+    "copy": Operator(fma_flop=0),
+    "add": Operator(inputs=2),
+    "sub": Operator(inputs=2),
+    "mul": Operator(inputs=2),
+    "div": Operator(inputs=2, xu_op=1),
+    "pow": Operator(inputs=2, fma_flop=2, xu_op=2),
+    "addu": Operator(),
+    "mulu": Operator(),
+    "divu": Operator(),
+    "powu": Operator(),
+    "relu": Operator(),
+    "tanh": Operator(fma_flop=2, xu_op=1),
+    "sigmoid": Operator(fma_flop=2, xu_op=2),
+    "silu": Operator(fma_flop=3, xu_op=2),
+    "gelu": Operator(fma_flop=6, xu_op=1),
+    "silu_and_mul": Operator(inputs=2, fma_flop=4, xu_op=2),
+    "gelu_and_mul": Operator(inputs=2, fma_flop=7, xu_op=1),
+    "sum": Operator(inputs=1, fma_flop=1),
+}
+"""Least operation counts per element. The unary forms (`addu`, ...) take a scalar. `sum` reads as many inputs per result as the
+size `inputs` says. Where an operator can be had with fewer special functions (a power by a small integer), the fewer count."""
+
+
+def operator(name: str) -> Operator:
+    """The operator `name`.
+
+    Raises:
+        UsageError: It is not known; the message lists those that are.
+    """
+    try:
+        return OPERATORS[name]
+    except KeyError:
+        raise UsageError("unknown elementwise operator", name, "one of " + ", ".join(OPERATORS)) from None
+
+
+def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
+    """Every input once, every result once."""
+    del gpu
+    op = operator(problem.op)
+    elements = problem.sizes["B"] * problem.sizes["H"]
+    inputs = problem.sizes.get("inputs", column(op.inputs))
+    repeats = inputs if problem.op == "sum" else np.ones(1)
+    return Work(
+        tensor_flop=np.zeros_like(elements),
+        fma_flop=elements * op.fma_flop * repeats,
+        xu_op=elements * float(op.xu_op),
+        compulsory_bytes=elements * (inputs * problem.operand_bytes + problem.result_bytes),
+        tensor_dtype=None,
+    )
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """CTAs of BLOCK_SIZE results each; lanes beyond the end are masked, and neither loaded nor stored."""
+    w = work(problem, gpu)
+    elements = problem.sizes["B"] * problem.sizes["H"]
+    block, warps = configuration.get("BLOCK_SIZE", 1024), configuration.num_warps
+    ctas = np.ceil(elements / block)
+    op = operator(problem.op)
+    repeats = problem.sizes.get("inputs", column(op.inputs)) if problem.op == "sum" else np.ones(1)
+    zero = np.zeros(np.broadcast_shapes(ctas.shape, warps.shape))
+    vector = 16.0 / problem.operand_bytes  # elements per 16-byte access
+    accesses = block / (gpu.warp_size * vector) * (problem.sizes.get("inputs", column(op.inputs)) + 1)
+    flop, xu = block * op.fma_flop * repeats, block * float(op.xu_op)
+    result = elements * problem.result_bytes
+    return Demand(
+        per_cta={
+            "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": block * 1.0 + zero,
+            "issue": accesses + flop / 2 / gpu.warp_size + xu / gpu.warp_size + 16 * warps + zero, "smem": zero,
+        },
+        ctas=ctas + zero, launched_ctas=ctas + zero,
+        cta_load_bytes=(w.compulsory_bytes - result) / ctas + zero, cta_store_bytes=result / ctas + zero,
+        l2_bytes=w.compulsory_bytes + zero,
+        dram_bytes=cache.least_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache) + zero,
+        compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * block) + zero,
+        k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
+        num_stages=configuration.num_stages,
+        resources=occupancy.Resources(
+            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps
+        ),
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""The fused-MoE layer: w13 (gate and up projection), activation (SiLU-and-mul), w2 (down projection), combine (sum over top-k).
+
+Sizes: M tokens, E experts, topk experts per token, H hidden, N intermediate per expert. w13 multiplies the M tokens, each as
+often as it was routed, [M topk, H] by [E, 2N, H]; w2 multiplies [M topk, N] by [E, H, N].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import elementwise, routing, tile
+from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.demand import Demand, Work
+
+GEMM_OPS = ("w13", "w2")
+
+
+def _scale_bytes(problem: ProblemBatch, rows: Array, width: Array, depth: Array, active: Array) -> tuple[Array, Array]:
+    """Bytes of the float32 scales of a block-scaled product: of the activations and of the weights."""
+    if problem.block_shape is None:
+        return np.zeros_like(rows), np.zeros_like(rows)
+    block_n, block_k = problem.block_shape
+    steps = np.ceil(depth / block_k)
+    return 4 * rows * steps, 4 * active * np.ceil(width / block_n) * steps
+
+
+def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product:
+    """The matrix product of w13 or w2, over experts. `block_m` sizes the launched grid, where it is known."""
+    sizes = problem.sizes
+    rows, count = routing.of_batch(problem)
+    slots = (rows * count).sum(-1)
+    active = (count * (rows > 0)).sum(-1)
+    up = problem.op == "w13"
+    width = 2 * sizes["N"] if up else sizes["H"]
+    depth = sizes["H"] if up else sizes["N"]
+    distinct_rows = np.minimum(sizes["M"], slots) if up else slots
+    a_scales, b_scales = _scale_bytes(problem, distinct_rows, width, depth, active)
+    launched = None
+    if block_m is not None:
+        padded = slots + sizes["E"] * (block_m - 1)
+        padded = np.where(sizes["M"] < block_m, np.minimum(padded, slots * block_m), padded)
+        launched = np.ceil(padded / block_m)
+    return tile.Product(
+        rows=rows, count=count, width=width, depth=depth,
+        distinct_a_bytes=distinct_rows * depth * problem.operand_bytes + a_scales,
+        distinct_b_bytes=active * width * depth * problem.weight_bytes + b_scales,
+        output_bytes=slots * width * problem.result_bytes,
+        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
+        dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
+    )  # fmt: skip
+
+
+def _row_operator(problem: ProblemBatch) -> ProblemBatch:
+    """Activation and combine as elementwise operators over rows."""
+    sizes = problem.sizes
+    rows, count = routing.of_batch(problem)
+    slots = (rows * count).sum(-1)
+    if problem.op == "activation":
+        shape = {"B": slots, "H": sizes["N"]}
+        return ProblemBatch(family="elementwise", op="silu_and_mul", sizes=shape, dtype=problem.dtype, cache=problem.cache)
+    shape = {"B": sizes["M"], "H": sizes["H"], "inputs": sizes["topk"]}
+    return ProblemBatch(family="elementwise", op="sum", sizes=shape, dtype=problem.dtype, cache=problem.cache)
+
+
+def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
+    """The least work of the operator, whatever the configuration: no padding, every expert's weights once."""
+    if problem.op not in GEMM_OPS:
+        return elementwise.work(_row_operator(problem), gpu)
+    p = product(problem)
+    flop = 2 * (p.rows * p.count).sum(-1) * p.width * p.depth
+    tensor = tile.compute_pipeline(gpu, problem.dtype)
+    zero = np.zeros_like(flop)
+    return Work(
+        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
+        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, tensor_dtype=tensor,
+    )  # fmt: skip
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """The demand of the launch: rows padded per expert to BLOCK_SIZE_M, weights read once per row tile."""
+    if problem.op not in GEMM_OPS:
+        return elementwise.demand(_row_operator(problem), configuration, gpu)
+    return tile.demand(product(problem, configuration.get("BLOCK_SIZE_M", 64)), configuration, gpu)

@@ -1,0 +1,47 @@
+"""Matrix product C[M, N] = A[M, K] B[K, N], optionally batched (B) and block-scaled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import tile
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.demand import Demand, Work
+
+
+def product(problem: ProblemBatch) -> tile.Product:
+    """The product, one group per batch entry."""
+    m, n, k = (problem.sizes[name] for name in ("M", "N", "K"))
+    batch = problem.sizes.get("B", column(1))
+    scales_a = scales_b = np.zeros_like(m)
+    if problem.block_shape is not None:
+        block_n, block_k = problem.block_shape
+        scales_a = 4 * m * np.ceil(k / block_k)
+        scales_b = 4 * np.ceil(n / block_n) * np.ceil(k / block_k)
+    shape = np.broadcast_shapes(m.shape, batch.shape)
+    return tile.Product(
+        rows=np.broadcast_to(m, shape)[:, None], count=np.broadcast_to(batch, shape)[:, None], width=n, depth=k,
+        distinct_a_bytes=batch * (m * k * problem.operand_bytes + scales_a),
+        distinct_b_bytes=batch * (k * n * problem.weight_bytes + scales_b),
+        output_bytes=batch * m * n * problem.result_bytes,
+        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
+        dtype=problem.dtype, l2_resident=problem.cache,
+    )  # fmt: skip
+
+
+def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
+    """2 M N K FLOP, each matrix once."""
+    p = product(problem)
+    flop = 2 * (p.rows * p.count).sum(-1) * p.width * p.depth
+    tensor = tile.compute_pipeline(gpu, problem.dtype)
+    zero = np.zeros_like(flop)
+    return Work(
+        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
+        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, tensor_dtype=tensor,
+    )  # fmt: skip
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """The demand of the launch: edges padded to whole tiles, SPLIT_K partial results stored SPLIT_K times."""
+    return tile.demand(product(problem), configuration, gpu)

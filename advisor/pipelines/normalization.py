@@ -1,0 +1,73 @@
+"""Row reductions: RMSNorm, LayerNorm, softmax over B rows of H elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import cache, occupancy
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.demand import Demand, Work
+
+FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
+"""Per element: square and accumulate, scale and weight; mean, variance, normalise, weight and bias; max, subtract, sum, scale."""
+
+XU_OP = {"rms_norm": 0, "layer_norm": 0, "softmax": 1}
+"""Per element; the one rsqrt or reciprocal per row is added apart."""
+
+PARAMETERS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
+"""Vectors of H weights that every row uses."""
+
+
+def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
+    """Every element read once and written once, the weights once."""
+    del gpu
+    rows, length = problem.sizes["B"], problem.sizes["H"]
+    elements = rows * length
+    return Work(
+        tensor_flop=np.zeros_like(elements),
+        fma_flop=elements * float(FMA_FLOP[problem.op]),
+        xu_op=elements * float(XU_OP[problem.op]) + rows,
+        compulsory_bytes=elements * (problem.operand_bytes + problem.result_bytes)
+        + PARAMETERS[problem.op] * length * problem.weight_bytes,
+        tensor_dtype=None,
+    )
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result)."""
+    w = work(problem, gpu)
+    rows, length = problem.sizes["B"], problem.sizes["H"]
+    full = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
+    block = configuration.parameters.get("BLOCK_SIZE", full)
+    per_cta_rows, warps = configuration.get("ROWS_PER_CTA", 1), configuration.num_warps
+    passes = np.ceil(length / block)
+    reads = np.where(passes > 1, 2.0, 1.0)
+    padded = passes * block * per_cta_rows
+    ctas = np.ceil(rows / per_cta_rows)
+    zero = np.zeros(np.broadcast_shapes(ctas.shape, padded.shape, warps.shape))
+    elements = rows * length
+    loads = elements * reads * problem.operand_bytes + ctas * PARAMETERS[problem.op] * length * problem.weight_bytes
+    stores = elements * problem.result_bytes
+    flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] + per_cta_rows
+    vector = 16.0 / problem.operand_bytes
+    again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
+    in_flight = gpu.num_sms * per_cta_rows * length * problem.operand_bytes
+    return Demand(
+        per_cta={
+            "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": padded * 1.0 + zero,
+            "issue": (flop / 2 + xu) / gpu.warp_size + padded * (reads + 1) / (gpu.warp_size * vector) + 64 * warps + zero,
+            "smem": per_cta_rows * warps * 8.0 + zero,
+        },
+        ctas=ctas + zero, launched_ctas=ctas + zero, cta_load_bytes=loads / ctas + zero, cta_store_bytes=stores / ctas + zero,
+        l2_bytes=loads + stores + zero,
+        dram_bytes=cache.least_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache)
+        + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
+        compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
+        k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
+        num_stages=configuration.num_stages,
+        resources=occupancy.Resources(
+            registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
+            shared_memory_bytes=128 + zero, num_warps=warps,
+        ),
+    )  # fmt: skip

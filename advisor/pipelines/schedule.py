@@ -1,0 +1,133 @@
+"""The analytical latency of a configuration: waves of CTAs, each limited by a pipeline or by latency.
+
+T = launch + fill + sum over waves of max(pipeline times of the wave, latency of its loop) + drain. The structure follows TileSight
+(arXiv 2607.22432: prologue, steady state, epilogue; tail waves with what the active SMs can draw) and WaveTune (linear in the
+grid per wave). `relax` removes one cause at a time, which is how the gap is split (see `gap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines.batch import Array
+from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, throughput_per_us
+from advisor.pipelines.demand import SM_PIPELINES, Demand
+from advisor.pipelines.occupancy import LIMITERS, resident_ctas
+
+CAUSES = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch")
+"""Causes that can be relaxed, in the order in which the gap is split."""
+
+EFFICIENCY = {"tensor": 0.82, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.85, "l2": 0.75, "dram": 0.93}
+"""Share of its peak a pipeline sustains in a well-shaped kernel. Fitted by hand on the sweeps of `data/README.md` (A100, A40, H800,
+L40; best configurations, 2026-11) to the nearest 0.01 to 0.05; the learned model replaces these where it applies."""
+
+DRAM_LATENCY_US = 0.65
+L2_LATENCY_US = 0.27
+"""Load latency from DRAM and from the L2. Source: arXiv 2402.13499, table of memory latencies (H100 PCIe, A100, RTX 4090): L2 about
+200 to 270 cycles, DRAM about 470 to 660 cycles, at 1.4 to 1.8 GHz, plus the address arithmetic and the barrier of one trip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How the CTAs fill the GPU, columns [n]."""
+
+    resident: Array  # CTAs per SM; 0: cannot launch
+    limiter: Array  # index into occupancy.LIMITERS
+    waves: Array  # not rounded
+    last_wave_fill: Array  # (0, 1]
+
+    def limiter_name(self, i: int) -> str:
+        """What limits the resident CTAs of row i."""
+        return LIMITERS[int(self.limiter[i])]
+
+
+def schedule(demand: Demand, gpu: GpuSpec) -> Schedule:
+    """Residency, waves and the fill of the last wave."""
+    resident, limiter = resident_ctas(gpu, demand.resources)
+    slots = gpu.num_sms * np.maximum(resident, 1)
+    waves = demand.ctas / slots
+    resident, limiter, waves = np.broadcast_arrays(resident, limiter, waves)
+    full = np.floor(waves)
+    rest = waves - full
+    limiter = np.where((waves < 1) & (resident > 0), LIMITERS.index("grid"), limiter)
+    return Schedule(resident=resident, limiter=limiter, waves=waves, last_wave_fill=np.where(rest > 1e-9, rest, 1.0))
+
+
+def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) -> Array:
+    """Time of a wave of `ctas` CTAs spread over the SMs."""
+    rates = throughput_per_us(gpu, demand.tensor_dtype)
+    per_sm = ctas / gpu.num_sms if "tail-wave" in relax else np.ceil(ctas / gpu.num_sms)
+    if "tail-wave" in relax:
+        per_sm = np.maximum(per_sm, 1e-12)
+    useful = demand.useful_fraction if "padding" in relax else 1.0
+    longest = np.zeros(np.broadcast_shapes(ctas.shape, demand.ctas.shape))
+    for name in SM_PIPELINES:
+        rate = rates[name] / gpu.num_sms * EFFICIENCY[name]
+        if rate:
+            rate = rate * demand.tensor_rate if name == "tensor" else rate
+            longest = np.maximum(longest, per_sm * demand.per_cta[name] * useful / rate)
+    l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
+    longest = np.maximum(longest, ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
+    port = per_sm * demand.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz * EFFICIENCY["l2"])
+    longest = np.maximum(longest, 0.0 if "traffic" in relax else port)
+    dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
+    longest = np.maximum(longest, ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
+    if "latency" in relax:
+        return longest
+    from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
+    latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
+    depth = np.maximum(demand.num_stages - 1, 1)
+    loop = demand.k_iterations * latency / depth
+    if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
+        resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
+        loop = loop * resident / np.maximum(np.floor(gpu.max_warps_per_sm / demand.resources.num_warps), resident)
+    return np.maximum(longest, loop)
+
+
+def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:
+    """Predicted latency, [n] in microseconds; inf where the configuration cannot launch.
+
+    Args:
+        demand: Columns [n].
+        gpu: The GPU.
+        relax: Causes (of `CAUSES`) to leave out, as if they cost nothing.
+    """
+    plan = schedule(demand, gpu)
+    slots = gpu.num_sms * np.maximum(plan.resident, 1)
+    slots = np.minimum(slots, np.maximum(demand.ctas, 1))
+    full_waves = np.floor(demand.ctas / slots)
+    rest = demand.ctas - full_waves * slots
+    if "tail-wave" in relax:
+        total = demand.ctas / slots * _wave_us(demand, gpu, slots, relax)
+    else:
+        tail = np.where(rest > 0.5, _wave_us(demand, gpu, np.maximum(rest, 1), relax), 0.0)
+        total = full_waves * _wave_us(demand, gpu, slots, relax) + tail
+        # CTAs do not wait for a wave to end: with many waves the tail overlaps the one before it.
+        smooth = demand.ctas / slots * _wave_us(demand, gpu, slots, relax)
+        blend = 1 / (1 + full_waves)
+        total = np.where(full_waves >= 1, blend * total + (1 - blend) * np.maximum(smooth, total * 0.5), total)
+    fill = 0.0 if "launch" in relax else DRAM_LATENCY_US + L2_LATENCY_US
+    total = gpu.launch_latency_us + fill + total
+    return np.where(plan.resident > 0, total, np.inf)
+
+
+def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
+    """Split predicted latency minus bound into causes, by relaxing them one after another (so that the parts add up).
+
+    Returns:
+        Per cause of `CAUSES`, and `efficiency` (what remains: pipelines below their peak), the microseconds, [n].
+    """
+    parts: dict[str, Array] = {}
+    relaxed: list[str] = []
+    before = latency_us(demand, gpu)
+    for cause in CAUSES:
+        relaxed.append(cause)
+        after = np.minimum(latency_us(demand, gpu, relaxed), before)
+        parts[cause] = before - after
+        before = after
+    parts["efficiency"] = before - bound_us
+    return parts

@@ -1,0 +1,134 @@
+"""Counting a tiled matrix product: what gemm and fused_moe share.
+
+A product of `rows` x `depth` by `depth` x `width` per group (an expert, a batch entry, or the whole matrix), in output tiles of
+BLOCK_SIZE_M x BLOCK_SIZE_N, the depth in steps of BLOCK_SIZE_K, GROUP_SIZE_M row tiles sharing a sweep over the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import cache, occupancy
+from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
+from advisor.pipelines.demand import Demand
+
+MMA_SYNC_SHARE = 0.66
+"""Share of a Hopper or data-centre Blackwell SM's dense rate that mma.sync reaches (wgmma / tcgen05 reach all of it).
+Source: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (arXiv 2402.13499): mma.sync
+averages 62.9 % of the wgmma peak on H800; rounded up, since it enters a lower bound on latency."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """Products to compute. `rows` and `count` are [n, g]: `count` groups of `rows` rows each; the rest is [n]."""
+
+    rows: Array
+    count: Array
+    width: Array
+    depth: Array
+    distinct_a_bytes: Array  # of the left operand, each byte once
+    distinct_b_bytes: Array
+    output_bytes: Array
+    a_bytes: float  # per element, as stored
+    b_bytes: float
+    c_bytes: float
+    dtype: str
+    l2_resident: str  # cache state
+    launched_row_tiles: Array | None = None  # where the grid is sized before the routing is known
+
+
+def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
+    """The type the tensor pipeline runs this product in; None where the GPU has none for it and fma does the work.
+
+    Quantised operands are widened where the GPU has no instruction for them, as kernels do.
+    """
+    wider = {"fp8": ("fp8", "bf16", "fp16"), "int8": ("int8", "bf16", "fp16"), "int4": ("int4", "bf16", "fp16")}
+    for candidate in wider.get(dtype, (dtype,)):
+        if gpu.tensor_flop_per_clock_per_sm.get(candidate):
+            return candidate
+    return None
+
+
+def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
+    """The demand of `product` under `configuration`; columns broadcast to [n]."""
+    block_m, block_n = configuration.get("BLOCK_SIZE_M", 64), configuration.get("BLOCK_SIZE_N", 64)
+    block_k, group = configuration.get("BLOCK_SIZE_K", 32), configuration.get("GROUP_SIZE_M", 1)
+    split = np.maximum(configuration.get("SPLIT_K", 1), 1)
+    warps, stages = configuration.num_warps, configuration.num_stages
+
+    row_tiles = (product.count * np.ceil(product.rows / block_m[:, None])).sum(-1)
+    total_rows = (product.count * product.rows).sum(-1)
+    column_tiles = np.ceil(product.width / block_n)
+    steps = np.ceil(np.ceil(product.depth / split) / block_k)
+    ctas = row_tiles * column_tiles * split
+    launched_rows = row_tiles if product.launched_row_tiles is None else np.maximum(row_tiles, product.launched_row_tiles)
+
+    tensor_dtype = compute_pipeline(gpu, product.dtype)
+    flop = 2 * block_m * block_n * steps * block_k
+    operand_bytes = ELEMENT_BYTES[product.dtype]
+    warp_group = occupancy.wants_wgmma(gpu, block_m, warps)
+    has_warp_group = gpu.architecture == "hopper" or gpu.compute_capability.startswith("10.")
+    rate = np.where(warp_group, 1.0, MMA_SYNC_SHARE) if has_warp_group else np.ones_like(block_m)
+
+    along_m, along_n = occupancy.mma_warps(block_m, block_n, warps)
+    staged = (block_m * product.a_bytes + block_n * product.b_bytes) * block_k  # written to shared memory, per step
+    groups = np.ceil(np.minimum(block_m, 64 * warps / 4) / 64)  # warp groups that each read B
+    read = np.where(
+        warp_group,
+        block_m * block_k * operand_bytes + groups * block_n * block_k * operand_bytes,
+        (block_m * along_n + block_n * along_m) * block_k * operand_bytes,
+    )
+    instructions = flop / np.where(warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + steps * (
+        staged / 512 + np.where(warp_group, 0.0, read / 512) + 24 * warps
+    )
+    zero = np.zeros(np.broadcast_shapes(flop.shape, warps.shape))
+    per_cta = {
+        "tensor": flop + zero if tensor_dtype else zero,
+        "fma": zero if tensor_dtype else flop + zero,
+        "xu": zero,
+        "alu": steps * warps * gpu.warp_size * 8 + zero,
+        "issue": instructions + zero,
+        "smem": steps * (staged + read) + zero,
+    }
+
+    a_loads = total_rows * product.depth * product.a_bytes * column_tiles
+    b_loads = row_tiles * product.width * product.depth * product.b_bytes
+    stores = total_rows * product.width * product.c_bytes * split
+    compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
+
+    resources = occupancy.Resources(
+        registers=occupancy.estimate_dot_registers(warp_group, block_m, block_n, block_k, warps, operand_bytes),
+        shared_memory_bytes=staged * occupancy.pipelined_buffers(gpu, warp_group, stages),
+        num_warps=warps,
+    )
+    concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
+    # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.
+    tiles_per_sweep = np.maximum(group, concurrent / np.maximum(column_tiles, 1))
+    sweeps = (product.count * np.ceil(np.ceil(product.rows / block_m[:, None]) / tiles_per_sweep[:, None])).sum(-1)
+    active = np.maximum((product.count * (product.rows > 0)).sum(-1), 1)
+    weights = product.width * product.depth * product.b_bytes  # of one group
+    again_b = np.maximum(sweeps - active, 0) * weights
+    swept = np.minimum(tiles_per_sweep, row_tiles) * block_m * product.depth * product.a_bytes
+    missed_b = again_b * cache.re_read_fraction(weights + swept, gpu.l2_bytes)
+    again_a = np.maximum(a_loads - product.distinct_a_bytes, 0)
+    missed_a = again_a * cache.re_read_fraction(swept + concurrent * staged * stages, gpu.l2_bytes)
+    least = cache.least_dram_bytes(compulsory, gpu.l2_bytes, product.l2_resident)
+    return Demand(
+        per_cta=per_cta,
+        ctas=ctas,
+        launched_ctas=launched_rows * column_tiles * split,
+        cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
+        cta_store_bytes=stores / np.maximum(ctas, 1),
+        l2_bytes=a_loads + b_loads + stores,
+        dram_bytes=least + missed_a + missed_b,
+        compulsory_bytes=compulsory + zero,
+        useful_fraction=2 * total_rows * product.width * product.depth / np.maximum(flop * ctas, 1),
+        k_iterations=steps,
+        tensor_dtype=tensor_dtype,
+        tensor_rate=rate + zero,
+        num_stages=stages,
+        resources=resources,
+    )
