@@ -1,0 +1,190 @@
+"""Numbers and names as every surface writes them: one place, so that no two surfaces differ.
+
+Whatever came from outside (file names, kernel names, JSON keys) goes through `clean` before it is shown anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
+
+SEVERITIES = ("error", "warning", "advice", "info")
+MEMORY_PIPELINES = ("dram", "l2", "smem")
+
+# Control characters drive terminals, bidirectional overrides and zero-width characters disguise names, and lone
+# surrogates cannot be encoded at all.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def clean(text: object, *, lines: bool = False) -> str:
+    """Text from outside with every unprintable character written out (`\\x1b`); `lines` keeps line ends and tabs."""
+
+    def written_out(found: re.Match[str]) -> str:
+        character = found.group()
+        if lines and character in "\n\t":
+            return character
+        return character.encode("unicode_escape").decode("ascii")
+
+    return _UNPRINTABLE.sub(written_out, str(text))
+
+
+def microseconds(us: float) -> str:
+    """A latency with the digits that matter: `1,234`, `123.4`, `12.3`, `1.23`, `0.012`."""
+    size = abs(us)
+    if size >= 999.95:
+        return f"{us:,.0f}"
+    if size >= 9.995:
+        return f"{us:.1f}"
+    if size >= 0.0995 or size == 0:
+        return f"{us:.2f}"
+    return f"{us:.2g}"
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A demand or throughput with a decimal prefix: `148 TFLOP/s`, `1.21 GB`."""
+    scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), (1.0, ""))
+    scaled = value / scale
+    number = f"{scaled:.0f}" if abs(scaled) >= 99.95 or scaled == int(scaled) else f"{scaled:.3g}"
+    return f"{number} {prefix}{unit_name(unit)}".rstrip()
+
+
+def unit_name(unit: str) -> str:
+    """The unit of a demand as it is written: `flop` -> `FLOP`, `bytes` -> `B`."""
+    return {"flop": "FLOP", "bytes": "B", "instruction": "instr", "op": "op", "launch": "launch"}.get(unit, unit)
+
+
+def percent(fraction: float | None) -> str:
+    """A share in per cent without decimals, `-` where there is none."""
+    return "-" if fraction is None else f"{100 * fraction:.0f} %"
+
+
+def share_of(limit_us: float, latency_us: float) -> float | None:
+    """limit / latency, the share reached of a limit; None where the latency is not positive."""
+    return limit_us / latency_us if latency_us > 0 else None
+
+
+def share_text(share: float | None, *, passed: str = "beyond") -> str:
+    """A share of a limit; never more than 100 %: a latency below its limit is a fault, and said in words."""
+    if share is None:
+        return "-"
+    if share >= 1.005:
+        return passed
+    # 99.6 % is not all of it.
+    return "100 %" if share >= 0.9995 else f"{min(99, round(100 * share))} %"
+
+
+def interval(latency: Latency) -> str:
+    """Half the interval relative to the latency: `±5 %`; empty where there is none."""
+    if latency.low_us is None or latency.high_us is None or latency.us <= 0:
+        return ""
+    half = (latency.high_us - latency.low_us) / 2 / latency.us
+    return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
+
+
+def interval_words(latency: Latency) -> str:
+    """`470–540 µs (80 % interval)`; empty where there is none."""
+    if latency.low_us is None or latency.high_us is None:
+        return ""
+    cover = f" ({percent(latency.coverage)} interval)" if latency.coverage is not None else ""
+    return f"{microseconds(latency.low_us)}–{microseconds(latency.high_us)} µs{cover}"
+
+
+def current(launch: LaunchReport) -> Latency:
+    """What the launch takes now: measured where known, else predicted, else the bound of its configuration."""
+    return launch.measured or launch.predicted or launch.config_bound
+
+
+def to_win(launch: LaunchReport) -> float:
+    """Microseconds between now and the tunable ceiling (or the bound, where no ceiling is known)."""
+    return current(launch).us - (launch.ceiling or launch.bound).us
+
+
+def by_gain(launches: tuple[LaunchReport, ...]) -> list[LaunchReport]:
+    """The launches, the one with most to win first."""
+    return sorted(launches, key=to_win, reverse=True)
+
+
+def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Errors first, then by saving; where no saving can be said, by severity."""
+    return sorted(
+        findings,
+        key=lambda item: (item.severity != "error", -(item.saving_us or 0.0), SEVERITIES.index(item.severity)),
+    )
+
+
+def speedup_text(speedup: float) -> str:
+    """`1.25x faster`, `0.98x slower`, `1.00x same`: the word carries what a colour would."""
+    return f"{speedup:.2f}x {speedup_word(speedup)}"
+
+
+def speedup_word(speedup: float) -> str:
+    """faster, slower or same, at the two decimals that are shown."""
+    shown = round(speedup, 2)
+    return "faster" if shown > 1 else "slower" if shown < 1 else "same"
+
+
+def sizes_text(problem: Problem, without: str | None = None) -> str:
+    """`M=64 E=128 topk=8`, optionally without one size."""
+    return " ".join(f"{clean(key)}={value}" for key, value in problem.sizes.items() if key != without)
+
+
+def types_text(problem: Problem) -> str:
+    """`bf16`, or every type and option that differs from the plain case."""
+    parts = [problem.dtype]
+    if problem.weight_dtype and problem.weight_dtype != problem.dtype:
+        parts.append(f"weights {problem.weight_dtype}")
+    if problem.output_dtype and problem.output_dtype != problem.dtype:
+        parts.append(f"output {problem.output_dtype}")
+    if problem.block_shape:
+        parts.append(f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]")
+    if problem.routing is not None:
+        parts.append("routing given")
+    if problem.cache == "cold":
+        parts.append("cold cache")
+    return clean(" ".join(parts))
+
+
+def name_of(launch: LaunchReport) -> str:
+    """Kernel and operator: `fused_moe w13`."""
+    operator = launch.problem.op
+    return clean(launch.kernel if operator == launch.kernel else f"{launch.kernel} {operator}".strip())
+
+
+def changes(now: Configuration | None, then: Configuration) -> list[str]:
+    """What differs between two configurations: `BLOCK_SIZE_M 64→16`; everything where nothing is known of the first."""
+    after = _flat(then)
+    if now is None:
+        return [f"{key}={value}" for key, value in after.items()]
+    before = _flat(now)
+    return [
+        f"{key} {before.get(key, 'unset')}→{after.get(key, 'unset')}"
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _flat(value: Configuration) -> dict[str, str]:
+    fields = {**value.parameters, "num_warps": value.num_warps, "num_stages": value.num_stages}
+    if value.num_ctas != 1:
+        fields["num_ctas"] = value.num_ctas
+    if value.maxnreg is not None:
+        fields["maxnreg"] = value.maxnreg
+    return {clean(key): clean(number) for key, number in fields.items()}
+
+
+def source_text(finding: Finding) -> str:
+    """`file.py:87`, or nothing."""
+    if not finding.source_file:
+        return ""
+    line = f":{finding.source_line}" if finding.source_line is not None else ""
+    return clean(finding.source_file) + line
+
+
+def subject(result: Result) -> str:
+    """What the result is about, in one line."""
+    parts = [clean(result.target)]
+    if result.model:
+        parts.append(clean(result.model))
+    return " · ".join([*parts, clean(result.gpu)])

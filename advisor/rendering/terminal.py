@@ -1,0 +1,163 @@
+"""The result on a terminal, or down a pipe: plain rows, never wrapped or cut, in stable columns."""
+
+from __future__ import annotations
+
+import io
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from advisor.schema import Action, Finding, Latency, LaunchReport, Result
+
+from . import figures
+from .grouping import Group, group
+
+FINDINGS_OF_ONE_LAUNCH = 3
+MOST_ACTIONS = 3
+_NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
+_GAINS = 96  # column of what a finding saves and what a recommendation takes; a longer text pushes it out
+_ASCII = str.maketrans(
+    {"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."}
+)
+_STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
+
+
+def show(result: Result, *, report: str | None = None, file: TextIO | None = None) -> None:
+    """Print the result.
+
+    Args:
+        result: What to show.
+        report: Path of the HTML page, named in the last line where there is one.
+        file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
+    """
+    console = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in lines(result, report=report):
+        console.print(_encodable(line, console.encoding), soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+
+
+def to_text(result: Result, *, report: str | None = None) -> str:
+    """The same as plain text, without colours."""
+    sink = io.StringIO()
+    show(result, report=report, file=sink)
+    return sink.getvalue()
+
+
+def lines(result: Result, *, report: str | None = None) -> list[Text]:
+    """Every line, styled."""
+    out: list[Text] = []
+    groups = group(result.launches)
+    for part in groups:
+        out += _group_lines(part, result, single=len(result.launches) == 1)
+    if not groups:
+        out.append(Text(f"{figures.subject(result)}: no launches", style="bold"))
+    out += [_finding(item, indent=2) for item in figures.ordered_findings(result.table_findings)]
+    out += _verdict_lines(result)
+    for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
+        out += _action_lines(number, action)
+    if report is not None:
+        out.append(Text(f"  report: {figures.clean(report)}"))
+    return out
+
+
+def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
+    head = Text(part.name, style="bold")
+    head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
+    out = [head]
+    width = max(len(part.label(launch)) for launch in part.launches) if part.size else 0
+    for launch in part.launches:
+        label = part.label(launch).ljust(width) if part.size else ""
+        out += _launch_lines(launch, label, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
+    out.append(Text(""))
+    return out
+
+
+def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:
+    now = figures.current(launch)
+    line = Text(f"  {label}  " if label else "  ")
+    line.append(_latency(now), style="bold")
+    if launch.ceiling is not None:
+        line.append(f"   ceiling {_us(launch.ceiling.us)}")
+    line.append(f"   bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(27))
+    if launch.ceiling is not None:
+        line.append("   ")
+        line.append(_of_ceiling(figures.share_of(launch.ceiling.us, now.us)))
+    line.rstrip()
+    out = [line]
+    out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
+    indent = 4 if label else 2
+    out += [_finding(item, indent=indent) for item in figures.ordered_findings(launch.findings)[:findings]]
+    advice = launch.recommendation
+    if advice is not None:
+        line = Text(" " * indent + "> ")
+        line.append(figures.clean(advice.configuration.label()), style="green")
+        line.pad_right(max(0, _GAINS - len(line)))
+        line.append(
+            f"   takes {_us(advice.latency.us)} ({advice.latency.origin}, {figures.speedup_text(advice.speedup)})"
+        )
+        out.append(line)
+    return out
+
+
+def _latency(value: Latency) -> str:
+    word = "bound of configuration" if value.origin == "specified" else value.origin
+    return f"{word:<9} {_us(value.us)} {figures.interval(value):<8}".rstrip().ljust(29)
+
+
+def _us(us: float) -> str:
+    return f"{figures.microseconds(us):>{_NUMBER}} µs"
+
+
+def _of_ceiling(share: float | None) -> Text:
+    if share is not None and share >= 1.005:
+        return Text("faster than the predicted ceiling", style="magenta")
+    style = "" if share is None else "green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
+    return Text(f"{figures.share_text(share):>5} of ceiling", style=style)
+
+
+def _finding(item: Finding, *, indent: int) -> Text:
+    line = Text(" " * indent)
+    line.append(
+        f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<18}", style=_STYLES[item.severity]
+    )
+    line.append(f" {figures.clean(item.title)}")
+    if item.saving_us is not None:
+        line.pad_right(max(0, _GAINS - len(line)))
+        line.append(f"   saves {'~' + figures.microseconds(item.saving_us):>{_NUMBER}} µs ({item.saving_origin})")
+    if item.scope == "table":
+        line.append("   (table)")
+    return line
+
+
+def _verdict_lines(result: Result) -> list[Text]:
+    verdict = result.verdict
+    out = [Text(figures.clean(verdict.sentence), style="bold")]
+    if len(result.launches) > 1:
+        line = Text(
+            f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs"
+        )
+        line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
+        line.append(
+            f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   "
+        )
+        line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
+        out.append(line)
+    out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]
+    return out
+
+
+def _action_lines(number: int, action: Action) -> list[Text]:
+    line = Text(f"  {number}. ")
+    line.append(figures.clean(action.title), style="bold")
+    line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
+    return [line, Text(f"     {figures.clean(action.detail)}")] if action.detail else [line]
+
+
+def _encodable(line: Text, encoding: str) -> Text:
+    """The line in characters that the output can carry: an ASCII terminal gets `us`, not a traceback."""
+    try:
+        line.plain.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+        return Text(plain)
+    return line
