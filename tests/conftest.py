@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def missing(what: str) -> None:
+    """Fail in CI, skip elsewhere: something the test needs is not there."""
+    if IN_CI:
+        pytest.fail(f"{what}: must be there in CI")
+    pytest.skip(what)
+
+
+def _folder(variable: str, default: str) -> Path:
+    path = Path(os.environ.get(variable) or ROOT.parent / "shared" / default)
+    if not path.is_dir():
+        missing(f"{variable} names no folder ({path.name} is not here)")
+    return path.resolve()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the published measurements (environment variable ADVISOR_DATA)."""
+    return _folder("ADVISOR_DATA", "data")
+
+
+@pytest.fixture(scope="session")
+def corpus_dir() -> Path:
+    """The folder with tuned tables in production (environment variable ADVISOR_CORPUS)."""
+    return _folder("ADVISOR_CORPUS", "corpus")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a headless-capable Chromium."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    missing("no Chromium on the PATH")
+    raise AssertionError("unreachable")
