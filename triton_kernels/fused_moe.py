@@ -437,9 +437,7 @@ def launch_combine(
         return
     grid = (rows * triton.cdiv(columns, config["BLOCK_SIZE"]),)
     topk = x.shape[0] // rows
-    combine_kernel[grid](
-        x, out, rows, columns, x.stride(0), out.stride(0), num_experts, intermediate_size, TOPK=topk, **config
-    )
+    combine_kernel[grid](x, out, rows, columns, x.stride(0), out.stride(0), num_experts, intermediate_size, TOPK=topk, **config)
 
 
 def quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
