@@ -1,20 +1,19 @@
 """The GPUs the advisor knows: one TOML file per GPU in `ceilings/`, read into a `GpuSpec`.
 
-Every figure is *specified* (a datasheet, a white paper or a derivation that the file's `[sources]` spells out), never
-measured here. Rates are peak rates: the bound needs figures that no kernel can exceed, so where a source leaves a choice the
-files take the optimistic one. A GPU is found by its exact name, normalised for case and separators, never by a part of it:
-H20 and H200, A10 and A100, L4, L40 and L40S differ by more than a suffix.
+Every figure is *specified* (a datasheet, a white paper or a derivation that the file's `[sources]` spells out). Rates are
+peak rates: the bound needs figures that no kernel can exceed, so where a source leaves a choice the files take the
+optimistic one. A GPU is found by its exact name, normalised for case and separators, never by a part of it: H20 and H200,
+A10 and A100, L4, L40 and L40S differ by more than a suffix.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8")
 FMA_DTYPES = ("fp32", "fp16", "fp64")
 MAX_FILE_BYTES = 1_000_000
 
-# The accepted range of every numeric key, both ends included. The upper ends only catch a wrong unit (MHz given as Hz, bytes
-# as KiB): each is several times what any GPU of the coming years has.
+# The accepted range of every numeric key, both ends included. The upper ends only catch a wrong unit (MHz given as Hz,
+# GB/s as bytes/s): each is several times what any GPU of the coming years has.
 _WHOLE: dict[str, tuple[int, int]] = {
     "num_sms": (1, 10_000),
     "l2_bytes": (1024, 1 << 40),
@@ -73,8 +72,8 @@ NUMERIC_KEYS = (*_WHOLE, *_REAL, *_TABLES)
 class GpuSpec:
     """What one GPU can do per clock and per second, and what limits occupancy on it.
 
-    "SM" stands for a compute unit on AMD, "warp" for a wavefront, "CTA" for a workgroup. Bytes are bytes, GB are decimal,
-    clocks are MHz, and every rate is dense (no structured sparsity). `ceilings/README.md` explains each figure.
+    "SM" stands for a compute unit on AMD, "warp" for a wavefront, "CTA" for a workgroup. Every rate is dense (no
+    structured sparsity). `ceilings/README.md` explains each figure.
 
     Attributes:
         name: Short name, as results print it: `H200`, `RTX 6000 Ada`.
@@ -234,7 +233,7 @@ def match_device_name(text: str) -> GpuSpec | None:
     if not key:
         return None
     direct = folder("ceilings") / f"{key.replace('_', '-')}.toml"
-    if re.fullmatch(r"[a-z0-9_]+", key) and direct.is_file() and key in _keys(_bundled(direct)):
+    if direct in _files() and key in _keys(_bundled(direct)):
         return _bundled(direct)
     for path in _files():
         # Parsing every file would take tens of milliseconds; a file that has the name contains its letters.
@@ -264,12 +263,12 @@ def _files() -> tuple[Path, ...]:
     return tuple(sorted(folder("ceilings").glob("*.toml")))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _normalised_text(path: Path) -> str:
     return normalise(path.read_text(encoding="utf-8"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _bundled(path: Path) -> GpuSpec:
     return _read(path, own=False)
 
@@ -289,8 +288,8 @@ def _read(path: Path, *, own: bool) -> GpuSpec:
         raise InputError(f"{path}: too large", got=f"> {MAX_FILE_BYTES} bytes", limit="at most 1 MB", remedy=remedy)
     try:
         data = tomllib.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: is not TOML ({error})", remedy="mend the syntax, or copy a file of ceilings/") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or a number of thousands of digits
+        raise InputError(f"{path}: is not TOML ({error})", remedy="mend it, or start from a file of ceilings/") from error
     return _from_dict(data, str(path), own=own)
 
 
@@ -316,7 +315,7 @@ def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
 def _check_sources(data: dict[str, Any], origin: str, *, own: bool) -> dict[str, str]:
     given = [key for key in NUMERIC_KEYS if key in data]
     if "sources" not in data and own:
-        return {key: f"specified by {origin}" for key in given}
+        return dict.fromkeys(given, f"specified by {origin}")
     sources = data.get("sources", {})
     if not isinstance(sources, dict):
         raise InputError(f"{origin}: sources", got=sources, limit="a table of texts", remedy="write [sources]")
@@ -370,7 +369,7 @@ def _check_values(values: Mapping[str, Any], origin: str) -> None:
             reject(key, values[key], _limit(key))
         _check_range(values[key], _WHOLE[key], key, origin, _limit(key))
     for key in _REAL:
-        if values.get(key) is not None:
+        if key != "boost_clock_mhz" or values.get(key) is not None:  # the one that may be unknown
             _check_range(values[key], _REAL[key], key, origin, _limit(key))
     for key, (possible, required) in _TABLES.items():
         table = values[key]
@@ -384,7 +383,9 @@ def _check_values(values: Mapping[str, Any], origin: str) -> None:
             reject(smaller, values[smaller], f"at most {larger} ({values[larger]})", "correct one of the two")
 
 
-def _check_range(value: object, limits: tuple[float, float], key: str, origin: str, limit: str) -> None:
+def _check_range(value: Any, limits: tuple[float, float], key: str, origin: str, limit: str) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not limits[0] <= value <= limits[1]:  # type: ignore[arg-type, operator]
-        raise InputError(f"{origin}: {key}", got=value, limit=limit, remedy="correct the figure and its unit")
+    if not is_number or not limits[0] <= value <= limits[1]:  # also NaN, which compares false
+        # Python refuses to print integers of thousands of digits, which TOML can write in hexadecimal.
+        shown = "more than 1e30" if isinstance(value, int) and value > 10**30 else value
+        raise InputError(f"{origin}: {key}", got=shown, limit=limit, remedy="correct the figure and its unit")

@@ -1,0 +1,345 @@
+"""GPU descriptions: every bundled file is sound, names are matched exactly, and bad files say what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import pickle
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import InputError, UnknownGpuError, UsageError
+from advisor.hardware import (
+    NUMERIC_KEYS,
+    GpuSpec,
+    list_gpus,
+    load_gpu,
+    match_device_name,
+    normalise,
+)
+from advisor.resources import folder
+
+GPUS = list_gpus()
+ELEVEN = ("A100", "A40", "H100", "H20", "H200", "H800", "L20", "L40", "RTX 6000 Ada", "RTX A6000", "RTX PRO 6000 S")
+OTHERS = (
+    "V100", "V100-16GB", "V100-PCIe", "V100-PCIe-16GB", "T4", "L4", "L40S", "A10", "A30", "A800", "A800-PCIe", "RTX 4090",
+    "RTX 5090", "B200", "GB200", "B300", "GB300", "P4", "P100", "P100-PCIe", "A100-PCIe", "A100-40GB", "A100-40GB-PCIe",
+    "H100 PCIe", "H100 NVL", "H200 NVL", "H20-3e", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X",
+)  # fmt: skip
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+@pytest.fixture
+def own(tmp_path: Path):
+    """Writes a user's own file: the H200's text with `changes` applied, sources left out."""
+
+    def write(*changes: tuple[str, str], sources: bool = False) -> Path:
+        text = (folder("ceilings") / "h200.toml").read_text(encoding="utf-8")
+        if not sources:
+            text = text[: text.index("[sources]")]
+        for pattern, replacement in changes:
+            text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+            assert count, f"nothing to change: {pattern}"
+        path = tmp_path / "my.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", ELEVEN + OTHERS)
+def test_known_by_short_name(name: str) -> None:
+    assert load_gpu(name).name == name
+    assert load_gpu(name.lower()) is load_gpu(name)
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_file_is_sound(gpu: GpuSpec) -> None:
+    assert (folder("ceilings") / f"{slug(gpu.name)}.toml").is_file()
+    given = {key for key in NUMERIC_KEYS if getattr(gpu, key) is not None}
+    assert set(gpu.sources) == given
+    for key, text in gpu.sources.items():
+        assert len(text) > 5, key
+    for name in (gpu.name, *gpu.device_names):
+        assert load_gpu(name) is gpu
+        assert load_gpu(name.replace(" ", "_").upper()) is gpu
+        assert load_gpu(name.removeprefix("NVIDIA ")) is gpu
+    assert gpu.registers_per_sm % gpu.register_allocation_unit == 0
+    assert gpu.smem_bytes_per_cta + gpu.smem_reserved_bytes_per_cta <= gpu.smem_bytes_per_sm
+    # A cache slower than the memory behind it, or more than the SMs could take, is a wrong unit.
+    assert gpu.dram_bytes_per_s < gpu.l2_bytes_per_s <= 256 * gpu.num_sms * gpu.max_clock_mhz * 1e6
+    assert gpu.l2_bytes < gpu.dram_bytes
+    assert gpu.smem_reserved_bytes_per_cta == (1024 if gpu.architecture in _FROM_SM80 else 0)
+    assert pickle.loads(pickle.dumps(gpu)) == gpu
+    assert hash(replace(gpu)) == hash(gpu)
+
+
+_FROM_SM80 = ("ampere", "ada", "hopper", "blackwell")
+
+
+def test_no_name_belongs_to_two_gpus() -> None:
+    for one, other in itertools.combinations(GPUS, 2):
+        names = [{normalise(name) for name in (gpu.name, *gpu.device_names)} for gpu in (one, other)]
+        assert not names[0] & names[1], f"{one.name} and {other.name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA_H200", "H200"), ("NVIDIA H20", "H20"), ("NVIDIA_H20-3e", "H20-3e"), ("nvidia h200 nvl", "H200 NVL"),
+        ("NVIDIA A10", "A10"), ("NVIDIA_A100-SXM4-80GB", "A100"), ("NVIDIA_A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"), ("NVIDIA_A100_80GB_PCIe", "A100-PCIe"), ("NVIDIA L4", "L4"),
+        ("NVIDIA L40", "L40"), ("NVIDIA_L40S", "L40S"), ("NVIDIA L20Y", "L20Y"), ("NVIDIA L20", "L20"),
+        ("NVIDIA H100", "H100"), ("NVIDIA_H100_80GB_HBM3", "H100"), ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("H100 NVL", "H100 NVL"), ("NVIDIA_B300_SXM6_AC", "B300"), ("NVIDIA_GB200", "GB200"), ("NVIDIA_B200", "B200"),
+        ("Tesla V100-PCIE-32GB", "V100-PCIe"), ("Tesla P100-PCIE-16GB", "P100-PCIe"), ("Tesla T4", "T4"),
+        ("Tesla P4", "P4"), ("NVIDIA_GeForce_RTX_4090", "RTX 4090"), ("AMD_Instinct_MI300X_OAM", "MI300X"),
+        ("AMD_Instinct_MI350_OAM", "MI350X"), ("AMD Instinct MI325 OAM", "MI325X"),
+        ("NVIDIA_RTX_PRO_6000_Blackwell_Max-Q_Workstation_Edition", "RTX PRO 6000 Max-Q"),
+    ],
+)  # fmt: skip
+def test_device_names(text: str, name: str) -> None:
+    gpu = match_device_name(text)
+    assert gpu is not None and gpu.name == name
+
+
+@pytest.mark.parametrize("text", ["", " ", "NVIDIA", "H2", "H2000", "A1", "A100 80", "L400", "AMD_Radeon_Graphics", "h*", "../a"])
+def test_part_of_a_name_is_not_enough(text: str) -> None:
+    assert match_device_name(text) is None
+
+
+def test_agrees_with_the_published_table(data_dir: Path) -> None:
+    with (data_dir / "gpus.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert tuple(row["gpu"] for row in rows) == ELEVEN
+    for row in rows:
+        gpu = load_gpu(row["gpu"])
+        assert load_gpu(row["device_name"]) is gpu
+        assert gpu.architecture == row["architecture"]
+        assert gpu.compute_capability == row["compute_capability"]
+        assert gpu.num_sms == int(row["num_sms"])
+        assert gpu.max_clock_mhz >= float(row["clock_mhz"])
+        assert gpu.dram_bytes_per_s == pytest.approx(float(row["dram_gb_per_s"]) * 1e9)
+        assert gpu.dram_bytes == int(row["dram_bytes"])
+        assert gpu.l2_bytes == int(row["l2_kib"]) * 1024
+        assert gpu.l2_bytes_per_s == pytest.approx(float(row["l2_gb_per_s"]) * 1e9)
+        assert gpu.smem_bytes_per_sm == int(row["smem_per_sm_kib"]) * 1024
+        assert gpu.smem_bytes_per_clock_per_sm == float(row["smem_bytes_per_clock_per_sm"])
+        assert gpu.registers_per_sm * 4 == int(row["registers_per_sm_kib"]) * 1024
+        # PipeWeave's 516 for the L20 is 512 and a rounded clock.
+        bf16 = float(row["tensor_bf16_flop_per_clock_per_sm"])
+        assert gpu.tensor_flop_per_clock_per_sm["bf16"] == pytest.approx(bf16, rel=0.01)
+        if row["tensor_fp8_flop_per_clock_per_sm"]:
+            assert gpu.tensor_flop_per_clock_per_sm["fp8"] == float(row["tensor_fp8_flop_per_clock_per_sm"])
+        assert gpu.xu_op_per_clock_per_sm == float(row["xu_fp32_op_per_clock_per_sm"])
+        assert gpu.fma_flop_per_clock_per_sm["fp32"] == 2 * float(row["fma_fp32_lanes_per_sm"])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "clock_mhz", "teraflops"),  # dense figures of the datasheets, at the clock they are given for
+    [
+        ("V100", "fp16", 1530, 125), ("T4", "fp16", 1590, 65), ("T4", "int8", 1590, 130),
+        ("A100", "bf16", 1410, 312), ("A100", "tf32", 1410, 156), ("A100", "int8", 1410, 624), ("A30", "bf16", 1440, 165),
+        ("A40", "bf16", 1740, 149.7), ("A10", "bf16", 1695, 125), ("RTX A6000", "bf16", 1800, 154.8),
+        ("L4", "bf16", 2040, 121), ("L4", "fp8", 2040, 242), ("L20", "bf16", 2520, 119.5), ("L20", "fp8", 2520, 239),
+        ("L40", "bf16", 2490, 181), ("L40S", "bf16", 2520, 362), ("L40S", "fp8", 2520, 733),
+        ("RTX 6000 Ada", "bf16", 2505, 364.2), ("RTX 6000 Ada", "fp8", 2505, 728.5),
+        ("RTX 4090", "bf16", 2520, 165.2), ("RTX 4090", "int8", 2520, 660.6),
+        ("H100", "bf16", 1830, 989.4), ("H100", "fp8", 1830, 1978.9), ("H200", "tf32", 1830, 494.7),
+        ("H100 PCIe", "bf16", 1620, 756), ("H20", "bf16", 1830, 148), ("H20", "fp8", 1830, 296),
+        ("B200", "bf16", 1850, 2250), ("B200", "fp8", 1850, 4500),
+        ("RTX 5090", "bf16", 2407, 209.5), ("RTX 5090", "fp8", 2407, 419),
+        ("MI300X", "bf16", 2100, 1307.4), ("MI300X", "fp8", 2100, 2614.9), ("MI300X", "tf32", 2100, 653.7),
+        ("MI325X", "bf16", 2100, 1307.4), ("MI350X", "fp16", 2200, 2306.9), ("MI355X", "fp8", 2400, 5033.2),
+    ],
+)  # fmt: skip
+def test_rates_give_the_datasheet_figure(name: str, dtype: str, clock_mhz: float, teraflops: float) -> None:
+    gpu = load_gpu(name)
+    rate = gpu.tensor_flop_per_clock_per_sm[dtype] * gpu.num_sms * clock_mhz * 1e6
+    assert rate == pytest.approx(teraflops * 1e12, rel=0.025)
+    # The bound must not lie above what the datasheet promises.
+    assert gpu.peak_tensor_flop_per_s(dtype) >= 0.975 * teraflops * 1e12
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_mhz", "teraflops"),
+    [("V100", 1530, 15.7), ("P100", 1480, 10.6), ("T4", 1590, 8.1), ("A100", 1410, 19.5), ("H100", 1980, 67), ("L40", 2490, 90.5),
+     ("MI300X", 2100, 163.4), ("MI355X", 2400, 157.3)],
+)  # fmt: skip
+def test_vector_rates_give_the_datasheet_figure(name: str, clock_mhz: float, teraflops: float) -> None:
+    gpu = load_gpu(name)
+    peak = gpu.fma_flop_per_clock_per_sm["fp32"] * gpu.num_sms * clock_mhz * 1e6
+    assert peak == pytest.approx(teraflops * 1e12, rel=0.02)
+    assert gpu.peak_fma_flop_per_s() == pytest.approx(peak * gpu.max_clock_mhz / clock_mhz)
+
+
+def test_types_a_gpu_does_not_have() -> None:
+    assert load_gpu("T4").supports("fp16") and not load_gpu("T4").supports("bf16")
+    assert not load_gpu("P100").tensor_flop_per_clock_per_sm
+    with pytest.raises(UsageError, match=r"matrix units of A100.*fp8.*bf16"):
+        load_gpu("A100").peak_tensor_flop_per_s("fp8")
+    with pytest.raises(UsageError, match="no type at all"):
+        load_gpu("P4").peak_tensor_flop_per_s("fp16")
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("H200", ("cuda", 90, 32)), ("L40", ("cuda", 89, 32)), ("B300", ("cuda", 103, 32)), ("RTX 5090", ("cuda", 120, 32)),
+     ("MI300X", ("hip", "gfx942", 64)), ("MI355X", ("hip", "gfx950", 64))],
+)  # fmt: skip
+def test_triton_target(name: str, target: tuple[object, ...]) -> None:
+    assert load_gpu(name).triton_target == target
+
+
+@pytest.mark.parametrize(
+    ("name", "vllm", "sglang"),
+    [
+        ("H100", "NVIDIA_H100_80GB_HBM3", "NVIDIA_H100_80GB_HBM3"),
+        ("H200", "NVIDIA_H200", "NVIDIA_H200"),
+        ("H200 NVL", "NVIDIA_H200", "NVIDIA_H200_NVL"),
+        ("H20-3e", "NVIDIA_H20-3e", "NVIDIA_H20-3e"),
+        ("GH200", "NVIDIA_GH200_480GB", "NVIDIA_GH200_480GB"),
+        ("A100", "NVIDIA_A100-SXM4-80GB", "NVIDIA_A100-SXM4-80GB"),
+        ("MI300X", "AMD_Instinct_MI300X", "AMD_Instinct_MI300X"),
+    ],
+)
+def test_names_in_file_names(name: str, vllm: str, sglang: str) -> None:
+    assert (load_gpu(name).vllm_device_name(), load_gpu(name).sglang_device_name()) == (vllm, sglang)
+
+
+def test_gddr_with_inline_ecc_keeps_fifteen_sixteenths() -> None:
+    shares = {gpu.name: gpu.dram_achievable_fraction for gpu in GPUS}
+    less = {name for name, share in shares.items() if share != 1.0}
+    assert less == {"A10", "A40", "L4", "L20", "L40", "L40S", "RTX PRO 6000 S"}
+    assert {shares[name] for name in less} == {15 / 16}
+
+
+def test_unknown_name_lists_the_closest() -> None:
+    with pytest.raises(UnknownGpuError) as caught:
+        load_gpu("NVIDIA H2OO")
+    message = str(caught.value)
+    assert "H2OO" in message and "H200" in message and "advisor gpus" in message and "--gpu my.toml" in message
+    for text in ("", "x" * 5000, "a\0b", "\n<script>"):
+        with pytest.raises(UnknownGpuError) as caught:
+            load_gpu(text)
+        assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+def test_own_file(own) -> None:
+    path = own((r'^name = "H200"$', 'name = "Mine"'), (r"^num_sms = 132$", "num_sms = 7"))
+    gpu = load_gpu(path)
+    assert (gpu.name, gpu.num_sms) == ("Mine", 7)
+    assert gpu.sources["num_sms"] == f"specified by {path}"
+    assert load_gpu(str(path)) == gpu
+    bare = path.rename(path.with_suffix(""))
+    assert load_gpu(str(bare)).name == "Mine"
+    assert match_device_name("Mine") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "parts"),
+    [
+        (r"^num_sms = 132$", "", ("num_sms is missing", "whole number", "add num_sms")),
+        (r"^num_sms =", "nun_sms =", ("unknown key", "nun_sms", "closest: num_sms")),
+        (r"^num_sms = 132$", 'num_sms = "132"', ("num_sms", "'132'|132", "whole number")),
+        (r"^num_sms = 132$", "num_sms = 132.5", ("num_sms", "132.5", "whole number")),
+        (r"^num_sms = 132$", "num_sms = true", ("num_sms", "True", "whole number")),
+        (r"^num_sms = 132$", "num_sms = 0", ("num_sms", "got 0", "from 1")),
+        (r"^num_sms = 132$", "num_sms = -132", ("num_sms", "got -132")),
+        (r"^num_sms = 132$", "num_sms = 0x1" + "0" * 9000, ("num_sms", "more than 1e30")),
+        (r"^num_sms = 132$", "num_sms = 1" + "0" * 9000, ("is not TOML",)),
+        (r"^max_clock_mhz = 1980$", "max_clock_mhz = nan", ("max_clock_mhz", "nan", "a number from")),
+        (r"^max_clock_mhz = 1980$", "max_clock_mhz = inf", ("max_clock_mhz", "inf")),
+        (r"^max_clock_mhz = 1980$", "max_clock_mhz = 1.98e9", ("max_clock_mhz", "1980000000", "correct the figure and its unit")),
+        (r"^max_clock_mhz = 1980$", "max_clock_mhz = 1000", ("base_clock_mhz", "1590", "at most max_clock_mhz")),
+        (r"^smem_bytes_per_cta = .*$", "smem_bytes_per_cta = 999_999", ("smem_bytes_per_cta", "at most smem_bytes_per_sm")),
+        (r"^dram_achievable_fraction = 1.0$", "dram_achievable_fraction = 1.5", ("dram_achievable_fraction", "1.5", "to 1")),
+        (r"^l2_bytes_per_s = .*$", "l2_bytes_per_s = 10403", ("l2_bytes_per_s", "10403", "unit")),
+        (r"^bf16 = 4096$", "bf17 = 4096", ("tensor_flop_per_clock_per_sm", "bf17", "bf16, fp16, tf32, fp8, int8")),
+        (r"^bf16 = 4096$", 'bf16 = "fast"', (r"tensor_flop_per_clock_per_sm\.bf16", "fast")),
+        (r"^fp32 = 256$", "", ("fma_flop_per_clock_per_sm", "fp32 is required")),
+        (r'^vendor = "nvidia"$', 'vendor = "intel"', ("vendor", "intel", "nvidia, amd")),
+        (r'^architecture = "hopper"$', 'architecture = "Hopper"', ("architecture", "Hopper", "pascal")),
+        (r'^compute_capability = "9.0"$', "compute_capability = 9.0", ("compute_capability", "9.0", "text")),
+        (r'^compute_capability = "9.0"$', 'compute_capability = "sm_90"', ("compute_capability", "sm_90")),
+        (r"^device_names = .*$", "device_names = []", ("device_names", "at least one")),
+        (r"^device_names = .*$", 'device_names = "H200"', ("device_names", "list")),
+        (r'^name = "H200"$', 'name = ""', ("name", "short text")),
+        (r'^name = "H200"$', "name = ", ("is not TOML", "line 1")),
+        (r'^name = "H200"$', 'name = "H200"\nsources = 3', ("sources", "table of texts")),
+    ],
+)  # fmt: skip
+def test_bad_file_names_key_value_and_limit(own, pattern: str, replacement: str, parts: tuple[str, ...]) -> None:
+    path = own((pattern, replacement))
+    with pytest.raises(InputError) as caught:
+        load_gpu(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ") and "\n" not in message and len(message) < 1500
+    for part in parts:
+        assert re.search(part, message), f"{part!r} not in {message!r}"
+
+
+def test_sources_are_all_or_none(own) -> None:
+    with pytest.raises(InputError, match=r"sources\.num_sms.*leave out"):
+        load_gpu(own((r'^num_sms = "NVIDIA.*$', ""), sources=True))
+    with pytest.raises(InputError, match=r"sources\.l2_bytes;.*got 3"):
+        load_gpu(own((r'^l2_bytes = "Pipe.*$', "l2_bytes = 3"), sources=True))
+    with pytest.raises(InputError, match=r"no figure.*colour"):
+        load_gpu(own((r"^\[sources\]$", '[sources]\ncolour = "green"'), sources=True))
+
+
+def test_files_that_are_no_descriptions(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_gpu(tmp_path / "absent.toml")
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(InputError, match="is a directory"):
+        load_gpu(tmp_path / "folder.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is not TOML"):
+        load_gpu(tmp_path / "binary.toml")
+    (tmp_path / "large.toml").write_bytes(b"#" * 1_000_001)
+    with pytest.raises(InputError, match=r"too large.*1 MB"):
+        load_gpu(tmp_path / "large.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 50_000, encoding="utf-8")
+    with pytest.raises(InputError, match="is not TOML"):
+        load_gpu(tmp_path / "deep.toml")
+
+
+def test_values_are_checked_where_they_are_made() -> None:
+    with pytest.raises(InputError, match="GPU 'H200': num_sms"):
+        replace(load_gpu("H200"), num_sms=0)
+    with pytest.raises(InputError, match="l2_bytes_per_s"):
+        replace(load_gpu("H200"), l2_bytes_per_s=None)
+
+
+def test_corpus_names(corpus_dir: Path) -> None:
+    """Every device name of the public tables is known, but for those whose figures nobody published."""
+    unknown = set()
+    for path in corpus_dir.rglob("*device_name=*.json"):
+        found = re.search(r"device_name=(.*?)(?:_down)?(?:,|\.json)", path.name)
+        assert found
+        if match_device_name(found[1]) is None:
+            unknown.add(found[1])
+    assert unknown <= {
+        "AMD_Instinct_MI455X", "AMD_Radeon_Graphics", "AMD_Radeon_R9700", "Radeon_8060S_Graphics", "NVIDIA_GB10",
+        "Intel(R)_Arc(TM)_Pro_B60_Graphics", "Intel(R)_Arc(TM)_Pro_B70_Graphics",
+    }  # fmt: skip
+
+
+@pytest.mark.bench
+def test_load_times() -> None:
+    from advisor import hardware
+
+    for label, action in (("by slug", lambda: load_gpu("H200")), ("by device name", lambda: load_gpu("Tesla T4"))):
+        for function in (hardware.match_device_name, hardware._bundled, hardware._files, hardware._normalised_text):
+            function.cache_clear()
+        start = time.perf_counter()
+        action()
+        print(f"load_gpu {label}: {(time.perf_counter() - start) * 1e3:.1f} ms")
