@@ -191,9 +191,7 @@ def _normalise(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.rsplit("/", 1)[-1].lower())
 
 
-def candidates(
-    E: int, N: int, tensor_parallel: int | None = None, expert_parallel: int | None = None
-) -> tuple[Candidate, ...]:
+def candidates(E: int, N: int, tensor_parallel: int | None = None, expert_parallel: int | None = None) -> tuple[Candidate, ...]:
     """The models a table's (E, N) fits, the plainest splits first, then in the order of `MODELS`.
 
     Tensor parallelism divides N, expert parallelism divides E; both at once are considered only where neither alone
@@ -256,9 +254,9 @@ def resolve(
     if len({(candidate.H, candidate.top_k, candidate.model.gated) for candidate in found}) == 1:
         return _resolution(found)
     if found:
-        listed = "; ".join(
-            f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in found[:8]
-        ) + ("; …" if len(found) > 8 else "")
+        listed = "; ".join(f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in found[:8]) + (
+            "; …" if len(found) > 8 else ""
+        )
         raise UsageError(f"{name.file_name()} fits several models: {listed}", None, None, HOW_TO_SAY)
     raise UsageError(
         f"{name.file_name()} fits no model the advisor knows, and does not say the hidden size and top-k",
@@ -345,9 +343,7 @@ def _of_model(
     """The resolution for a model the user named; the table has to be one of its splits."""
     assert name.E is not None
     if hidden_size not in (None, model.H):
-        raise UsageError(
-            f"--hidden-size contradicts {model.name}", hidden_size, f"{model.H}", "leave out one of the two"
-        )
+        raise UsageError(f"--hidden-size contradicts {model.name}", hidden_size, f"{model.H}", "leave out one of the two")
     fits = [c for c in candidates_of(model, name.E, name.N) if tensor_parallel in (None, c.tensor_parallel)]
     fits = [c for c in fits if expert_parallel in (None, c.expert_parallel)]
     if not fits:

@@ -128,9 +128,7 @@ def parse_table_name(path: str | os.PathLike[str]) -> TableName:
     pure = PurePath(path)
     name = pure.name
     if not name.endswith(".json"):
-        raise InputError(
-            f"{name}: not the name of a tuned table", name, "a name that ends in .json", _REMEDY["fused_moe"]
-        )
+        raise InputError(f"{name}: not the name of a tuned table", name, "a name that ends in .json", _REMEDY["fused_moe"])
     stem = name[: -len(".json")]
     down = stem.endswith("_down")
     tokens = _COMMA_OUTSIDE_BRACKETS.split(stem[: -len("_down")] if down else stem)
@@ -182,9 +180,7 @@ def _kind_of(name: str, tokens: list[str]) -> Kind:
     if first == "N" and "K" in keys:
         return "gemm"
     if first in _SIBLINGS:
-        raise NotOursError(
-            f"{name}: {_SIBLINGS[first]}, of a kernel the advisor has no model for", None, None, "skip it"
-        )
+        raise NotOursError(f"{name}: {_SIBLINGS[first]}, of a kernel the advisor has no model for", None, None, "skip it")
     if "device_name" in keys:
         raise NotOursError(
             f"{name}: a tuned table of another kernel (its name starts with {first!r})",
@@ -210,9 +206,7 @@ def _fields(name: str, kind: Kind, tokens: list[str]) -> dict[str, str]:
         if key in fields:
             raise InputError(f"{name}: field {key!r} occurs twice", value, "each field once", _REMEDY[kind])
         if order.index(key) < position:
-            raise InputError(
-                f"{name}: field {key!r} is out of order", key, f"the order {', '.join(order)}", _REMEDY[kind]
-            )
+            raise InputError(f"{name}: field {key!r} is out of order", key, f"the order {', '.join(order)}", _REMEDY[kind])
         position = order.index(key)
         fields[key] = value
     return fields

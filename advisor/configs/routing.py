@@ -47,13 +47,9 @@ def check_routing(values: Any, E: int | None, label: str = "routing") -> tuple[i
         raise InputError(f"{label}: too many experts", len(values), f"at most {EXPERT_LIMIT:,}", _REMEDY)
     for expert, value in enumerate(values):
         if type(value) is not int or not 0 <= value < SIZE_LIMIT:
-            raise InputError(
-                f"{label}: expert {expert}", _shown(value), f"an integer from 0 to {SIZE_LIMIT - 1}", _REMEDY
-            )
+            raise InputError(f"{label}: expert {expert}", _shown(value), f"an integer from 0 to {SIZE_LIMIT - 1}", _REMEDY)
     if E is not None and len(values) != E:
-        raise InputError(
-            f"{label}: {len(values)} experts, but the launch has E={E}", len(values), f"{E} counts", _REMEDY
-        )
+        raise InputError(f"{label}: {len(values)} experts, but the launch has E={E}", len(values), f"{E} counts", _REMEDY)
     if not any(values):
         raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", _REMEDY)
     if sum(values) >= SIZE_LIMIT:

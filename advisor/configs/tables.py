@@ -97,9 +97,7 @@ def read_table(path: str | os.PathLike[str], name: TableName | None = None) -> T
     return table
 
 
-def inspect_table(
-    path: str | os.PathLike[str], name: TableName | None = None
-) -> tuple[Table | None, tuple[TableProblem, ...]]:
+def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -> tuple[Table | None, tuple[TableProblem, ...]]:
     """Read what can be read of a table, and list what cannot.
 
     Raises:
@@ -210,9 +208,7 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
             "restore the file or tune again",
         ) from None
     if not isinstance(document, dict):
-        raise InputError(
-            f"{label}: not a tuned table", document, 'a JSON object {"<tokens>": {"BLOCK_SIZE_M": …}, …}', _RETUNE
-        )
+        raise InputError(f"{label}: not a tuned table", document, 'a JSON object {"<tokens>": {"BLOCK_SIZE_M": …}, …}', _RETUNE)
     if len(document) > ENTRY_LIMIT:
         raise InputError(
             f"{label}: too many entries",
@@ -239,9 +235,7 @@ def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise InputError(
-            f"{label}: cannot be read ({reason})", os.fspath(path), "a readable file", "check the path"
-        ) from None
+        raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), "a readable file", "check the path") from None
     except UnicodeDecodeError:
         raise InputError(f"{label}: not UTF-8 text", None, "a UTF-8 file", "is this the file you mean?") from None
     except ValueError:  # a null byte in the path
@@ -261,9 +255,7 @@ def _token_count(label: str, key: str) -> int:
 
 def _triton_version(label: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 64:
-        raise InputError(
-            f"{label}: triton_version", value, 'a short text such as "3.6.0"', "correct or remove triton_version"
-        )
+        raise InputError(f"{label}: triton_version", value, 'a short text such as "3.6.0"', "correct or remove triton_version")
     return value
 
 
@@ -325,9 +317,7 @@ def _extra(where: str, field: str, raw: Any) -> int | bool | str:
         return raw
     if isinstance(raw, str) and len(raw) <= 256:
         return raw
-    raise InputError(
-        f"{where}: {field}", _shown(raw), "an integer, true, false or a short text", f"correct or remove {field}"
-    )
+    raise InputError(f"{where}: {field}", _shown(raw), "an integer, true, false or a short text", f"correct or remove {field}")
 
 
 def _shown(raw: Any) -> str:
@@ -350,9 +340,7 @@ def select(table: Table, M: int) -> Selection:
         UsageError: M is no token count.
     """
     if type(M) is not int or not 0 < M < SIZE_LIMIT:
-        raise UsageError(
-            "token count", M, f"an integer from 1 to {SIZE_LIMIT - 1}", "give token counts as --tokens 1 64 4096"
-        )
+        raise UsageError("token count", M, f"an integer from 1 to {SIZE_LIMIT - 1}", "give token counts as --tokens 1 64 4096")
     key = nearest_key(table.keys, M)
     return Selection(key=key, configuration=dict(table.entries).get(key))
 
@@ -406,9 +394,7 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, duplicate_keys=())
 
 
-def new_table(
-    name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = ""
-) -> Table:
+def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
     """A table that was not read from a file."""
     head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if triton_version else ()
     empty = Table(name=name, path=path or name.file_name(), entries=(), triton_version=triton_version, document=head)

@@ -1,0 +1,436 @@
+"""Reading and writing ROWS and SHAPES: CSV files, plain or gzipped, with one launch or problem per line.
+
+Columns have the names of the published measurements: sizes `M, N, K, E, topk, H, B, D, H_kv`; `gpu, family, op, gemm, dtype,
+cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages`; latencies end in `_us`.
+Any other column passes through untouched. A line without configuration cells means "as the serving stack would launch it".
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from advisor.configs.names import SIZE_LIMIT
+from advisor.configs.tables import BLOCK_SIZE_LIMIT, GROUP_SIZE_LIMIT, NUM_STAGES_LIMIT, NUM_WARPS_LIMIT
+from advisor.errors import InputError, UsageError
+from advisor.schema import FAMILIES
+
+TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
+ROW_LIMIT = 5_000_000
+
+SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
+BLOCK_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+CONFIG_COLUMNS = (*BLOCK_COLUMNS, "GROUP_SIZE_M", "num_warps", "num_stages")
+TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
+
+# What a row gets for a configuration field it leaves out although it names its blocks: Triton's defaults, no grouping.
+CONFIG_DEFAULTS = {"GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
+_CONFIG_LIMITS = {
+    **{column: BLOCK_SIZE_LIMIT for column in BLOCK_COLUMNS},
+    "GROUP_SIZE_M": GROUP_SIZE_LIMIT,
+    "num_warps": NUM_WARPS_LIMIT,
+    "num_stages": NUM_STAGES_LIMIT,
+}
+_POWERS_OF_TWO = (*BLOCK_COLUMNS, "num_warps")
+
+# Operators by the names the published measurements and PyTorch use -> (family, operator).
+OPERATORS: dict[str, tuple[str, str]] = {
+    "bmm": ("gemm", "gemm"),
+    "linear": ("gemm", "gemm"),
+    "gemm": ("gemm", "gemm"),
+    "matmul": ("gemm", "gemm"),
+    "mm": ("gemm", "gemm"),
+    "w13": ("fused_moe", "w13"),
+    "w2": ("fused_moe", "w2"),
+    "activation": ("fused_moe", "activation"),
+    "combine": ("fused_moe", "combine"),
+    "prefill": ("attention", "prefill"),
+    "decode": ("attention", "decode"),
+    "softmax": ("normalization", "softmax"),
+    "ln": ("normalization", "layer_norm"),
+    "layernorm": ("normalization", "layer_norm"),
+    "layer_norm": ("normalization", "layer_norm"),
+    "rms_norm": ("normalization", "rms_norm"),
+    "rmsnorm": ("normalization", "rms_norm"),
+}
+_DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
+REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
+    "gemm": ("M", "N", "K"),
+    "fused_moe": ("M", "E", "topk", "H", "N"),
+    "attention": ("B", "H", "H_kv", "M", "N", "D"),
+    "normalization": ("B", "H"),
+    "elementwise": ("B", "H"),
+}
+_REMEDY = "correct the cell; the columns are described in `advisor predict --help`"
+
+DTYPES: dict[str, str] = {
+    **{name: name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "int8")},
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "e4m3": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e4m3fn": "fp8",
+    "float8_e4m3fn": "fp8",
+    "fp8_w8a8": "fp8",
+    "int8_w8a8": "int8",
+}
+"""Spellings of data types -> the advisor's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A CSV file as columns.
+
+    `text` holds every column as it was read, in the file's order, so that it can be passed through. `columns` holds the
+    known ones: int64 sizes and configuration fields (0 where the cell is empty), float64 latencies (NaN where empty).
+    `family`, `op` and `dtype` are filled in per row; `has_configuration` is False where the serving stack chooses.
+    """
+
+    path: str
+    header: tuple[str, ...]
+    text: dict[str, Sequence[str]]
+    columns: dict[str, np.ndarray]
+    family: np.ndarray
+    op: np.ndarray
+    dtype: np.ndarray
+    has_configuration: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def gpus(self) -> tuple[str, ...]:
+        """The GPU names that occur, in order of appearance; empty where there is no such column."""
+        return tuple(dict.fromkeys(self.text.get("gpu", ())))
+
+    def groups(self, *extra: str) -> dict[tuple[str, ...], np.ndarray]:
+        """Row numbers by (family, op, dtype, *text columns named): what one vectorised call of the model can take."""
+        keys = zip(self.family, self.op, self.dtype, *(self.text[name] for name in extra), strict=True)
+        members: dict[tuple[str, ...], list[int]] = {}
+        for row, key in enumerate(keys):
+            members.setdefault(key, []).append(row)
+        return {key: np.asarray(rows, dtype=np.int64) for key, rows in members.items()}
+
+
+def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, required: Iterable[str] = ()) -> Rows:
+    """Read a ROWS or SHAPES file.
+
+    Args:
+        path: A CSV file with a header; a name that ends in `.gz`, or gzip's first bytes, means it is compressed.
+        problems_only: SHAPES: configuration columns pass through unread.
+        required: Columns that have to be there besides the sizes (`("gpu",)`, say).
+
+    Raises:
+        InputError: Names file, row, column, value, limit and remedy.
+    """
+    label = Path(path).name
+    return parse_rows(_read(path, label), label, os.fspath(path), problems_only=problems_only, required=required)
+
+
+def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = ()) -> Rows:
+    """As `read_rows`, from text."""
+    header, body = _split(text, label)
+    for column in required:
+        if column not in header:
+            raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
+    raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else {name: () for name in header}
+    columns: dict[str, np.ndarray] = {}
+    for name in header:
+        if name in SIZE_COLUMNS:
+            zero = name == "causal"  # a flag among the sizes: 0 means no
+            columns[name] = _integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
+        elif name in CONFIG_COLUMNS and not problems_only:
+            columns[name] = _integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
+        elif name.endswith("_us"):
+            columns[name] = _floats(label, name, raw[name])
+    family, op, dtype = _kinds(label, raw, columns, len(body))
+    _check_sizes(label, columns, family)
+    return Rows(
+        path=path,
+        header=tuple(header),
+        text=dict(raw),
+        columns=columns,
+        family=family,
+        op=op,
+        dtype=dtype,
+        has_configuration=_configurations(label, columns, len(body)),
+    )
+
+
+def write_rows(
+    rows: Rows,
+    target: str | os.PathLike[str] | TextIO,
+    appended: Mapping[str, Sequence[Any] | np.ndarray],
+    *,
+    index: np.ndarray | None = None,
+) -> None:
+    """Write the rows as they were read, with columns appended (one of the same name is replaced where it stands).
+
+    Args:
+        rows: What was read.
+        target: A path, or an open text stream.
+        appended: Column name -> one value per output row; floats are written with six significant digits, NaN as empty.
+        index: Row of `rows` that each output row belongs to (`rank` writes several per problem); None: each once.
+
+    Raises:
+        UsageError: The path cannot be written to.
+    """
+    order = range(len(rows)) if index is None else index.tolist()
+    count = len(order)
+    columns: dict[str, Sequence[str]] = {}
+    for name in rows.header:
+        source = rows.text[name]
+        columns[name] = source if index is None else [source[row] for row in order]
+    for name, values in appended.items():
+        if len(values) != count:
+            raise ValueError(f"column {name}: {len(values)} values for {count} rows")
+        columns[name] = _formatted(values)
+    if hasattr(target, "write"):
+        _write(target, columns, count)
+        return
+    try:
+        opener: Callable[..., Any] = gzip.open if str(target).endswith(".gz") else open
+        with opener(target, "wt", encoding="utf-8", newline="") as stream:
+            _write(stream, columns, count)
+    except OSError as error:
+        raise UsageError(
+            f"{Path(target).name}: cannot be written ({error.strerror or type(error).__name__})",
+            os.fspath(target),
+            "a file in a folder that exists and can be written to",
+            "choose another place with -o",
+        ) from None
+
+
+def _write(stream: TextIO, columns: Mapping[str, Sequence[str]], count: int) -> None:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    if count:
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _formatted(values: Sequence[Any] | np.ndarray) -> list[str]:
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return ["" if value != value else f"{value:.6g}" for value in array.tolist()]
+    return ["" if value is None else str(value) for value in array.tolist()]
+
+
+def _read(path: str | os.PathLike[str], label: str) -> str:
+    """The text of the file, unpacked; at most `TEXT_SIZE_LIMIT_BYTES` of it (a small .gz can hold terabytes)."""
+    try:
+        if Path(path).is_dir():
+            raise InputError(f"{label}: is a directory", os.fspath(path), "a CSV file", "name the file inside it")
+        with Path(path).open("rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+            stream.seek(0)
+            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
+            data = source.read(TEXT_SIZE_LIMIT_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            f"{label}: cannot be read ({reason})", os.fspath(path), "a readable CSV file", "check the path"
+        ) from None
+    except ValueError:  # a null byte in the path
+        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
+    if len(data) > TEXT_SIZE_LIMIT_BYTES:
+        raise InputError(f"{label}: file too large", f"over {TEXT_SIZE_LIMIT_BYTES:,} bytes", "a smaller file", "split it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{label}: not UTF-8 text", None, "a CSV file", "is this the file you mean?") from None
+
+
+def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InputError(f"{label}: not CSV ({error})", None, "comma-separated text", "write it as CSV again") from None
+    lines = [line for line in lines if line]
+    if not lines:
+        raise InputError(f"{label}: the file is empty", None, "a header and rows", "is this the file you mean?")
+    header = [name.strip() for name in lines[0]]
+    twice = next((name for i, name in enumerate(header) if name in header[:i]), None)
+    if twice is not None:
+        raise InputError(f"{label}: column {twice!r} occurs twice", twice, "each column once", "rename one of them")
+    body = lines[1:]
+    if len(body) > ROW_LIMIT:
+        raise InputError(f"{label}: too many rows", len(body), f"at most {ROW_LIMIT:,}", "split the file")
+    width = len(header)
+    for row, cells in enumerate(body, start=1):
+        if len(cells) != width:
+            raise InputError(
+                f"{label}: row {row}: {len(cells)} cells under {width} columns",
+                ",".join(cells),
+                f"{width} cells",
+                "quote cells that hold commas",
+            )
+    return header, body
+
+
+def _integers(
+    label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False
+) -> np.ndarray:
+    # The fast path takes what almost every file holds; the slow one is run to find and name the bad cell.
+    low = 0 if allow_zero else 1
+    if all(map(str.isdecimal, cells)) and max(map(len, cells), default=0) <= 18:
+        values = np.array(list(map(int, cells)), dtype=np.int64)
+    else:
+        values = np.array([_integer(label, name, row, cell) for row, cell in enumerate(cells, start=1)], dtype=np.int64)
+    empty = values == -1
+    bad = (values < low) | (values > high)
+    if power:
+        bad |= (values & (values - 1)) != 0
+    bad &= ~empty
+    if bad.any():
+        row = int(np.argmax(bad))
+        kind = "a power of two" if power else "an integer"
+        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], f"{kind} from {low} to {high}", _REMEDY)
+    values[empty] = 0
+    return values
+
+
+def _integer(label: str, name: str, row: int, cell: str) -> int:
+    """One cell as an integer ("64.0" is one); -1 where it is empty."""
+    text = cell.strip()
+    if not text:
+        return -1
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    limit = "a positive integer"
+    try:
+        value = float(text) if "_" not in text else float("nan")
+    except ValueError:
+        value = float("nan")
+    if value != value or abs(value) == float("inf") or value != int(value):
+        raise InputError(f"{label}: row {row}: {name}", cell, limit, _REMEDY)
+    if value < 0 or value >= 2**62:  # -1 is the mark of an empty cell
+        raise InputError(f"{label}: row {row}: {name}", cell, f"an integer from 1 to {SIZE_LIMIT - 1}", _REMEDY)
+    return int(value)
+
+
+def _floats(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
+    try:
+        values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
+    except ValueError:
+        for row, cell in enumerate(cells, start=1):
+            try:
+                float(cell or "nan")
+            except ValueError:
+                raise InputError(f"{label}: row {row}: {name}", cell, "a latency in microseconds", _REMEDY) from None
+        raise
+    bad = (values <= 0) | np.isinf(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], "a positive latency in microseconds", _REMEDY)
+    return values
+
+
+def _kinds(
+    label: str, raw: Mapping[str, Sequence[str]], columns: Mapping[str, np.ndarray], count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Family, operator and data type of every row; each distinct combination of cells is looked at once."""
+    blank = ("",) * count
+    experts = columns.get("E")
+    has_experts: Sequence[bool] = (experts > 0).tolist() if experts is not None else (False,) * count
+    gemm_sizes = all(size in columns for size in ("M", "N", "K"))
+    cells = list(zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True))
+    known: dict[tuple[Any, ...], tuple[str, str, str]] = {}
+    for row, key in enumerate(cells, start=1):
+        if key not in known:
+            known[key] = _kind(label, row, key, gemm_sizes)
+    triples = [known[key] for key in cells]
+    family, op, dtype = (np.array([triple[i] for triple in triples], dtype=object) for i in range(3))
+    return family, op, dtype
+
+
+def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple[str, str, str]:
+    family_cell, op_cell, gemm_cell, dtype_cell, has_experts = key
+    family, op = family_cell.strip().lower(), op_cell.strip().lower() or gemm_cell.strip().lower()
+    if family and family not in FAMILIES:
+        raise InputError(f"{label}: row {row}: family", family_cell, f"one of {', '.join(FAMILIES)}", _REMEDY)
+    if not family:
+        if has_experts:
+            family = "fused_moe"
+        elif op:
+            family = OPERATORS.get(op, ("elementwise", op))[0]
+        elif gemm_sizes:
+            family = "gemm"
+        else:
+            raise InputError(
+                f"{label}: row {row}: nothing says what this row is",
+                None,
+                "columns M, E, topk, H, N (fused_moe) or M, N, K (gemm), or a column op or family",
+                "add them",
+            )
+    mapped_family, mapped = OPERATORS.get(op, (family, op))
+    if op and mapped_family != family:
+        raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, None, _REMEDY)
+    dtype_text = dtype_cell.strip().lower().removeprefix("torch.")
+    if dtype_text and dtype_text not in DTYPES:
+        known = ", ".join(dict.fromkeys(DTYPES.values()))
+        raise InputError(f"{label}: row {row}: dtype", dtype_cell, f"one of {known}", _REMEDY)
+    return family, mapped or _DEFAULT_OPS[family], DTYPES.get(dtype_text, "bf16")
+
+
+def _check_sizes(label: str, columns: Mapping[str, np.ndarray], family: np.ndarray) -> None:
+    for name in dict.fromkeys(family.tolist()):
+        rows = family == name
+        for size in REQUIRED_SIZES[name]:
+            if size == "H_kv" and size not in columns:
+                continue  # as many key heads as query heads
+            if size not in columns:
+                raise InputError(
+                    f"{label}: column {size} is missing",
+                    None,
+                    f"columns {', '.join(REQUIRED_SIZES[name])} for {name}",
+                    "add it",
+                )
+            empty = rows & (columns[size] == 0)
+            if empty.any():
+                row = int(np.argmax(empty))
+                raise InputError(
+                    f"{label}: row {row + 1}: {size} is missing", "an empty cell", f"a positive integer for {name}", _REMEDY
+                )
+        if name == "fused_moe":
+            over = rows & (columns["topk"] > columns["E"])
+            if over.any():
+                row = int(np.argmax(over))
+                raise InputError(
+                    f"{label}: row {row + 1}: topk exceeds E", int(columns["topk"][row]), f"at most {columns['E'][row]}", _REMEDY
+                )
+
+
+def _configurations(label: str, columns: dict[str, np.ndarray], count: int) -> np.ndarray:
+    """Which rows name a configuration; what they leave out is filled in place with the defaults."""
+    present = [name for name in CONFIG_COLUMNS if name in columns]
+    if not present:
+        return np.zeros(count, dtype=bool)
+    given = np.any([columns[name] > 0 for name in present], axis=0)
+    for name in BLOCK_COLUMNS:
+        missing = given if name not in columns else given & (columns[name] == 0)
+        if missing.any():
+            row = int(np.argmax(missing))
+            raise InputError(
+                f"{label}: row {row + 1}: {name} is missing",
+                "an empty cell",
+                f"{', '.join(BLOCK_COLUMNS)}, or no configuration at all",
+                "fill it, or empty all configuration cells to mean what the serving stack would launch",
+            )
+    for name, default in CONFIG_DEFAULTS.items():
+        column = columns.get(name, np.zeros(count, dtype=np.int64))
+        columns[name] = np.where(given & (column == 0), default, column)
+    return given
