@@ -10,22 +10,25 @@ ELEMENT_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "
 MAX_THREADS_PER_CTA = 1024  # CUDA programming guide, every compute capability; the same on CDNA
 
 
-def pipeline_buffers(num_stages: Any, compute_capability: str) -> Any:
+def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:
     """Copies of each operand tile that Triton's software pipeline keeps in shared memory.
 
-    wgmma and tcgen05 (compute capability 9.0, 10.x) read both operands from shared memory while the loads of every other
-    stage are under way: one buffer per stage. mma (8.x, 12.x) copies a stage to registers before it computes, and the
-    HIP back end keeps one stage in registers: one buffer fewer. Checked by cross-compiling the fused-MoE kernel with Triton
-    3.6.0 and 3.9.0, 64 x 128 x 64, bf16, 3 stages: 48 KiB on 8.0, 8.9 and 12.0, 72 KiB on 9.0 and 10.0.
+    wgmma and tcgen05 (compute capability 9.0, 10.x; 64 rows and four warps at least) read both operands from shared memory
+    while the loads of every other stage are under way: one buffer per stage. mma copies a stage to registers before it
+    computes, and the HIP back end keeps one stage in registers: one buffer fewer. Checked by cross-compiling the fused-MoE
+    kernel with Triton 3.6.0 and 3.9.0, 64 x 128 x 64, bf16, 3 stages: 48 KiB on 8.0, 8.9 and 12.0, 72 KiB on 9.0 and 10.0.
 
     Args:
         num_stages: A number or an integer array.
         compute_capability: "9.0", or "gfx942" for AMD.
+        block_m: BLOCK_SIZE_M.
+        num_warps: Warps per CTA.
     """
-    major = compute_capability.split(".", 1)[0]
-    if major in ("9", "10", "11"):
-        return np.maximum(num_stages, 1)
-    return np.maximum(np.asarray(num_stages) - 1, 1)
+    fewer = np.maximum(np.asarray(num_stages) - 1, 1)
+    if compute_capability.split(".", 1)[0] not in ("9", "10"):
+        return fewer
+    warp_group = (np.asarray(block_m) >= 64) & (np.asarray(num_warps) >= 4)
+    return np.where(warp_group, np.maximum(num_stages, 1), fewer)
 
 
 def shared_memory_bytes(
@@ -35,6 +38,7 @@ def shared_memory_bytes(
     num_stages: Any,
     *,
     compute_capability: str,
+    num_warps: Any = 4,
     a_bytes: float = 2,
     b_bytes: float | None = None,
 ) -> Any:
@@ -46,9 +50,10 @@ def shared_memory_bytes(
         block_k: BLOCK_SIZE_K as the launcher passes it (after clamping).
         num_stages: As in the entry.
         compute_capability: "9.0", or "gfx942" for AMD.
+        num_warps: Warps per CTA; a warp-group instruction needs four.
         a_bytes: Bytes per element of the activations.
         b_bytes: Bytes per element of the weights; None: as `a_bytes`.
     """
     m, n, k = (np.asarray(block, dtype=np.int64) for block in (block_m, block_n, block_k))
     tile_bytes = m * k * a_bytes + k * n * (a_bytes if b_bytes is None else b_bytes)
-    return np.asarray(tile_bytes * pipeline_buffers(num_stages, compute_capability)).astype(np.int64)
+    return np.asarray(tile_bytes * pipeline_buffers(num_stages, compute_capability, m, num_warps)).astype(np.int64)

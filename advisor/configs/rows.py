@@ -1,7 +1,8 @@
 """Reading and writing ROWS and SHAPES: CSV files, plain or gzipped, with one launch or problem per line.
 
 Columns have the names of the published measurements: sizes `M, N, K, E, topk, H, B, D, H_kv`; `gpu, family, op, gemm, dtype,
-cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages`; latencies end in `_us`.
+cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages`; latencies `latency_us`
+(and `best_us, default_us, median_us, mean_us` of a sweep).
 Any other column passes through untouched. A line without configuration cells means "as the serving stack would launch it".
 """
 
@@ -31,12 +32,13 @@ ROW_LIMIT = 5_000_000
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
 BLOCK_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 CONFIG_COLUMNS = (*BLOCK_COLUMNS, "GROUP_SIZE_M", "num_warps", "num_stages")
+LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
 
 # What a row gets for a configuration field it leaves out although it names its blocks: Triton's defaults, no grouping.
 CONFIG_DEFAULTS = {"GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
 _CONFIG_LIMITS = {
-    **{column: BLOCK_SIZE_LIMIT for column in BLOCK_COLUMNS},
+    **dict.fromkeys(BLOCK_COLUMNS, BLOCK_SIZE_LIMIT),
     "GROUP_SIZE_M": GROUP_SIZE_LIMIT,
     "num_warps": NUM_WARPS_LIMIT,
     "num_stages": NUM_STAGES_LIMIT,
@@ -145,7 +147,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     for column in required:
         if column not in header:
             raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
-    raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else {name: () for name in header}
+    raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
     columns: dict[str, np.ndarray] = {}
     for name in header:
         if name in SIZE_COLUMNS:
@@ -153,7 +155,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             columns[name] = _integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
         elif name in CONFIG_COLUMNS and not problems_only:
             columns[name] = _integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
-        elif name.endswith("_us"):
+        elif name in LATENCY_COLUMNS:
             columns[name] = _floats(label, name, raw[name])
     family, op, dtype = _kinds(label, raw, columns, len(body))
     _check_sizes(label, columns, family)
@@ -197,7 +199,7 @@ def write_rows(
         if len(values) != count:
             raise ValueError(f"column {name}: {len(values)} values for {count} rows")
         columns[name] = _formatted(values)
-    if hasattr(target, "write"):
+    if not isinstance(target, (str, os.PathLike)):
         _write(target, columns, count)
         return
     try:

@@ -1,0 +1,319 @@
+"""Offline checks of tuned tables: what can be found wrong without running anything.
+
+`advisor audit` adds the predicted regret of each entry to what is found here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from advisor.configs.launchability import ELEMENT_BYTES, MAX_THREADS_PER_CTA, shared_memory_bytes
+from advisor.configs.names import TableName, parse_table_name
+from advisor.configs.reachability import device_twins, unreachable_reasons
+from advisor.configs.tables import Table, clamp, inspect_table
+from advisor.errors import InputError, NothingMatchedError, NotOursError
+from advisor.schema import Configuration, Severity
+
+CHECKS: dict[str, str] = {
+    "unreadable": "the file cannot be read as a table",
+    "bad-entry": "a key or value that no launcher can use",
+    "not-ours": "the table of another kernel, skipped",
+    "unreachable-name": "a file name that no launch asks for",
+    "device-alias": "a device name that only some drivers report",
+    "duplicate-key": "a key that occurs twice",
+    "does-not-fit": "an entry that needs more shared memory than the GPU has",
+    "num-warps": "an entry whose warps no GPU can launch",
+    "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
+    "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
+    "split-k": "a SPLIT_K that the launcher ignores or cannot pass on",
+    "other-kernel": "a null entry: another kernel runs there",
+    "hole": "neighbouring keys more than a factor of four apart",
+    "starts-late": "a smallest key above 1",
+    "stops-early": "a largest key below 4,096",
+    "order": "keys out of order, so that ties go to the larger one",
+    "copied": "the same entries under another name",
+}
+"""Every check, in the order in which the issues of a table are listed, and what it finds."""
+
+HOLE_FACTOR = 4
+SMALLEST_LAST_KEY = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditIssue:
+    """Something found in one table. `key` is the entry's token count as written, None: the table as a whole."""
+
+    path: str
+    key: str | None
+    check: str
+    severity: Severity
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What an audit looked at and found; `tables` are those that could be read (with their sound entries)."""
+
+    files: int
+    tables: tuple[Table, ...]
+    issues: tuple[AuditIssue, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class GpuLimits(Protocol):
+    """The part of a GPU's description that the checks need (`advisor.hardware.GpuSpec` has it)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def compute_capability(self) -> str: ...
+
+    @property
+    def smem_bytes_per_cta(self) -> int: ...
+
+    @property
+    def warp_size(self) -> int: ...
+
+
+GpuLookup = Callable[[str], GpuLimits | None]
+
+
+def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    """The JSON files among and below `paths`, sorted; a file named itself counts whatever its name.
+
+    Raises:
+        InputError: A path does not exist.
+        NothingMatchedError: There is no JSON file.
+    """
+    found: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = (Path(folder) / name for folder, _, names in os.walk(path) for name in names if name.endswith(".json"))
+            found.update(dict.fromkeys(sorted(inside)))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise InputError(f"{path.name}: no such file or folder", os.fspath(given), "a table or a folder", "check the path")
+    if not found:
+        raise NothingMatchedError("no table found", ", ".join(map(str, paths)), "JSON files", "name a folder that holds tables")
+    return tuple(found)
+
+
+def audit(paths: Iterable[str | os.PathLike[str]], gpu_lookup: GpuLookup | None = None) -> Audit:
+    """Check every table among and below `paths`.
+
+    Args:
+        paths: Tables, or folders of them.
+        gpu_lookup: The GPU of a device name, None where it is not known; default: `advisor.hardware.match_device_name`.
+
+    Raises:
+        InputError: A path does not exist.
+        NothingMatchedError: There is nothing to check.
+    """
+    lookup = gpu_lookup or _bundled_gpu
+    files = find_tables(list(paths))
+    names = {(str(path.parent), path.name) for path in files}
+    tables: list[Table] = []
+    issues: list[AuditIssue] = []
+    for path in files:
+        table, found = audit_table(path, lookup)
+        issues.extend(found)
+        if table is not None:
+            tables.append(table)
+            issues.extend(_device_alias(table, names))
+    issues.extend(_copies(tables))
+    counts: dict[str, int] = dict.fromkeys(CHECKS, 0)
+    for issue in issues:
+        counts[issue.check] += 1
+    kept = {check: count for check, count in counts.items() if count}
+    return Audit(files=len(files), tables=tuple(tables), issues=tuple(issues), counts=kept)
+
+
+def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = None) -> tuple[Table | None, tuple[AuditIssue, ...]]:
+    """Check one table by itself; the table is None where nothing of it could be read."""
+    where = os.fspath(path)
+    try:
+        name = parse_table_name(path)
+        table, problems = inspect_table(path, name)
+    except NotOursError as error:
+        return None, (_issue(where, None, "not-ours", "info", str(error)),)
+    except InputError as error:
+        return None, (_issue(where, None, "unreadable", "error", str(error)),)
+    issues = [
+        _issue(where, problem.key, _problem_check(problem.key, table, problem.error), "error", str(problem.error))
+        for problem in problems
+    ]
+    issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
+    if table is not None:
+        gpu = (gpu_lookup or _bundled_gpu)(name.device_name)
+        issues.extend(_keys(where, table))
+        for tokens, configuration in table.entries:
+            issues.extend(_entry(where, str(tokens), configuration, name, gpu))
+    rank = {check: order for order, check in enumerate(CHECKS)}
+    return table, tuple(sorted(issues, key=lambda issue: rank[issue.check]))
+
+
+def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:
+    return AuditIssue(path=path, key=key, check=check, severity=severity, message=message)
+
+
+def _problem_check(key: str | None, table: Table | None, error: InputError) -> str:
+    if key is None:
+        return "unreadable"
+    return "duplicate-key" if "occurs twice" in error.what else "bad-entry"
+
+
+def _bundled_gpu(device_name: str) -> GpuLimits | None:
+    from advisor.hardware import match_device_name
+
+    return match_device_name(device_name)
+
+
+def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+    launched = clamp(configuration, name)
+    written_k, launched_k = configuration.parameters["BLOCK_SIZE_K"], launched.parameters["BLOCK_SIZE_K"]
+    if launched_k != written_k:
+        yield _issue(
+            path,
+            key,
+            "clamped-block-k",
+            "warning",
+            f"BLOCK_SIZE_K {written_k} exceeds the quantization block {_block(name)}: the launcher cuts it to {launched_k}, "
+            "so this is not the configuration that was tuned",
+        )
+    elif name.block_shape is not None and name.operand_dtype in ("fp8", "int8") and int(launched_k) > name.block_shape[1]:
+        yield _issue(
+            path,
+            key,
+            "wrong-scales",
+            "error",
+            f"BLOCK_SIZE_K {launched_k} spans several quantization blocks {_block(name)}, but the kernel loads one scale "
+            "per step: wrong results",
+        )
+    yield from _warps(path, key, configuration, gpu)
+    yield from _split_k(path, key, configuration, name)
+    if gpu is not None:
+        needed = _needed_shared_memory(launched, name, gpu)
+        if needed > gpu.smem_bytes_per_cta:
+            yield _issue(
+                path,
+                key,
+                "does-not-fit",
+                "error",
+                f"needs {needed / 1024:.0f} KiB of shared memory, but {gpu.name} gives a CTA at most "
+                f"{gpu.smem_bytes_per_cta / 1024:.0f} KiB: the launch fails with OutOfResources",
+            )
+
+
+def _needed_shared_memory(configuration: Configuration, name: TableName, gpu: GpuLimits) -> int:
+    blocks = [int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK"]
+    operand = ELEMENT_BYTES[name.operand_dtype]
+    return int(
+        shared_memory_bytes(
+            *blocks,
+            configuration.num_stages,
+            compute_capability=gpu.compute_capability,
+            num_warps=configuration.num_warps,
+            a_bytes=operand,
+            b_bytes=ELEMENT_BYTES[name.weight_dtype] if name.weight_dtype else operand,
+        )
+    )
+
+
+def _warps(path: str, key: str, configuration: Configuration, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+    warps, lanes = configuration.num_warps, gpu.warp_size if gpu is not None else 32
+    if warps & (warps - 1):
+        yield _issue(path, key, "num-warps", "error", f"num_warps {warps} is no power of two: Triton refuses to compile it")
+    elif warps * lanes > MAX_THREADS_PER_CTA:
+        yield _issue(
+            path,
+            key,
+            "num-warps",
+            "error",
+            f"num_warps {warps} is {warps * lanes} threads; a CTA has at most {MAX_THREADS_PER_CTA}",
+        )
+
+
+def _split_k(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
+    split = configuration.parameters.get("SPLIT_K", 1)
+    if split == 1:
+        return
+    if name.kind == "fused_moe" and name.stack != "sglang":
+        message = f"SPLIT_K {split} has no effect: the fused-MoE launcher sets it to 1"
+        yield _issue(path, key, "split-k", "warning", message)
+    elif "SWAP_AB" not in configuration.parameters:  # SGLang's block-32 GEMM takes both; no other kernel splits K
+        yield _issue(path, key, "split-k", "error", f"SPLIT_K {split}: the kernel has no such parameter, so the launch fails")
+
+
+def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
+    keys = table.keys
+    ordered = sorted(keys)
+    for key in table.fallback_keys:
+        yield _issue(path, str(key), "other-kernel", "info", "a null entry: another kernel than Triton's runs there")
+    # Where neighbours are that far apart, a launch half-way between runs with an entry tuned for a third of its tokens.
+    gaps = [(low, high) for low, high in zip(ordered, ordered[1:], strict=False) if high > HOLE_FACTOR * low]
+    if gaps:
+        listed = ", ".join(f"{low} to {high}" for low, high in gaps[:4]) + (", …" if len(gaps) > 4 else "")
+        yield _issue(path, str(gaps[0][0]), "hole", "warning", f"no entry from {listed}: launches between take the nearer end's")
+    if ordered[0] > 1:
+        yield _issue(
+            path,
+            str(ordered[0]),
+            "starts-late",
+            "warning",
+            f"the smallest key is {ordered[0]}: decoding with fewer tokens runs with an entry tuned for {ordered[0]}",
+        )
+    if ordered[-1] < SMALLEST_LAST_KEY:
+        yield _issue(
+            path,
+            str(ordered[-1]),
+            "stops-early",
+            "warning",
+            f"the largest key is {ordered[-1]}: prefill of any size runs with the entry for {ordered[-1]} tokens",
+        )
+    if list(keys) != ordered:
+        first = next(high for low, high in zip(keys, keys[1:], strict=False) if high < low)
+        yield _issue(
+            path, str(first), "order", "info", "keys are out of order: a tie goes to the key that comes first in the file"
+        )
+
+
+def _block(name: TableName) -> str:
+    assert name.block_shape is not None
+    return f"[{name.block_shape[0]}, {name.block_shape[1]}]"
+
+
+def _device_alias(table: Table, names: set[tuple[str, str]]) -> Iterator[AuditIssue]:
+    """The same GPU under another name that has no such table beside it."""
+    folder = str(Path(table.path).parent)
+    for twin in device_twins(table.name.device_name):
+        if (folder, replace(table.name, device_name=twin).file_name()) not in names:
+            yield _issue(
+                table.path,
+                None,
+                "device-alias",
+                "info",
+                f"drivers that report this GPU as {twin} do not find the table; a copy under that name would serve them",
+            )
+
+
+def _copies(tables: list[Table]) -> Iterator[AuditIssue]:
+    """Tables with the very same entries under names that differ in more than spelling: copied, not tuned."""
+    groups: dict[tuple[object, ...], list[Table]] = {}
+    for table in tables:
+        if len(table.entries) > 1:
+            groups.setdefault(tuple(repr(entry) for entry in table.entries), []).append(table)
+    for group in groups.values():
+        shapes = {(t.name.E, t.name.N, t.name.K, t.name.device_name, t.name.dtype, t.name.block_shape) for t in group}
+        if len(shapes) == 1:
+            continue  # the same launch, as two stacks or two Triton versions know it
+        first = group[0]
+        others = [f"{Path(t.path).parent.name}/{Path(t.path).name}" for t in group[1:]]
+        listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        yield _issue(first.path, None, "copied", "info", f"the same entries as {listed}: at most one of them was tuned")
