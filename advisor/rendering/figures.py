@@ -154,10 +154,10 @@ def name_of(launch: LaunchReport) -> str:
 
 def changes(now: Configuration | None, then: Configuration) -> list[str]:
     """What differs between two configurations: `BLOCK_SIZE_M 64→16`; everything where nothing is known of the first."""
-    after = _flat(then)
+    after = fields_of(then)
     if now is None:
         return [f"{key}={value}" for key, value in after.items()]
-    before = _flat(now)
+    before = fields_of(now)
     return [
         f"{key} {before.get(key, 'unset')}→{after.get(key, 'unset')}"
         for key in {**before, **after}
@@ -165,7 +165,8 @@ def changes(now: Configuration | None, then: Configuration) -> list[str]:
     ]
 
 
-def _flat(value: Configuration) -> dict[str, str]:
+def fields_of(value: Configuration) -> dict[str, str]:
+    """Every tunable of a configuration by name, in the order of a table entry."""
     fields = {**value.parameters, "num_warps": value.num_warps, "num_stages": value.num_stages}
     if value.num_ctas != 1:
         fields["num_ctas"] = value.num_ctas

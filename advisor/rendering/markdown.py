@@ -122,11 +122,7 @@ def _launch_table(result: Result, *, budget: int) -> str:
         kept.add(index)
     left_out = len(rows) - len(kept)
     unchanged = sum(1 for index in range(len(rows)) if index not in kept and not changed[index])
-    said = (
-        f"\n{left_out} of {len(rows)} rows left out for length ({unchanged} with nothing to change).\n"
-        if left_out
-        else ""
-    )
+    said = f"\n{left_out} of {len(rows)} rows left out for length ({unchanged} with nothing to change).\n" if left_out else ""
     return header + "".join(row for index, row in enumerate(rows) if index in kept) + said + "\n"
 
 
@@ -151,9 +147,7 @@ def _launch_row(part: Group, launch: LaunchReport) -> str:
 def _findings(result: Result, *, budget: int) -> str:
     """The findings, those that save most first, as many as fit."""
     pairs: list[tuple[str, Finding]] = [("table", item) for item in result.table_findings]
-    labels = {
-        launch.id: f"{part.name} {part.label(launch)}" for part in group(result.launches) for launch in part.launches
-    }
+    labels = {launch.id: f"{part.name} {part.label(launch)}" for part in group(result.launches) for launch in part.launches}
     pairs += [(labels[launch.id], item) for launch in result.launches for item in launch.findings]
     if not pairs:
         return ""
@@ -161,9 +155,7 @@ def _findings(result: Result, *, budget: int) -> str:
     rows: list[str] = []
     used = 500
     for where, item in pairs:
-        saving = (
-            f"~{figures.microseconds(item.saving_us)} µs {item.saving_origin}" if item.saving_us is not None else "-"
-        )
+        saving = f"~{figures.microseconds(item.saving_us)} µs {item.saving_origin}" if item.saving_us is not None else "-"
         source = code(figures.source_text(item)) if item.source_file else ""
         row = (
             f"| {_MARKS[item.severity]} | {code(item.rule)} | {escape(where)} | {escape(item.title)}: "
@@ -222,6 +214,4 @@ def environment(fingerprint: Fingerprint) -> list[tuple[str, str]]:
         ("MIG", None if fingerprint.mig is None else "on" if fingerprint.mig else "off"),
         ("power cap (W)", fingerprint.power_cap_w),
     ]
-    return [
-        (name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in values if value is not None
-    ]
+    return [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in values if value is not None]

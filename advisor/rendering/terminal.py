@@ -17,9 +17,7 @@ FINDINGS_OF_ONE_LAUNCH = 3
 MOST_ACTIONS = 3
 _NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
 _GAINS = 96  # column of what a finding saves and what a recommendation takes; a longer text pushes it out
-_ASCII = str.maketrans(
-    {"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."}
-)
+_ASCII = str.maketrans({"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 
 
@@ -92,9 +90,7 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line = Text(" " * indent + "> ")
         line.append(figures.clean(advice.configuration.label()), style="green")
         line.pad_right(max(0, _GAINS - len(line)))
-        line.append(
-            f"   takes {_us(advice.latency.us)} ({advice.latency.origin}, {figures.speedup_text(advice.speedup)})"
-        )
+        line.append(f"   takes {_us(advice.latency.us)} ({advice.latency.origin}, {figures.speedup_text(advice.speedup)})")
         out.append(line)
     return out
 
@@ -117,9 +113,7 @@ def _of_ceiling(share: float | None) -> Text:
 
 def _finding(item: Finding, *, indent: int) -> Text:
     line = Text(" " * indent)
-    line.append(
-        f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<18}", style=_STYLES[item.severity]
-    )
+    line.append(f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<18}", style=_STYLES[item.severity])
     line.append(f" {figures.clean(item.title)}")
     if item.saving_us is not None:
         line.pad_right(max(0, _GAINS - len(line)))
@@ -133,13 +127,9 @@ def _verdict_lines(result: Result) -> list[Text]:
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1:
-        line = Text(
-            f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs"
-        )
+        line = Text(f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs")
         line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
-        line.append(
-            f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   "
-        )
+        line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
         line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
         out.append(line)
     out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]

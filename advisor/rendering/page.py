@@ -1,0 +1,157 @@
+"""The HTML page: one file that opens offline, asks the network for nothing, and is complete without JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from advisor import result_json
+from advisor.resources import folder
+from advisor.schema import Result, SearchReport
+
+from . import charts, figures, plots, svg, views
+from .charts import Chart
+from .grouping import group
+from .markdown import environment as fingerprint_rows
+
+SHOWN_AT_ONCE = 8
+"""Launches listed in "Where the time goes" before the rest is folded."""
+DETAILED = 120
+"""Launches with a waterfall of their own; the rest stand in the table and in the JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A chart as the page carries it: SVG for everyone, a plotly figure for those with JavaScript, a table twin."""
+
+    chart: Chart
+    svg: Markup
+    figure: Markup | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchView:
+    """A search, its charts and Optuna's plots."""
+
+    search: SearchReport
+    best: Drawing | None
+    plots: tuple[tuple[str, str, Markup], ...]  # title, id, figure
+
+
+def to_html(result: Result) -> str:
+    """The page for this result."""
+    templates = folder("reports")
+    library = plots.library()
+    anchors = views.Anchors()
+    groups = group(result.launches)
+    launches = views.launch_views(result, anchors)
+    worst = sorted(launches, key=lambda view: view.to_win, reverse=True)
+    latency_charts = [charts.latency_over_sizes(part, number) for number, part in enumerate(groups, 1)]
+    context: dict[str, Any] = {
+        "result": result,
+        "css": Markup((templates / "page.css").read_text(encoding="utf-8")),
+        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
+        "plotly": Markup(library) if library is not None else None,
+        "launches": launches,
+        "by_id": {view.launch.id: view for view in launches},
+        "worst": worst[:DETAILED],
+        "undetailed": max(0, len(worst) - DETAILED),
+        "shown_at_once": SHOWN_AT_ONCE,
+        "sizes": _differing_sizes(result),
+        "operators": len({view.name for view in launches}) > 1,
+        "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
+        "rooflines": [_drawing(chart, library) for chart in charts.rooflines(groups)],
+        "rules": views.rule_views(result, launches, anchors),
+        "passed": views.passed_rules(result),
+        "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
+        "measurements": views.measurement_views(launches),
+        "fingerprint": fingerprint_rows(result.fingerprint),
+        "faults": [(view, fault) for view in launches for fault in view.launch.faults],
+        "download": _download(result),
+    }
+    return _environment(str(templates)).get_template("page.html.jinja").render(context)
+
+
+def _environment(templates: str) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    environment.filters |= {
+        "us": figures.microseconds,
+        "interval": figures.interval,
+        "interval_words": figures.interval_words,
+        "percent": figures.percent,
+        "share": figures.share_text,
+        "quantity": figures.quantity,
+        "unit": figures.unit_name,
+        "speedup": figures.speedup_text,
+        "speedup_word": figures.speedup_word,
+        "types": figures.types_text,
+        "source": figures.source_text,
+        "per_cent_css": lambda number: f"{min(100.0, max(0.0, number)):.2f}%",
+        "entry_text": views.table_entry_text,
+        "figure_value": _figure_value,
+    }
+    environment.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
+    return environment
+
+
+def _printable(value: object) -> object:
+    """Every text that a template prints: unprintable characters written out; escaping follows."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return figures.clean(value, lines=True)
+    return value
+
+
+def _figure_value(value: float | int | str) -> str:
+    if isinstance(value, (int, float)) and abs(value) >= 100_000:
+        return figures.quantity(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _differing_sizes(result: Result) -> list[str]:
+    """The sizes that are not the same in every launch, in order; all of them for a single launch."""
+    names = list(dict.fromkeys(name for launch in result.launches for name in launch.problem.sizes))
+    differing = [name for name in names if len({launch.problem.sizes.get(name) for launch in result.launches}) > 1]
+    return differing or names[:1]
+
+
+def _drawing(chart: Chart, library: str | None) -> Drawing:
+    figure = _script_json(plots.figure(chart)) if library is not None else None
+    return Drawing(chart=chart, svg=Markup(svg.draw(chart)), figure=figure)
+
+
+def _search_view(search: SearchReport, number: int, library: str | None) -> SearchView:
+    best = charts.best_so_far(search, number)
+    return SearchView(
+        search=search,
+        best=_drawing(best, library) if best is not None else None,
+        plots=tuple(
+            (title, f"search-{number}-{index}", _script_json(plots.foreign(plot)))
+            for index, (title, plot) in enumerate(search.plots.items(), 1)
+        )
+        if library is not None
+        else (),
+    )
+
+
+def _script_json(data: object) -> Markup:
+    """JSON that stands in a script element: nothing in it can end the element or open a comment."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _download(result: Result) -> Markup:
+    """The result as a data: address, which needs neither a network nor JavaScript."""
+    packed = base64.b64encode(result_json.to_json(result).encode("utf-8")).decode("ascii")
+    return Markup(f"data:application/json;base64,{packed}")

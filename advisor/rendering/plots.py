@@ -1,0 +1,91 @@
+"""Charts as plotly figures, written as plain dicts: importing plotly costs more time than the whole page may take.
+
+Colours are names of CSS properties (`--c-bound`); the page's script replaces them, so that figures follow the theme.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+from . import figures
+from .charts import Chart, Series
+
+_TAGS = re.compile(r"<(?!/?(?:br|b|i|extra)>)")
+_SYMBOLS = {"circle": "circle", "square": "square", "diamond": "diamond", "star": "star"}
+
+
+def library() -> str | None:
+    """The source of plotly.js that the installed plotly carries, safe inside a script element; None without it."""
+    found = importlib.util.find_spec("plotly")  # finds it without importing it
+    if found is None or found.origin is None:
+        return None
+    folder = Path(found.origin).parent / "package_data"
+    for name in ("plotly-basic.min.js", "plotly.min.js"):
+        if (folder / name).is_file():
+            source = (folder / name).read_text(encoding="utf-8")
+            return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return None
+
+
+def figure(chart: Chart) -> dict[str, Any]:
+    """The chart as `{data, layout}`."""
+    data = [trace for series in chart.series for trace in _traces(series, chart)]
+    return {"data": data, "layout": {"xaxis": _x_axis(chart), "yaxis": _axis(chart.y_title, chart.y_log)}}
+
+
+def foreign(plot: dict[str, Any]) -> dict[str, Any]:
+    """Someone else's figure (Optuna's): its own colours template dropped, markup in its texts made inert."""
+    layout = {key: value for key, value in _inert(plot.get("layout") or {}).items() if key != "template"}
+    return {"data": _inert(plot.get("data") or []), "layout": layout}
+
+
+def _inert(value: Any) -> Any:
+    if isinstance(value, str):
+        return _TAGS.sub("&lt;", figures.clean(value, lines=True))
+    if isinstance(value, dict):
+        return {key: _inert(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_inert(part) for part in value]
+    return value
+
+
+def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
+    colour = f"--c-{series.colour}"
+    common = {"type": "scatter", "name": _inert(series.name), "x": list(series.x)}
+    if series.kind == "band":
+        edge = {**common, "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": series.name}
+        lower = {**edge, "y": list(series.low), "showlegend": False}
+        upper = {**edge, "y": list(series.y), "fill": "tonexty", "fillcolor": f"{colour}-band"}
+        return [lower, upper]
+    unit = "%{y:.3s}FLOP/s" if "FLOP" in chart.y_title else "%{y:,.4~r} µs"
+    trace = {**common, "y": list(series.y), "hovertemplate": unit}
+    if series.labels:
+        trace |= {"text": [_inert(label) for label in series.labels]}
+        trace["hovertemplate"] = "<b>%{text}</b><br>%{x:.3~g} FLOP/B<br>" + unit
+    if series.kind == "points":
+        marker = {"symbol": _SYMBOLS[series.symbol] + ("-open" if series.hollow else ""), "size": 9, "color": colour}
+        return [{**trace, "mode": "markers", "marker": {**marker, "line": {"width": 1.5, "color": colour}}}]
+    line = {"color": colour, "width": 2, "dash": "dash" if series.dash else "solid"}
+    dots = series.colour in ("measured", "predicted")
+    marker = {"color": colour, "size": 6}
+    return [{**trace, "mode": "lines+markers" if dots else "lines", "line": line, "marker": marker}]
+
+
+def _axis(title: str, log: bool) -> dict[str, Any]:
+    axis: dict[str, Any] = {"title": {"text": _inert(title)}}
+    if log:
+        axis |= {"type": "log", "dtick": 1, "minor": {"dtick": "D1", "showgrid": False, "ticks": "outside"}}
+        axis |= {"exponentformat": "SI", "dtick": "D2"} if "µs" in title else {"exponentformat": "SI"}
+    return axis
+
+
+def _x_axis(chart: Chart) -> dict[str, Any]:
+    axis = _axis(chart.x_title, chart.x_log)
+    if chart.x_ticks:
+        axis |= {"tickmode": "array", "tickvals": list(chart.x_ticks), "ticktext": [f"{x:g}" for x in chart.x_ticks]}
+        axis.pop("minor", None)
+        axis.pop("dtick", None)
+    return axis

@@ -1,0 +1,308 @@
+"""What the sections of the page show: the result, sorted, grouped, scaled to bar widths and given anchors."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from dataclasses import dataclass
+
+from advisor.schema import (
+    Configuration,
+    Finding,
+    Latency,
+    LaunchReport,
+    MeasuredRounds,
+    PipelineTime,
+    Result,
+    Round,
+)
+
+from . import figures
+from .grouping import Group, group
+
+_CAUSES = {
+    "padding": "Padding",
+    "tail-wave": "Tail wave",
+    "occupancy": "Occupancy",
+    "latency": "Latency not hidden",
+    "traffic": "Traffic beyond the least",
+    "launch": "Launch",
+    "configuration": "Configuration",
+    "unexplained": "Unexplained",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One row of the waterfall; positions in per cent of the longest."""
+
+    name: str
+    kind: str  # bound | ceiling | loss | gain | predicted | measured
+    us: float
+    left: float
+    width: float
+    origin: str
+    note: str
+    step: bool  # a difference, not a latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRow:
+    """One pipeline's time against the launch's."""
+
+    part: PipelineTime
+    width: float  # per cent of the longest shown
+    least: float  # the problem alone, per cent
+    share: float | None  # of the latency now
+    binding: str  # "limits this configuration", "limits the bound", both, or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchView:
+    """One launch, ready to be shown."""
+
+    launch: LaunchReport
+    anchor: str
+    name: str  # fused_moe w13
+    label: str  # M=64
+    now: Latency
+    share: float | None  # ceiling / now
+    to_win: float
+    steps: tuple[Step, ...]
+    ceiling_at: float | None  # per cent, on the scale of the steps
+    pipelines: tuple[PipelineRow, ...]
+    changes: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingView:
+    """A finding, where it is, and how to link to it."""
+
+    finding: Finding
+    anchor: str
+    view: LaunchView | None  # None: of the table as a whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleView:
+    """All findings of one rule."""
+
+    rule: str
+    severity: str
+    anchor: str
+    most_us: float | None
+    remedy: str | None  # where all findings share it
+    items: tuple[FindingView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRow:
+    """One round of a measurement."""
+
+    number: int
+    round: Round
+    median_us: float | None
+    low_us: float | None
+    high_us: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementView:
+    """The rounds of one launch."""
+
+    view: LaunchView
+    measured: MeasuredRounds
+    rows: tuple[RoundRow, ...]
+    discarded: int
+    clocks: tuple[float, float] | None  # lowest and highest
+
+
+class Anchors:
+    """Fragment names made of names from outside: letters, digits, `.`, `_` and `-` only, never twice the same."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def make(self, *parts: str) -> str:
+        """A new fragment name for these parts."""
+        name = "-".join(re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-")[:80] or "x" for part in parts)
+        candidate, number = name, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = f"{name}-{number}"
+        self._taken.add(candidate)
+        return candidate
+
+
+def launch_views(result: Result, anchors: Anchors) -> list[LaunchView]:
+    """Every launch, in the order of its groups."""
+    return [_launch_view(part, launch, anchors) for part in group(result.launches) for launch in part.launches]
+
+
+def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchView:
+    now = figures.current(launch)
+    advice = launch.recommendation
+    steps, ceiling_at = _waterfall(launch, now)
+    return LaunchView(
+        launch=launch,
+        anchor=anchors.make("launch", launch.id),
+        name=part.name,
+        label=part.label(launch),
+        now=now,
+        share=figures.share_of(launch.ceiling.us, now.us) if launch.ceiling else None,
+        to_win=figures.to_win(launch),
+        steps=steps,
+        ceiling_at=ceiling_at,
+        pipelines=_pipeline_rows(launch, now),
+        changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
+        sizes=tuple(launch.problem.sizes.items()),
+    )
+
+
+def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], float | None]:
+    """bound, ceiling, the steps between, predicted, and measured, on one scale."""
+    ends: list[float] = [launch.bound.us]
+    for part in launch.gap:
+        ends.append(ends[-1] + part.us)
+    known = (launch.ceiling, launch.predicted, launch.measured, now)
+    longest = max(*ends, *(latency.us for latency in known if latency is not None), 1e-9)
+
+    def station(name: str, kind: str, latency: Latency, note: str) -> Step:
+        words = " · ".join(text for text in (note, figures.interval_words(latency)) if text)
+        width = 100 * latency.us / longest
+        return Step(name=name, kind=kind, us=latency.us, left=0.0, width=width, origin=latency.origin, note=words, step=False)
+
+    steps = [station("Bound", "bound", launch.bound, f"no kernel can be faster: {launch.binding_pipeline}")]
+    if launch.ceiling is not None:
+        steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
+    last = [station("Predicted", "predicted", launch.predicted, "this configuration")] if launch.predicted else []
+    for start, end, part in zip(ends, ends[1:], launch.gap, strict=False):
+        if part.cause == "unexplained" and launch.measured:
+            steps += last
+            last = []
+        steps.append(
+            Step(
+                name=_CAUSES.get(part.cause, part.cause),
+                kind="loss" if part.us >= 0 else "gain",
+                us=part.us,
+                left=100 * min(start, end) / longest,
+                width=100 * abs(part.us) / longest,
+                origin=part.origin,
+                note=part.note,
+                step=True,
+            )
+        )
+    steps += last
+    if launch.measured is not None:
+        steps.append(station("Measured", "measured", launch.measured, "this configuration"))
+    return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
+
+
+def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...]:
+    longest = max((max(part.time_us, part.problem_time_us) for part in launch.pipelines), default=0.0)
+    longest = max(longest, now.us, 1e-9)
+    rows = []
+    for part in sorted(launch.pipelines, key=lambda part: part.time_us, reverse=True):
+        words = []
+        if part.pipeline == launch.config_binding_pipeline:
+            words.append("limits this configuration")
+        if part.pipeline == launch.binding_pipeline:
+            words.append("limits the bound")
+        rows.append(
+            PipelineRow(
+                part=part,
+                width=100 * part.time_us / longest,
+                least=100 * part.problem_time_us / longest,
+                share=figures.share_of(part.time_us, now.us),
+                binding=", ".join(words),
+            )
+        )
+    return tuple(rows)
+
+
+def rule_views(result: Result, views: list[LaunchView], anchors: Anchors) -> list[RuleView]:
+    """The findings by rule, the rule that saves most first."""
+    rules: dict[str, list[FindingView]] = {}
+    pairs: list[tuple[LaunchView | None, Finding]] = [(None, item) for item in result.table_findings]
+    pairs += [(view, item) for view in views for item in view.launch.findings]
+    for view, item in pairs:
+        anchor = anchors.make("finding", view.launch.id if view else "table", item.rule)
+        rules.setdefault(item.rule, []).append(FindingView(finding=item, anchor=anchor, view=view))
+    out = []
+    for rule, items in rules.items():
+        items.sort(key=lambda entry: -(entry.finding.saving_us or 0.0))
+        savings = [entry.finding.saving_us for entry in items if entry.finding.saving_us is not None]
+        remedies = {entry.finding.remedy for entry in items}
+        severity = min((entry.finding.severity for entry in items), key=figures.SEVERITIES.index)
+        out.append(
+            RuleView(
+                rule=rule,
+                severity=severity,
+                anchor=anchors.make("rule", rule),
+                most_us=max(savings, default=None),
+                remedy=remedies.pop() if len(remedies) == 1 else None,
+                items=tuple(items),
+            )
+        )
+    return sorted(
+        out, key=lambda entry: (entry.severity != "error", -(entry.most_us or 0.0), figures.SEVERITIES.index(entry.severity))
+    )
+
+
+def passed_rules(result: Result) -> list[tuple[str, int]]:
+    """The rules that found nothing, and on how many launches; those that fired somewhere last."""
+    counts: dict[str, int] = {}
+    for launch in result.launches:
+        for rule in launch.passed_rules:
+            counts[rule] = counts.get(rule, 0) + 1
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def measurement_views(views: list[LaunchView]) -> list[MeasurementView]:
+    """The launches whose rounds are known."""
+    out = []
+    for view in views:
+        measured = view.launch.measured_rounds
+        if measured is None:
+            continue
+        clocks = [entry.sm_clock_mhz for entry in measured.rounds if entry.sm_clock_mhz is not None]
+        out.append(
+            MeasurementView(
+                view=view,
+                measured=measured,
+                rows=tuple(_round_row(number, entry) for number, entry in enumerate(measured.rounds, 1)),
+                discarded=sum(entry.discarded is not None for entry in measured.rounds),
+                clocks=(min(clocks), max(clocks)) if clocks else None,
+            )
+        )
+    return out
+
+
+def _round_row(number: int, entry: Round) -> RoundRow:
+    samples = entry.samples_us
+    return RoundRow(
+        number=number,
+        round=entry,
+        median_us=statistics.median(samples) if samples else None,
+        low_us=min(samples, default=None),
+        high_us=max(samples, default=None),
+    )
+
+
+def table_entry_text(launch: LaunchReport) -> str | None:
+    """The recommended entry as it stands in a table's file, under its token count; None where there is none."""
+    advice = launch.recommendation
+    if advice is None or advice.table_entry is None:
+        return None
+    lines = json.dumps(advice.table_entry, indent=4, ensure_ascii=False)
+    tokens = launch.problem.sizes.get("M")
+    return lines if tokens is None else f'"{tokens}": {lines}'
+
+
+def configuration_rows(now: Configuration | None, then: Configuration | None) -> list[tuple[str, str, str]]:
+    """Parameter, value now, value recommended; for the table of a launch."""
+    before = figures.fields_of(now) if now else {}
+    after = figures.fields_of(then) if then else {}
+    return [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]

@@ -1,0 +1,175 @@
+(function () {
+  "use strict";
+  var root = document.documentElement;
+  root.classList.add("js");
+
+  /* Folded parts open when a link leads into them. */
+  function reveal() {
+    var target = null;
+    try { target = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch (error) { return; }
+    if (!target || !location.hash) return;
+    for (var node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    target.scrollIntoView();
+  }
+  window.addEventListener("hashchange", reveal);
+  document.addEventListener("click", function (event) {
+    var link = event.target.closest && event.target.closest('a[href^="#"]');
+    if (link && link.getAttribute("href") === location.hash) reveal();
+  });
+
+  /* Copying. */
+  document.querySelectorAll("[data-copy]").forEach(function (button) {
+    button.addEventListener("click", function () {
+      var text = button.parentElement.querySelector("code").textContent;
+      function said(word) {
+        button.textContent = word;
+        setTimeout(function () { button.textContent = "Copy"; }, 1500);
+      }
+      function byHand() {
+        var area = document.createElement("textarea");
+        area.value = text;
+        document.body.appendChild(area);
+        area.select();
+        var done = document.execCommand("copy");
+        area.remove();
+        button.focus();
+        said(done ? "Copied" : "Press Ctrl+C");
+      }
+      if (navigator.clipboard) navigator.clipboard.writeText(text).then(function () { said("Copied"); }, byHand);
+      else byHand();
+    });
+  });
+
+  /* Sorting: a number column by its data-value, the others by their text. */
+  document.querySelectorAll("table.sortable").forEach(function (table) {
+    var body = table.tBodies[0];
+    Array.prototype.forEach.call(table.tHead.rows[0].cells, function (head, column) {
+      var button = document.createElement("button");
+      button.type = "button";
+      while (head.firstChild) button.appendChild(head.firstChild);
+      head.appendChild(button);
+      button.addEventListener("click", function () {
+        var up = head.getAttribute("aria-sort") !== "ascending";
+        Array.prototype.forEach.call(table.tHead.rows[0].cells, function (other) { other.removeAttribute("aria-sort"); });
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        var number = head.classList.contains("number");
+        var rows = Array.prototype.map.call(body.rows, function (row) {
+          var cell = row.cells[column];
+          return { row: row, key: number ? Number(cell.dataset.value) : cell.textContent.trim() };
+        });
+        rows.sort(function (a, b) {
+          var order = number ? a.key - b.key : a.key.localeCompare(b.key);
+          return up ? order : -order;
+        });
+        rows.forEach(function (entry) { body.appendChild(entry.row); });
+      });
+    });
+  });
+
+  /* The section in view, in the navigation. */
+  if ("IntersectionObserver" in window) {
+    var links = {};
+    document.querySelectorAll("nav a").forEach(function (link) { links[link.getAttribute("href").slice(1)] = link; });
+    var sections = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        var link = links[entry.target.id];
+        if (!link) return;
+        if (entry.isIntersecting) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      });
+    }, { rootMargin: "-15% 0px -75% 0px" });
+    document.querySelectorAll("main > section").forEach(function (section) { sections.observe(section); });
+  }
+
+  /* Charts. Without plotly the drawings in the page stay. */
+  var probe = document.createElement("span");
+  probe.style.display = "none";
+  document.body.appendChild(probe);
+  function colour(name) {
+    probe.style.color = "var(" + name + ")";
+    return getComputedStyle(probe).color;
+  }
+  function coloured(value) {
+    if (typeof value === "string") return value.slice(0, 4) === "--c-" ? colour(value) : value;
+    if (Array.isArray(value)) return value.map(coloured);
+    if (value && typeof value === "object") {
+      var copy = {};
+      Object.keys(value).forEach(function (key) { copy[key] = coloured(value[key]); });
+      return copy;
+    }
+    return value;
+  }
+  function themed(layout, narrow) {
+    var ink = colour("--ink"), muted = colour("--muted"), line = colour("--line"), card = colour("--card");
+    Object.keys(layout).concat(["xaxis", "yaxis"]).forEach(function (key) {
+      if (!/^[xy]axis/.test(key)) return;
+      layout[key] = Object.assign({ automargin: true }, layout[key], {
+        gridcolor: line, zeroline: false, linecolor: line, tickcolor: line, tickfont: { color: muted, size: 12 },
+      });
+      var title = layout[key].title;
+      if (typeof title === "string") title = { text: title };
+      layout[key].title = Object.assign({}, title, { font: { color: ink, size: 13 } });
+    });
+    delete layout.title;
+    delete layout.width;
+    delete layout.height;
+    return Object.assign(layout, {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: 13 },
+      margin: { l: narrow ? 48 : 62, r: 12, t: 8, b: 44 },
+      legend: { orientation: "h", x: 0, y: narrow ? -0.22 : 1.02, yanchor: narrow ? "top" : "bottom", font: { color: ink, size: 12 } },
+      hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
+    });
+  }
+  var config = { responsive: true, displaylogo: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  function draw(element) {
+    var source = document.getElementById(element.dataset.figure);
+    if (!window.Plotly || !source) return;
+    var figure = coloured(JSON.parse(source.textContent));
+    var holder = element.parentElement;
+    holder.classList.add("drawn");
+    Promise.resolve(Plotly.react(element, figure.data, themed(figure.layout, holder.clientWidth < 620), config)).catch(function () {
+      holder.classList.remove("drawn");
+    });
+    element.dataset.done = "yes";
+  }
+  var plots = Array.prototype.slice.call(document.querySelectorAll(".plot"));
+  if (window.Plotly && "IntersectionObserver" in window) {
+    var near = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        if (!entry.isIntersecting) return;
+        near.unobserve(entry.target);
+        draw(entry.target.querySelector(".plot"));
+      });
+    }, { rootMargin: "800px 0px" });
+    plots.forEach(function (plot) { near.observe(plot.parentElement); });
+  } else {
+    plots.forEach(draw);
+  }
+  function redraw() { plots.forEach(function (plot) { if (plot.dataset.done) draw(plot); }); }
+
+  /* Colours: as the system, light, dark. */
+  var themes = { auto: "◐ auto", light: "☀ light", dark: "☾ dark" };
+  var button = document.getElementById("theme");
+  function show(theme) {
+    if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
+    button.textContent = themes[theme];
+    button.setAttribute("aria-label", "Colours: " + (theme === "auto" ? "as the system" : theme));
+    redraw();
+  }
+  var theme = "auto";
+  try { theme = localStorage.getItem("advisor-theme") || "auto"; } catch (error) { /* a page from a file may keep nothing */ }
+  if (!(theme in themes)) theme = "auto";
+  show(theme);
+  button.addEventListener("click", function () {
+    var names = Object.keys(themes);
+    theme = names[(names.indexOf(theme) + 1) % names.length];
+    show(theme);
+    try { localStorage.setItem("advisor-theme", theme); } catch (error) { /* then it lasts for this view */ }
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  reveal();
+})();
