@@ -1,0 +1,47 @@
+# make advise   install, and report on the bundled fused-MoE kernel (no GPU needed)
+# make test     install what the tests need and run them all
+# make lint     what CI checks besides the tests
+# make bench    figures the tests print but do not assert
+# make gpu      the tests that need a GPU
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: advise test lint bench gpu clean
+
+advise: $(VENV)/.base
+	$(BIN)/advisor advise fused_moe --model Qwen3-30B-A3B --gpu H200 --output advisor-out
+
+test: $(VENV)/.test
+	tests/setup/system-packages
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python -m pytest -m bench -s tests/bench
+
+gpu: $(VENV)/.test
+	$(BIN)/python -m pytest -m gpu -s tests/gpu
+
+clean:
+	rm -rf $(VENV) advisor-out dist build
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.test: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[test]'
+	touch $@ $(VENV)/.base
+
+$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.base $(VENV)/.test
