@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -212,11 +213,13 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
 
 
 def _needed_shared_memory(configuration: Configuration, name: TableName, gpu: GpuLimits) -> int:
-    blocks = [int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK"]
+    block_m, block_n, block_k = (int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK")
     operand = ELEMENT_BYTES[name.operand_dtype]
     return int(
         shared_memory_bytes(
-            *blocks,
+            block_m,
+            block_n,
+            block_k,
             configuration.num_stages,
             compute_capability=gpu.compute_capability,
             num_warps=configuration.num_warps,
@@ -257,7 +260,7 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
     for key in table.fallback_keys:
         yield _issue(path, str(key), "other-kernel", "info", "a null entry: another kernel than Triton's runs there")
     # Where neighbours are that far apart, a launch half-way between runs with an entry tuned for a third of its tokens.
-    gaps = [(low, high) for low, high in zip(ordered, ordered[1:], strict=False) if high > HOLE_FACTOR * low]
+    gaps = [(low, high) for low, high in itertools.pairwise(ordered) if high > HOLE_FACTOR * low]
     if gaps:
         listed = ", ".join(f"{low} to {high}" for low, high in gaps[:4]) + (", …" if len(gaps) > 4 else "")
         yield _issue(path, str(gaps[0][0]), "hole", "warning", f"no entry from {listed}: launches between take the nearer end's")
@@ -278,7 +281,7 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
             f"the largest key is {ordered[-1]}: prefill of any size runs with the entry for {ordered[-1]} tokens",
         )
     if list(keys) != ordered:
-        first = next(high for low, high in zip(keys, keys[1:], strict=False) if high < low)
+        first = next(high for low, high in itertools.pairwise(keys) if high < low)
         yield _issue(
             path, str(first), "order", "info", "keys are out of order: a tie goes to the key that comes first in the file"
         )

@@ -238,10 +238,7 @@ def resolve(
     """
     if name.kind != "fused_moe" or name.E is None:
         raise UsageError(f"{name.file_name()}: a GEMM table belongs to no model", None, "a fused-MoE table", None)
-    _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
-    _check("--top-k", top_k, name.E if model is None else SIZE_LIMIT - 1)
-    _check("--tensor-parallel", tensor_parallel, 1024)
-    _check("--expert-parallel", expert_parallel, 1024)
+    _check_options(name, hidden_size, top_k, tensor_parallel, expert_parallel)
     if model is not None:
         return _of_model(name, find_model(model), hidden_size, top_k, tensor_parallel, expert_parallel)
     if hidden_size is not None and top_k is not None:
@@ -291,14 +288,16 @@ def assume(
     except UsageError:
         if model is not None or name.kind != "fused_moe" or name.E is None:
             raise
-        _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
-        _check("--top-k", top_k, name.E)
+        _check_options(name, hidden_size, top_k, tensor_parallel, expert_parallel)
     found = [
         candidate
         for candidate in candidates(name.E, name.N, tensor_parallel, expert_parallel)
         if hidden_size in (None, candidate.H) and top_k in (None, candidate.top_k)
     ]
     if found:
+        # `MODELS` stands in the order of how common they are; a split over experts is rarer than any of them.
+        order = {model.name: rank for rank, model in enumerate(MODELS)}
+        found.sort(key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
         first = found[0]
         others = len({(candidate.H, candidate.top_k) for candidate in found}) - 1
         return replace(
@@ -368,6 +367,16 @@ def candidates_of(model: Model, E: int, N: int) -> tuple[Candidate, ...]:
             if not rest and expert and not (fused and expert > 1):
                 found.append(Candidate(model=model, tensor_parallel=tensor, expert_parallel=expert, fused_shared=fused))
     return tuple(found)
+
+
+def _check_options(
+    name: TableName, hidden_size: int | None, top_k: int | None, tensor_parallel: int | None, expert_parallel: int | None
+) -> None:
+    """Every option by itself. Under expert parallelism a token takes more experts than one rank may hold."""
+    _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
+    _check("--tensor-parallel", tensor_parallel, 1024)
+    _check("--expert-parallel", expert_parallel, 1024)
+    _check("--top-k", top_k, (name.E or 1) * (expert_parallel or 1))
 
 
 def _check(option: str, value: int | None, high: int) -> None:

@@ -96,6 +96,8 @@ class TableName:
     @property
     def operand_dtype(self) -> str:
         """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8 or fp32 (weight-only quantization: bf16)."""
+        if self.dtype is None and self.block_shape is not None:
+            return "int8"  # vLLM looks block-quantized int8 up under no dtype (`_get_config_dtype_str`)
         return operand_dtype(self.dtype)
 
     @property

@@ -354,7 +354,7 @@ def clamp(configuration: Configuration, name: TableName) -> Configuration:
     if name.kind != "fused_moe" or name.stack == "sglang":
         return configuration
     parameters = dict(configuration.parameters)
-    if name.block_shape is not None and name.dtype in ("fp8_w8a8", "int8_w8a8"):
+    if name.block_shape is not None and name.weight_dtype is None:  # weight-only quantization has a launcher of its own
         parameters["BLOCK_SIZE_K"] = min(int(parameters["BLOCK_SIZE_K"]), *name.block_shape)
     if "SPLIT_K" in parameters:
         parameters["SPLIT_K"] = 1

@@ -1,0 +1,342 @@
+"""A tiny evaluator for the literal parts of a Python file: constants, lists of `triton.Config`, simple arithmetic, lambdas of heuristics.
+
+Nothing of the file is executed: the syntax tree is walked, only what is listed here is understood, and steps and sizes are limited.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_STEPS = 200_000
+MAX_ITEMS = 20_000
+MAX_INTEGER = 2**128
+
+
+class NotLiteralError(Exception):
+    """The expression is not one the evaluator understands; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name of triton that is kept as written: `tl.float32`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constexpr:
+    """`tl.constexpr(value)`."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLiteral:
+    """A `triton.Config(...)` of literals; `hook` where it names a `pre_hook`."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    hook: bool = False
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+}  # fmt: skip
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_, ast.Invert: operator.invert,
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+    ast.Is: lambda a, b: a is b, ast.IsNot: lambda a, b: a is not b,
+}  # fmt: skip
+
+
+def cdiv(a: int, b: int) -> int:
+    """ceil(a / b)."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "range": range, "min": min, "max": max, "int": int, "float": float, "bool": bool, "len": len, "abs": abs,
+    "list": list, "tuple": tuple, "dict": dict, "set": set, "sorted": sorted, "sum": sum, "zip": zip, "enumerate": enumerate,
+    "cdiv": cdiv, "next_power_of_2": next_power_of_2, "product": itertools.product,
+}  # fmt: skip
+
+
+def dotted(node: ast.expr) -> str | None:
+    """`a.b.c` of a chain of attributes, or None."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+class Evaluator:
+    """Evaluates literal expressions over given names.
+
+    Args:
+        names: Values of names; a value may be a function without arguments that makes it (evaluated on use).
+        roots: Names that stand for triton's own modules (`tl`, `triton`); attributes of them become `Symbol`s.
+        functions: Functions of the file that do nothing but return an expression.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, Any] | None = None,
+        roots: frozenset[str] = frozenset(),
+        functions: Mapping[str, ast.FunctionDef] | None = None,
+    ) -> None:
+        self.names = dict(names or {})
+        self.roots = roots
+        self.functions = dict(functions or {})
+        self.steps = 0
+        self.depth = 0
+
+    def evaluate(self, node: ast.AST) -> Any:
+        """The value of an expression.
+
+        Raises:
+            NotLiteralError: It is not one of literals.
+        """
+        try:
+            return self._visit(node)
+        except NotLiteralError:
+            raise
+        except RecursionError:
+            raise NotLiteralError("nested too deeply") from None
+        except Exception as error:
+            raise NotLiteralError(f"{type(error).__name__}: {error}") from None
+
+    def _visit(self, node: ast.AST) -> Any:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise NotLiteralError("too much to evaluate")
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise NotLiteralError(f"{type(node).__name__} in line {getattr(node, 'lineno', '?')} is not a literal")
+        value = method(node)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_INTEGER:
+            raise NotLiteralError("an integer too large")
+        if isinstance(value, (list, tuple, str, dict, set, bytes)) and len(value) > MAX_ITEMS:
+            raise NotLiteralError("a collection too large")
+        return value
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        if node.id in self.names:
+            value = self.names[node.id]
+            if callable(value) and not isinstance(value, type):
+                value = value()
+                self.names[node.id] = value
+            return value
+        if node.id in self.roots:
+            return Symbol(node.id)
+        raise NotLiteralError(f"{node.id} is not a literal of the file")
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        text = dotted(node)
+        if text and text.split(".")[0] in self.roots:
+            return Symbol(text)
+        value = self._visit(node.value)
+        if isinstance(value, Constexpr) and node.attr == "value":
+            return value.value
+        raise NotLiteralError(f".{node.attr} in line {node.lineno} is not a literal")
+
+    def _tuple(self, node: ast.Tuple) -> tuple:
+        return tuple(self._elements(node.elts))
+
+    def _list(self, node: ast.List) -> list:
+        return self._elements(node.elts)
+
+    def _set(self, node: ast.Set) -> set:
+        return set(self._elements(node.elts))
+
+    def _elements(self, nodes: list[ast.expr]) -> list:
+        out: list[Any] = []
+        for item in nodes:
+            if isinstance(item, ast.Starred):
+                out.extend(self._visit(item.value))
+            else:
+                out.append(self._visit(item))
+        return out
+
+    def _dict(self, node: ast.Dict) -> dict:
+        out: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                out.update(self._visit(value))
+            else:
+                out[self._visit(key)] = self._visit(value)
+        return out
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        left, right = _plain(self._visit(node.left)), _plain(self._visit(node.right))
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(right, int) and -64 <= right <= 256):
+            raise NotLiteralError("an exponent too large")
+        if isinstance(node.op, ast.Mult):
+            for a, b in ((left, right), (right, left)):
+                if isinstance(a, (str, bytes, list, tuple)) and isinstance(b, int) and len(a) * b > MAX_ITEMS:
+                    raise NotLiteralError("a collection too large")
+        if isinstance(node.op, ast.Mod) and isinstance(left, (str, bytes)):
+            raise NotLiteralError("string formatting is not a literal")
+        if type(node.op) not in _BINARY:
+            raise NotLiteralError(f"operator in line {node.lineno} is not a literal")
+        return _BINARY[type(node.op)](left, right)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Any:
+        return _UNARY[type(node.op)](_plain(self._visit(node.operand)))
+
+    def _boolop(self, node: ast.BoolOp) -> Any:
+        value = None
+        for item in node.values:
+            value = _plain(self._visit(item))
+            if bool(value) != isinstance(node.op, ast.And):
+                return value
+        return value
+
+    def _compare(self, node: ast.Compare) -> bool:
+        left = _plain(self._visit(node.left))
+        for op, item in zip(node.ops, node.comparators, strict=True):
+            right = _plain(self._visit(item))
+            if not _COMPARE[type(op)](left, right):
+                return False
+            left = right
+        return True
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        return self._visit(node.body if self._visit(node.test) else node.orelse)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value = self._visit(node.value)
+        if isinstance(node.slice, ast.Slice):
+            parts = (node.slice.lower, node.slice.upper, node.slice.step)
+            return value[slice(*(self._visit(p) if p is not None else None for p in parts))]
+        return value[self._visit(node.slice)]
+
+    def _listcomp(self, node: ast.ListComp) -> list:
+        out: list[Any] = []
+        self._comprehend(node.generators, 0, lambda: out.append(self._visit(node.elt)), out)
+        return out
+
+    _generatorexp = _listcomp  # type: ignore[assignment]
+
+    def _setcomp(self, node: ast.SetComp) -> set:
+        return set(self._listcomp(node))  # type: ignore[arg-type]
+
+    def _dictcomp(self, node: ast.DictComp) -> dict:
+        pairs: list[Any] = []
+        self._comprehend(node.generators, 0, lambda: pairs.append((self._visit(node.key), self._visit(node.value))), pairs)
+        return dict(pairs)
+
+    def _comprehend(self, generators: list[ast.comprehension], i: int, emit: Callable[[], None], out: list) -> None:
+        if i == len(generators):
+            if len(out) >= MAX_ITEMS:
+                raise NotLiteralError("a collection too large")
+            emit()
+            return
+        generator = generators[i]
+        before = dict(self.names)
+        for value in self._visit(generator.iter):
+            self._bind(generator.target, value)
+            if all(self._visit(test) for test in generator.ifs):
+                self._comprehend(generators, i + 1, emit, out)
+        self.names = before
+
+    def _bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for item, part in zip(target.elts, value, strict=True):
+                self._bind(item, part)
+        else:
+            raise NotLiteralError("an unusual target of a comprehension")
+
+    def _call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "values", "items", "copy") and not node.args:
+            owner = self._visit(node.func.value)
+            if isinstance(owner, dict):
+                return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
+        name = dotted(node.func) or ""
+        last = name.rsplit(".", 1)[-1]
+        keywords: dict[str, Any] = {}
+        hook = False
+        for keyword in node.keywords:
+            if keyword.arg == "pre_hook":
+                hook = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is None)
+            elif keyword.arg is None:
+                keywords.update(self._visit(keyword.value))
+            else:
+                keywords[keyword.arg] = self._visit(keyword.value)
+        arguments = self._elements(node.args)
+        if last == "Config":
+            return _config(arguments, keywords, hook)
+        if last == "constexpr":
+            return Constexpr(arguments[0])
+        if last == "range" and (len(range(*map(_plain, arguments))) > MAX_ITEMS):
+            raise NotLiteralError("a range too large")
+        if last in _CALLS and (name == last or name.split(".")[0] in {*self.roots, "itertools"}):
+            value = _CALLS[last](*map(_plain, arguments), **keywords)
+            return list(itertools.islice(value, MAX_ITEMS + 1)) if last in ("zip", "enumerate", "product") else value
+        if name in self.functions:
+            return self._file_function(self.functions[name], arguments, keywords)
+        raise NotLiteralError(f"a call of {name or 'something'} in line {node.lineno} is not a literal")
+
+    def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
+        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+        if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
+            raise NotLiteralError(f"{function.name} does more than return an expression")
+        if self.depth > 8:
+            raise NotLiteralError("calls nested too deeply")
+        before, self.depth = dict(self.names), self.depth + 1
+        names = [a.arg for a in function.args.args]
+        defaults = function.args.defaults
+        for parameter, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+            self.names[parameter] = self._visit(default)
+        self.names.update(zip(names, arguments, strict=False))
+        self.names.update(keywords)
+        for statement in body[:-1]:
+            if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+                raise NotLiteralError(f"{function.name} does more than return an expression")
+            self._bind(statement.targets[0], self._visit(statement.value))
+        value = self._visit(body[-1].value)
+        self.names, self.depth = before, self.depth - 1
+        return value
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Constexpr) else value
+
+
+def _config(arguments: list, keywords: dict[str, Any], hook: bool) -> ConfigLiteral:
+    values = dict(zip(("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg"), map(_plain, arguments), strict=False))
+    values.update({k: _plain(v) for k, v in keywords.items()})
+    parameters = {str(k): _plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
+    return ConfigLiteral(
+        parameters=parameters,
+        num_warps=int(values.get("num_warps") or 4),
+        num_stages=int(values["num_stages"] if values.get("num_stages") is not None else 3),
+        num_ctas=int(values.get("num_ctas") or 1),
+        maxnreg=int(values["maxnreg"]) if values.get("maxnreg") else None,
+        hook=hook,
+    )

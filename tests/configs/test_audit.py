@@ -1,0 +1,136 @@
+"""The offline audit."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.configs.audit import CHECKS, Audit, audit, audit_table
+from advisor.errors import InputError, NothingMatchedError
+
+ENTRY: dict[str, Any] = {
+    "BLOCK_SIZE_M": 64,
+    "BLOCK_SIZE_N": 128,
+    "BLOCK_SIZE_K": 64,
+    "GROUP_SIZE_M": 1,
+    "num_warps": 4,
+    "num_stages": 3,
+}
+KEYS = [str(4**i) for i in range(7)]  # 1 .. 4096, without holes
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str = "G"
+    compute_capability: str = "9.0"
+    smem_bytes_per_cta: int = 72 * 1024
+    warp_size: int = 32
+
+
+def run(folder: Path, tables: dict[str, Any], gpu: Gpu | None = None) -> Audit:
+    for name, body in tables.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body if isinstance(body, str) else json.dumps(body))
+    return audit([folder], lambda _: gpu)
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    return {key: {**ENTRY, **changes} for key in KEYS}
+
+
+def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
+    found = run(tmp_path, {"vllm/E=8,N=2,device_name=NVIDIA_H200.json": table()}, Gpu())
+    assert found.issues == () and found.files == 1 and len(found.tables) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "check", "severity"),
+    [
+        ("vllm/E=8,N=2,device_name=X.json", "{", "unreadable", "error"),
+        ("vllm/nonsense.json", table(), "unreadable", "error"),
+        ("vllm/headdim=64,device_name=X.json", table(), "not-ours", "info"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "0": ENTRY}, "bad-entry", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "2": {**ENTRY, "BLOCK_SIZE_M": 3}}, "bad-entry", "error"),
+        ("vllm/E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
+        ("vllm/E=8,N=2,device_name=AMD_Instinct_MI325_OAM.json", table(num_stages=1), "device-alias", "info"),
+        ("vllm/E=8,N=2,device_name=X.json", '{"1": 1, "1": 2}', "duplicate-key", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", table(num_stages=4), "does-not-fit", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", table(num_warps=3), "num-warps", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", table(num_warps=64), "num-warps", "error"),
+        (
+            "vllm/E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json",
+            table(BLOCK_SIZE_K=256, num_stages=1),
+            "clamped-block-k",
+            "warning",
+        ),
+        (
+            "vllm/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json",
+            table(BLOCK_SIZE_K=256, num_stages=1),
+            "wrong-scales",
+            "error",
+        ),
+        ("vllm/E=8,N=2,device_name=X.json", table(SPLIT_K=4), "split-k", "warning"),
+        ("sglang/E=8,N=2,device_name=X.json", table(SPLIT_K=4), "split-k", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", {"1": ENTRY, "5": ENTRY, "4096": ENTRY}, "hole", "warning"),
+        ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[1:], ENTRY), "starts-late", "warning"),
+        ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[:-1], ENTRY), "stops-early", "warning"),
+        ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(reversed(KEYS), ENTRY), "order", "info"),
+        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json", {**table(), "2": None}, "other-kernel", "info"),
+    ],
+)
+def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) -> None:
+    found = run(tmp_path, {name: body}, Gpu())
+    matching = [issue for issue in found.issues if issue.check == check]
+    assert matching and {issue.severity for issue in matching} == {severity}
+    assert all(issue.message and "\n" not in issue.message and issue.path.endswith(".json") for issue in found.issues)
+    assert found.counts[check] == len(matching)
+
+
+def test_copies(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        {
+            "vllm/E=8,N=2,device_name=X.json": table(),
+            "sglang/triton_3_1_0/E=8,N=2,device_name=X.json": table(),
+        },
+    )
+    assert "copied" not in found.counts
+    found = run(tmp_path, {"vllm/E=8,N=4,device_name=Y.json": table()})
+    assert found.counts["copied"] == 1
+
+
+def test_a_twin_beside_it_is_no_issue(tmp_path: Path) -> None:
+    names = [f"vllm/E=8,N=2,device_name=AMD_Instinct_{device}.json" for device in ("MI325X", "MI325_OAM")]
+    assert "device-alias" not in run(tmp_path, {names[0]: table(), names[1]: table(num_warps=8)}).counts
+
+
+def test_unknown_gpus_are_checked_for_everything_else(tmp_path: Path) -> None:
+    assert run(tmp_path, {"vllm/E=8,N=2,device_name=X.json": table(num_stages=9)}).issues == ()
+
+
+def test_places(tmp_path: Path) -> None:
+    with pytest.raises(NothingMatchedError):
+        audit([tmp_path])
+    with pytest.raises(InputError, match="no such"):
+        audit([tmp_path / "missing"])
+    path = tmp_path / "README.md"
+    path.write_text("text")
+    assert audit_table(path)[1][0].check == "unreadable"
+
+
+def test_the_whole_corpus(corpus_dir: Path) -> None:
+    start = time.perf_counter()
+    found = audit([corpus_dir])
+    seconds = time.perf_counter() - start
+    assert found.files == 738 or found.files > 700
+    assert len(found.tables) + found.counts["not-ours"] + found.counts.get("unreadable", 0) == found.files
+    assert found.counts["clamped-block-k"] > 200
+    assert found.counts["unreachable-name"] >= 4
+    assert set(found.counts) <= set(CHECKS)
+    assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine

@@ -1,0 +1,57 @@
+"""Routing files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.configs.routing import check_routing, read_routing
+from advisor.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "text", ["[3, 0, 5]", '{"expert_tokens": [3, 0, 5]}', "3\n0\n5\n", "3,0,5", "tokens\n3\n0\n5", "\ufeff[3,0,5]"[1:]]
+)
+def test_formats(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "routing.txt"
+    path.write_text(text)
+    assert read_routing(path, 3) == (3, 0, 5)
+    with pytest.raises(InputError, match="E=4"):
+        read_routing(path, 4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "[0, 0]",
+        "[-1, 2]",
+        "[1.5, 2]",
+        "[true, 2]",
+        '["1", 2]',
+        "[NaN, 1]",
+        "[1, 2",
+        '{"tokens": [1, 2]}',
+        '{"expert_tokens": 3}',
+        "1\ntwo",
+        "1.5\n2",
+        "-1\n2",
+        f"[{2**31}, 1]",
+        "[" * 100_000,
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "routing.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_routing(path, 2)
+    assert "routing.json" in str(caught.value) and "\n" not in str(caught.value) and caught.value.remedy
+
+
+def test_places(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.json"):
+        with pytest.raises(InputError):
+            read_routing(path)
+    assert check_routing((1, 2), None) == (1, 2)

@@ -1,0 +1,147 @@
+"""ROWS and SHAPES files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.configs.rows import parse_rows, read_rows, write_rows
+from advisor.errors import InputError, UsageError
+
+HEAD = "gpu,gemm,M,E,topk,H,N"
+CONFIG = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
+
+
+def parse(text: str, **options: bool) -> object:
+    return parse_rows(text, "rows.csv", **options)
+
+
+def test_fused_moe_rows() -> None:
+    rows = parse_rows(f"{HEAD},note\nH20,w13,1,8,2,1024,512,a\nH20,w2,64.0,8,2,1024,512,\n", "rows.csv")
+    assert len(rows) == 2 and rows.gpus() == ("H20",)
+    assert rows.family.tolist() == ["fused_moe"] * 2 and rows.op.tolist() == ["w13", "w2"] and rows.dtype[0] == "bf16"
+    assert rows.columns["M"].tolist() == [1, 64] and rows.columns["M"].dtype == np.int64
+    assert not rows.has_configuration.any()
+    assert set(rows.groups()) == {("fused_moe", "w13", "bf16"), ("fused_moe", "w2", "bf16")}
+    assert rows.groups("gpu")["fused_moe", "w2", "bf16", "H20"].tolist() == [1]
+
+
+def test_families() -> None:
+    text = "family,op,dtype,M,N,K,B,H\n,,,8,8,8,,\n,softmax,fp32,,,,4,64\n,addu,float16,,,,4,64\n,linear,,1,2,3,4,\n"
+    rows = parse_rows(text, "rows.csv")
+    assert rows.family.tolist() == ["gemm", "normalization", "elementwise", "gemm"]
+    assert rows.op.tolist() == ["gemm", "softmax", "addu", "gemm"]
+    assert rows.dtype.tolist() == ["bf16", "fp32", "fp16", "bf16"]
+    assert rows.columns["K"].tolist() == [8, 0, 0, 3]
+
+
+def test_configurations() -> None:
+    line = "H20,w13,1,8,2,1024,512"
+    rows = parse_rows(f"{HEAD},{CONFIG}\n{line},16,32,64,1,4,3\n{line},,,,,,\n{line},16,32,64,,,\n", "rows.csv")
+    assert rows.has_configuration.tolist() == [True, False, True]
+    assert rows.columns["num_warps"].tolist() == [4, 0, 4]
+    assert rows.columns["num_stages"].tolist() == [3, 0, 3]
+    shapes = parse_rows(f"{HEAD},{CONFIG}\n{line},x,y,z,,,\n", "rows.csv", problems_only=True)
+    assert not shapes.has_configuration.any() and shapes.text["BLOCK_SIZE_M"] == ("x",)
+
+
+def test_pass_through_and_append(tmp_path: Path) -> None:
+    text = f'{HEAD},"a, b",bound_us\nH20,w13,1.0,8,2,1024,512,"x, ""y""",old\n'
+    rows = parse_rows(text, "rows.csv")
+    out = io.StringIO()
+    write_rows(rows, out, {"bound_us": [1.23456789], "low_us": np.array([np.nan]), "pipe": ["dram"]})
+    assert out.getvalue().splitlines() == [
+        f'{HEAD},"a, b",bound_us,low_us,pipe',
+        'H20,w13,1.0,8,2,1024,512,"x, ""y""",1.23457,,dram',
+    ]
+    again = io.StringIO()
+    write_rows(rows, again, {"rank": [1, 2]}, index=np.array([0, 0]))
+    assert len(again.getvalue().splitlines()) == 3
+    write_rows(rows, tmp_path / "out.csv.gz", {"rank": [1]})
+    assert read_rows(tmp_path / "out.csv.gz").text["rank"] == ("1",)
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_rows(rows, tmp_path / "missing" / "out.csv", {})
+
+
+GOOD = "H20,w13,{},8,2,1024,512"
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "nan", "inf", "", "x", "1e30", str(2**31), "9" * 40, "1_0", "<b>", "-1.0"])
+def test_a_bad_size_names_file_row_column_value(value: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_rows(f"{HEAD}\n{GOOD.format(1)}\n{GOOD.format(value)}\n", "rows.csv")
+    message = str(caught.value)
+    assert "rows.csv" in message and "row 2" in message and ": M" in message and "\n" not in message
+    assert caught.value.remedy and caught.value.limit
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("BLOCK_SIZE_M", "24"), ("BLOCK_SIZE_N", "0"), ("BLOCK_SIZE_K", ""), ("num_warps", "3"), ("num_stages", "99")],
+)
+def test_a_bad_configuration(column: str, value: str) -> None:
+    names = CONFIG.split(",")
+    cells = [value if name == column else "16" for name in names]
+    with pytest.raises(InputError, match=f"row 1: {column}"):
+        parse_rows(f"{HEAD},{CONFIG}\n{GOOD.format(1)},{','.join(cells)}\n", "rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "empty"),
+        ("a,b\n1\n", "cells"),
+        ("M,M\n1,1\n", "twice"),
+        ("M\n1\n", "nothing says"),
+        ("M,E,topk,H\n1,8,2,64\n", "column N is missing"),
+        ("M,E,topk,H,N\n1,8,9,64,64\n", "topk exceeds E"),
+        ("M,N,K,family\n1,2,3,gem\n", "family"),
+        ("M,N,K,dtype\n1,2,3,bf17\n", "dtype"),
+        ("M,N,K,op,family\n1,2,3,softmax,gemm\n", "operator"),
+        ("M,N,K,latency_us\n1,2,3,-4\n", "latency_us"),
+        ("M,N,K,latency_us\n1,2,3,fast\n", "latency_us"),
+        ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
+    ],
+)
+def test_bad_files(text: str, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        parse_rows(text, "rows.csv")
+
+
+def test_places(tmp_path: Path) -> None:
+    (tmp_path / "bad.csv.gz").write_bytes(gzip.compress(b"M,N,K\n1,2,3\n")[:-6])
+    (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
+    for path, what in [
+        (tmp_path, "directory"),
+        (tmp_path / "none.csv", "cannot be read"),
+        (tmp_path / "bad.csv.gz", "gzip"),
+        (tmp_path / "bad.csv", "UTF-8"),
+    ]:
+        with pytest.raises(InputError, match=what):
+            read_rows(path)
+    with pytest.raises(InputError, match="gpu"):
+        parse_rows("M,N,K\n1,2,3\n", "rows.csv", required=("gpu",))
+
+
+def test_a_header_alone_is_no_rows() -> None:
+    assert len(parse_rows("M,N,K\n", "rows.csv")) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "families"),
+    [
+        ("fused_moe_default", 20_000, {"fused_moe"}),
+        ("fused_moe_near_optimal", 20_000, {"fused_moe"}),
+        ("fused_moe_sweep_summary", 500, {"fused_moe"}),
+        ("gemm_fp8", 10_000, {"gemm"}),
+        ("library_ops", 20_000, {"gemm", "normalization", "elementwise"}),
+    ],
+)
+def test_the_published_measurements(data_dir: Path, file: str, count: int, families: set[str]) -> None:
+    rows = read_rows(data_dir / f"{file}.csv.gz")
+    assert len(rows) > count and set(rows.family) == families
+    assert rows.has_configuration.all() == (file == "fused_moe_near_optimal")
