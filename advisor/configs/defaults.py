@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from advisor.configs.tables import (
+from advisor.configs.entries import (
     TRITON_DEFAULT_NUM_STAGES,
     TRITON_DEFAULT_NUM_STAGES_AMD,
     TRITON_DEFAULT_NUM_WARPS,

@@ -12,7 +12,6 @@ import csv
 import gzip
 import io
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from advisor.configs.cells import REMEDY as _REMEDY
+from advisor.configs.cells import integers, latencies
+from advisor.configs.entries import BLOCK_COLUMNS, BLOCK_SIZE_LIMIT, GROUP_SIZE_LIMIT, NUM_STAGES_LIMIT, NUM_WARPS_LIMIT
 from advisor.configs.names import SIZE_LIMIT
-from advisor.configs.tables import BLOCK_SIZE_LIMIT, GROUP_SIZE_LIMIT, NUM_STAGES_LIMIT, NUM_WARPS_LIMIT
 from advisor.errors import InputError, UsageError
 from advisor.schema import FAMILIES
 
@@ -30,7 +31,6 @@ TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
 ROW_LIMIT = 5_000_000
 
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
-BLOCK_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
 CONFIG_COLUMNS = (*BLOCK_COLUMNS, "GROUP_SIZE_M", "num_warps", "num_stages")
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
@@ -73,7 +73,6 @@ REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
     "normalization": ("B", "H"),
     "elementwise": ("B", "H"),
 }
-_REMEDY = "correct the cell; the columns are described in `advisor predict --help`"
 
 DTYPES: dict[str, str] = {
     **{name: name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "int8")},
@@ -152,11 +151,11 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     for name in header:
         if name in SIZE_COLUMNS:
             zero = name == "causal"  # a flag among the sizes: 0 means no
-            columns[name] = _integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
+            columns[name] = integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
         elif name in CONFIG_COLUMNS and not problems_only:
-            columns[name] = _integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
+            columns[name] = integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
         elif name in LATENCY_COLUMNS:
-            columns[name] = _floats(label, name, raw[name])
+            columns[name] = latencies(label, name, raw[name])
     family, op, dtype = _kinds(label, raw, columns, len(body))
     _check_sizes(label, columns, family)
     return Rows(
@@ -281,64 +280,6 @@ def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
                 "quote cells that hold commas",
             )
     return header, body
-
-
-def _integers(
-    label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False
-) -> np.ndarray:
-    # The fast path takes what almost every file holds; the slow one is run to find and name the bad cell.
-    low = 0 if allow_zero else 1
-    if all(map(str.isdecimal, cells)) and max(map(len, cells), default=0) <= 18:
-        values = np.array(list(map(int, cells)), dtype=np.int64)
-    else:
-        values = np.array([_integer(label, name, row, cell) for row, cell in enumerate(cells, start=1)], dtype=np.int64)
-    empty = values == -1
-    bad = (values < low) | (values > high)
-    if power:
-        bad |= (values & (values - 1)) != 0
-    bad &= ~empty
-    if bad.any():
-        row = int(np.argmax(bad))
-        kind = "a power of two" if power else "an integer"
-        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], f"{kind} from {low} to {high}", _REMEDY)
-    values[empty] = 0
-    return values
-
-
-def _integer(label: str, name: str, row: int, cell: str) -> int:
-    """One cell as an integer ("64.0" is one); -1 where it is empty."""
-    text = cell.strip()
-    if not text:
-        return -1
-    if re.fullmatch(r"[0-9]{1,18}", text):
-        return int(text)
-    limit = "a positive integer"
-    try:
-        value = float(text) if "_" not in text else float("nan")
-    except ValueError:
-        value = float("nan")
-    if value != value or abs(value) == float("inf") or value != int(value):
-        raise InputError(f"{label}: row {row}: {name}", cell, limit, _REMEDY)
-    if value < 0 or value >= 2**62:  # -1 is the mark of an empty cell
-        raise InputError(f"{label}: row {row}: {name}", cell, f"an integer from 1 to {SIZE_LIMIT - 1}", _REMEDY)
-    return int(value)
-
-
-def _floats(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
-    try:
-        values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
-    except ValueError:
-        for row, cell in enumerate(cells, start=1):
-            try:
-                float(cell or "nan")
-            except ValueError:
-                raise InputError(f"{label}: row {row}: {name}", cell, "a latency in microseconds", _REMEDY) from None
-        raise
-    bad = (values <= 0) | np.isinf(values)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], "a positive latency in microseconds", _REMEDY)
-    return values
 
 
 def _kinds(

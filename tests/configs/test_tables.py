@@ -14,6 +14,7 @@ from advisor.configs.names import parse_table_name
 from advisor.configs.tables import (
     ENTRY_LIMIT,
     clamp,
+    down_configuration,
     inspect_table,
     iterate_selected,
     merge,
@@ -257,6 +258,13 @@ def test_clamp(name: str, block_k: int, split: int) -> None:
     launched = clamp(CONFIGURATION, parse_table_name(name))
     assert (launched.parameters["BLOCK_SIZE_K"], launched.parameters["SPLIT_K"]) == (block_k, split)
     assert CONFIGURATION.parameters["BLOCK_SIZE_K"] == 256
+
+
+def test_w2_takes_the_row_block_of_w13() -> None:
+    up = Configuration(parameters={**CONFIGURATION.parameters, "BLOCK_SIZE_M": 64})
+    down = down_configuration(up, CONFIGURATION)
+    assert down.parameters == {**CONFIGURATION.parameters, "BLOCK_SIZE_M": 64}
+    assert down_configuration(up, None) is up
 
 
 def test_merge_keeps_order_and_version(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Cells of a CSV file as numbers: fast where they are plain, exact about the first that is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.configs.names import SIZE_LIMIT
+from advisor.errors import InputError
+
+REMEDY = "correct the cell; the columns are described in `advisor predict --help`"
+
+
+def integers(
+    label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False
+) -> np.ndarray:
+    """A column of integers from 1 (or 0) to `high`; 0 where the cell is empty.
+
+    Raises:
+        InputError: Names file, row, column, value, limit and remedy.
+    """
+    # The fast path takes what almost every file holds; the slow one is run to find and name the bad cell.
+    low = 0 if allow_zero else 1
+    if all(map(str.isdecimal, cells)) and max(map(len, cells), default=0) <= 18:
+        values = np.array(list(map(int, cells)), dtype=np.int64)
+    else:
+        values = np.array([_integer(label, name, row, cell) for row, cell in enumerate(cells, start=1)], dtype=np.int64)
+    empty = values == -1
+    bad = (values < low) | (values > high)
+    if power:
+        bad |= (values & (values - 1)) != 0
+    bad &= ~empty
+    if bad.any():
+        row = int(np.argmax(bad))
+        kind = "a power of two" if power else "an integer"
+        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], f"{kind} from {low} to {high}", REMEDY)
+    values[empty] = 0
+    return values
+
+
+def _integer(label: str, name: str, row: int, cell: str) -> int:
+    """One cell as an integer ("64.0" is one); -1 where it is empty."""
+    text = cell.strip()
+    if not text:
+        return -1
+    if re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    limit = "a positive integer"
+    try:
+        value = float(text) if "_" not in text else float("nan")
+    except ValueError:
+        value = float("nan")
+    if value != value or abs(value) == float("inf") or value != int(value):
+        raise InputError(f"{label}: row {row}: {name}", cell, limit, REMEDY)
+    if value < 0 or value >= 2**62:  # -1 is the mark of an empty cell
+        raise InputError(f"{label}: row {row}: {name}", cell, f"an integer from 1 to {SIZE_LIMIT - 1}", REMEDY)
+    return int(value)
+
+
+def latencies(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
+    """A column of positive latencies in microseconds; NaN where the cell is empty.
+
+    Raises:
+        InputError: Names file, row, column, value and remedy.
+    """
+    try:
+        values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
+    except ValueError:
+        for row, cell in enumerate(cells, start=1):
+            try:
+                float(cell or "nan")
+            except ValueError:
+                raise InputError(f"{label}: row {row}: {name}", cell, "a latency in microseconds", REMEDY) from None
+        raise
+    bad = (values <= 0) | np.isinf(values)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], "a positive latency in microseconds", REMEDY)
+    return values
