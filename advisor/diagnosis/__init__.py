@@ -1,0 +1,23 @@
+"""Why a launch is slow: the gap split, the rules (one per file in `rules/`), and what to do first."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.actions import actions
+from advisor.diagnosis.context import LaunchContext, context
+from advisor.diagnosis.diagnose import Diagnosis, diagnose
+from advisor.diagnosis.gap import gap_parts
+from advisor.diagnosis.rule import Rule
+from advisor.diagnosis.rules import RULES
+from advisor.diagnosis.tables import table_findings
+
+__all__ = [
+    "RULES",
+    "Diagnosis",
+    "LaunchContext",
+    "Rule",
+    "actions",
+    "context",
+    "diagnose",
+    "gap_parts",
+    "table_findings",
+]

@@ -1,0 +1,260 @@
+"""What a rule may look at: one launch, what the analytical model says of it, and what it would say after a change.
+
+Savings are in the currency of the prediction that is shown: a latency of the analytical model is multiplied by
+predicted / analytical latency of the launch as it is, so that a learned prediction and the model's what-ifs compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from advisor import pipelines
+from advisor.diagnosis.columns import first, take_row
+from advisor.diagnosis.neighbours import Neighbourhood, change, neighbourhood
+from advisor.hardware import GpuSpec
+from advisor.pipelines import Analysis, Bound, Demand, Schedule
+from advisor.schema import Configuration, Problem
+
+Need = Literal["configuration", "runs", "tiles", "experts", "measured", "entry", "entry_m", "dot"]
+"""What a rule needs: a known configuration; a launch that fits the GPU; a tiled product (BLOCK_SIZE_M, N, K); a product over
+experts; a measured latency; the entry as the table has it; the token count the entry is for; a matrix product of any family."""
+
+THRESHOLD = 0.02
+"""A saving below this share of the latency is not reported. Source: the least noise floor of a measurement, `advisor compare`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchContext:
+    """One launch as the rules see it. Make one with `context`.
+
+    Attributes:
+        problem: What is computed.
+        gpu: On what.
+        configuration: As it really runs, after the launcher's clamping; None where it cannot be known.
+        entry: As the table has it, before clamping; None where there is no table.
+        entry_m: Token count the entry stands under.
+        stack: Serving stack whose launcher reads the table.
+        predicted_us: Latency shown for this launch, inf where it cannot launch, None where nothing can be predicted.
+        ceiling_us: Least latency over the kernel's space.
+        measured_us: Where it was measured.
+        bound: Of the problem, one row.
+        config_bound: Of the configuration, one row.
+        demand: Of the configuration, one row.
+        schedule: Of the configuration, one row.
+        analytical_us: Latency of the analytical model, before any scaling; inf where it cannot launch.
+        source_file: Where the kernel is, if known.
+        source_line: Line of it.
+    """
+
+    problem: Problem
+    gpu: GpuSpec
+    configuration: Configuration | None
+    entry: Configuration | None = None
+    entry_m: int | None = None
+    stack: str | None = None
+    predicted_us: float | None
+    ceiling_us: float | None = None
+    measured_us: float | None = None
+    bound: Bound
+    config_bound: Bound | None
+    demand: Demand | None
+    schedule: Schedule | None
+    analytical_us: float | None
+    source_file: str | None = None
+    source_line: int | None = None
+    _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def bound_us(self) -> float:
+        """The bound of the problem."""
+        return first(self.bound.us)
+
+    @property
+    def M(self) -> int | None:
+        """Tokens, rows or queries of the problem, where it has such a size."""
+        return self.problem.sizes.get("M")
+
+    @property
+    def tiled(self) -> bool:
+        """Whether this is a product in tiles of BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
+        return self.problem.family == "gemm" or (self.problem.family == "fused_moe" and self.problem.op in ("w13", "w2"))
+
+    @property
+    def runs(self) -> bool:
+        """Whether the launch has a configuration that fits the GPU, and a prediction."""
+        resident = self.schedule is not None and first(self.schedule.resident) > 0
+        return resident and self.predicted_us is not None and math.isfinite(self.predicted_us)
+
+    def has(self, need: Need) -> bool:
+        """Whether this launch has what a rule needs."""
+        return {
+            "configuration": self.configuration is not None and self.demand is not None,
+            "runs": self.runs,
+            "tiles": self.tiled and self.configuration is not None,
+            "experts": self.problem.family == "fused_moe" and self.tiled,
+            "measured": self.measured_us is not None,
+            "entry": self.entry is not None and self.configuration is not None,
+            "entry_m": self.entry_m is not None and self.M is not None,
+            "dot": self.tiled or self.problem.family == "attention",
+        }[need]
+
+    @property
+    def current_us(self) -> float:
+        """The prediction, for rules that need `runs`."""
+        if self.predicted_us is None:
+            raise ValueError("no prediction: a rule that uses it must need 'runs'")
+        return self.predicted_us
+
+    @property
+    def asked(self) -> Demand:
+        """The demand, for rules that need `configuration`."""
+        if self.demand is None:
+            raise ValueError("no demand: a rule that uses it must need 'configuration'")
+        return self.demand
+
+    @property
+    def plan(self) -> Schedule:
+        """The schedule, for rules that need `configuration`."""
+        if self.schedule is None:
+            raise ValueError("no schedule: a rule that uses it must need 'configuration'")
+        return self.schedule
+
+    @property
+    def scale(self) -> float:
+        """Predicted / analytical latency."""
+        if not self.runs or self.analytical_us is None or not 0 < self.analytical_us < math.inf:
+            return 1.0
+        return self.current_us / self.analytical_us
+
+    def parameter(self, name: str, default: int = 1) -> int:
+        """A numeric parameter or launch option of the configuration as it runs."""
+        return parameter_of(self.configuration, name, default)
+
+    def what_if(
+        self,
+        *,
+        relax: Collection[str] = (),
+        problem: Problem | None = None,
+        demand: Mapping[str, Any] | None = None,
+        **changes: int,
+    ) -> float:
+        """Predicted latency after a change, in microseconds; inf where it could not launch.
+
+        Args:
+            relax: Causes (`pipelines.schedule.CAUSES`) that cost nothing.
+            problem: Another problem.
+            demand: Fields of `Demand` to replace.
+            changes: Parameters and launch options to replace: BLOCK_SIZE_M=32, num_warps=8.
+        """
+        if self.configuration is None:
+            raise ValueError("no configuration: a rule that asks what-if must need 'configuration'")
+        asked = self.asked
+        if changes or problem is not None:
+            configuration = change(self.configuration, changes)
+            asked = take_row(
+                pipelines.demand(
+                    pipelines.problem_batch([problem or self.problem]),
+                    pipelines.configuration_batch([configuration]),
+                    self.gpu,
+                ),
+                0,
+            )
+        if demand:
+            asked = replace(asked, **demand)
+        return self.scale * first(pipelines.latency_us(asked, self.gpu, relax))
+
+    def neighbours(self) -> Neighbourhood:
+        """Configurations one or two changes away, with what the model predicts of them; computed once."""
+        if "all" not in self._memory:
+            if self.configuration is None:
+                raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
+            self._memory["all"] = neighbourhood(self.problem, self.configuration, self.gpu, self.scale)
+        return self._memory["all"]
+
+    def saving(self, after_us: float) -> float:
+        """Microseconds saved when the launch takes `after_us`; never negative, never beyond the bound."""
+        if not math.isfinite(after_us):
+            return 0.0
+        return min(max(self.current_us - after_us, 0.0), max(self.current_us - self.bound_us, 0.0))
+
+    def matters(self, saving_us: float) -> bool:
+        """Whether a saving is worth reporting."""
+        return saving_us >= THRESHOLD * self.current_us and saving_us > 0
+
+
+def parameter_of(configuration: Configuration | None, name: str, default: int = 1) -> int:
+    """A numeric parameter or launch option of a configuration."""
+    if configuration is None:
+        return default
+    if name in ("num_warps", "num_stages", "num_ctas"):
+        return int(getattr(configuration, name))
+    value = configuration.parameters.get(name, default)
+    return int(value) if isinstance(value, (int, float)) else default
+
+
+def context(
+    problem: Problem,
+    configuration: Configuration | None,
+    gpu: GpuSpec,
+    *,
+    analysis: Analysis | None = None,
+    i: int = 0,
+    predicted_us: float | None = None,
+    ceiling_us: float | None = None,
+    measured_us: float | None = None,
+    entry: Configuration | None = None,
+    entry_m: int | None = None,
+    stack: str | None = None,
+    source_file: str | None = None,
+    source_line: int | None = None,
+) -> LaunchContext:
+    """The context of one launch.
+
+    Args:
+        problem: What is computed.
+        configuration: As it really runs; None where it cannot be known (then only the bound is).
+        gpu: On what.
+        analysis: Of a batch whose row `i` is this launch; computed where it is None.
+        i: Row of `analysis`.
+        predicted_us: Latency shown for this launch; the analytical one where it is None.
+        ceiling_us: Least latency over the kernel's space.
+        measured_us: Where it was measured.
+        entry: As the table has it, before clamping.
+        entry_m: Token count the entry stands under.
+        stack: "vllm" or "sglang".
+        source_file: Where the kernel is.
+        source_line: Line of it.
+    """
+    batch = pipelines.problem_batch([problem])
+    config_bound = demand = schedule = None
+    analytical_us = None
+    if configuration is None:
+        bound = pipelines.bound(pipelines.work(batch, gpu), gpu, problem.cache)
+    else:
+        if analysis is None:
+            analysis = pipelines.analyse(batch, pipelines.configuration_batch([configuration]), gpu)
+            i = 0
+        bound, config_bound = take_row(analysis.bound, i), take_row(analysis.config_bound, i)
+        demand, schedule = take_row(analysis.demand, i), take_row(analysis.schedule, i)
+        analytical_us = first(take_row(analysis.latency_us, i))
+    return LaunchContext(
+        problem=problem,
+        gpu=gpu,
+        configuration=configuration,
+        entry=entry,
+        entry_m=entry_m,
+        stack=stack,
+        predicted_us=analytical_us if predicted_us is None else predicted_us,
+        ceiling_us=ceiling_us,
+        measured_us=measured_us,
+        bound=bound,
+        config_bound=config_bound,
+        demand=demand,
+        schedule=schedule,
+        analytical_us=analytical_us,
+        source_file=source_file,
+        source_line=source_line,
+    )

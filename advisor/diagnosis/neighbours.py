@@ -1,0 +1,158 @@
+"""Configurations one or two changes away from the one that runs: where rules look for a remedy that really saves time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor import pipelines
+from advisor.diagnosis.columns import take_rows
+from advisor.hardware import GpuSpec
+from advisor.pipelines import Array, Demand, Schedule
+from advisor.schema import Configuration, Problem
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas")
+
+_TILES = {"BLOCK_SIZE_M": (16, 256), "BLOCK_SIZE_N": (32, 256), "BLOCK_SIZE_K": (32, 256)}
+"""Least and largest value of each block: the space of vLLM's and SGLang's fused-MoE tuners, and BLOCK_SIZE_K = 32."""
+
+_RANGES: dict[str, dict[str, tuple[int, int]]] = {
+    "gemm": {**_TILES, "SPLIT_K": (1, 16)},
+    "fused_moe": _TILES,
+    "attention": {"BLOCK_M": (16, 256), "BLOCK_N": (16, 256), "NUM_KV_SPLITS": (1, 64)},
+    "normalization": {"BLOCK_SIZE": (128, 65536), "ROWS_PER_CTA": (1, 32)},
+    "elementwise": {"BLOCK_SIZE": (128, 16384)},
+}
+_GROUPS = (1, 4, 8, 16, 32, 64)
+_PAIRS = (
+    ("BLOCK_SIZE_M", "BLOCK_SIZE_N"),
+    ("BLOCK_SIZE_M", "num_warps"),
+    ("BLOCK_SIZE_M", "num_stages"),
+    ("BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    ("BLOCK_SIZE_N", "num_warps"),
+    ("BLOCK_SIZE_N", "num_stages"),
+    ("BLOCK_SIZE_K", "num_stages"),
+    ("BLOCK_M", "BLOCK_N"),
+    ("BLOCK_M", "num_warps"),
+    ("BLOCK_N", "num_stages"),
+    ("BLOCK_SIZE", "num_warps"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Parameters to change, and the latency that is then predicted."""
+
+    parameters: dict[str, int]
+    us: float
+
+    def text(self) -> str:
+        """`BLOCK_SIZE_M=32 and num_warps=8`."""
+        return " and ".join(f"{name}={value}" for name, value in self.parameters.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """Changed configurations in columns [c]. `latency_us` is scaled as the shown prediction is; inf where one cannot launch."""
+
+    changes: tuple[dict[str, int], ...]
+    demand: Demand
+    schedule: Schedule
+    latency_us: Array
+    values: dict[str, Array]  # every parameter, after the change
+    gpu: GpuSpec
+    scale: float
+
+    def column(self, values: Array) -> Array:
+        """A column of `demand` or `schedule`, broadcast to [c]."""
+        return np.broadcast_to(values, self.latency_us.shape)
+
+    def cost(self, cause: str) -> Array:
+        """What a cause of `pipelines.schedule.CAUSES` costs each neighbour, in scaled microseconds."""
+        free = self.scale * np.broadcast_to(pipelines.latency_us(self.demand, self.gpu, (cause,)), self.latency_us.shape)
+        finite = np.isfinite(self.latency_us)
+        return np.where(finite, np.where(finite, self.latency_us, 0.0) - np.where(finite, free, 0.0), np.inf)
+
+    def only(self, *names: str) -> NDArray[np.bool_]:
+        """Which neighbours change nothing but these."""
+        return np.array([set(c) <= set(names) for c in self.changes], dtype=bool)
+
+    def best(self, cures: NDArray[np.bool_] | Array) -> Change | None:
+        """The fastest neighbour of those that cure the cause; of nearly equal ones the one with fewer changes."""
+        if not self.changes:
+            return None
+        usable = np.broadcast_to(np.asarray(cures, dtype=bool), self.latency_us.shape) & np.isfinite(self.latency_us)
+        if not usable.any():
+            return None
+        least = float(self.latency_us[usable].min())
+        near = [int(k) for k in np.flatnonzero(usable & (self.latency_us <= 1.01 * least))]
+        k = min(near, key=lambda k: (len(self.changes[k]), float(self.latency_us[k])))
+        return Change(parameters=self.changes[k], us=float(self.latency_us[k]))
+
+
+def change(configuration: Configuration, changes: dict[str, int]) -> Configuration:
+    """The configuration with parameters and launch options replaced."""
+    options = {name: value for name, value in changes.items() if name in LAUNCH_OPTIONS}
+    parameters = {name: value for name, value in changes.items() if name not in LAUNCH_OPTIONS}
+    return replace(configuration, parameters={**configuration.parameters, **parameters}, **options)
+
+
+def _family(problem: Problem) -> str:
+    if problem.family == "fused_moe" and problem.op not in ("w13", "w2"):
+        return "elementwise"
+    return problem.family
+
+
+def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) -> dict[str, list[int]]:
+    """Other values of each parameter, within two doublings."""
+    found: dict[str, list[int]] = {}
+    for name, (low, high) in _RANGES[_family(problem)].items():
+        now = configuration.parameters.get(name)
+        if isinstance(now, bool) or not isinstance(now, int) or now < 1:
+            continue
+        if name == "BLOCK_SIZE_K" and problem.block_shape is not None:
+            high = min(high, problem.block_shape[1])  # one scale per step: the step may not span two
+        found[name] = [v for v in (now // 4, now // 2, now * 2, now * 4) if low <= v <= high]
+    group = configuration.parameters.get("GROUP_SIZE_M")
+    if isinstance(group, int) and _family(problem) in ("gemm", "fused_moe"):
+        found["GROUP_SIZE_M"] = [v for v in _GROUPS if v != group]
+    warps, stages = configuration.num_warps, configuration.num_stages
+    found["num_warps"] = [v for v in (warps // 2, warps * 2) if 1 <= v <= 16 and v * gpu.warp_size <= 1024]
+    # ROCm pipelines in software with two stages or not at all.
+    if gpu.vendor == "nvidia" and _family(problem) in ("gemm", "fused_moe", "attention"):
+        found["num_stages"] = [v for v in range(max(stages - 3, 1), stages + 3) if v != stages and 2 <= v <= 5]
+    return found
+
+
+def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, scale: float) -> Neighbourhood:
+    """All single changes, and the pairs of changes that tuners usually make together, in one call of the model.
+
+    Neighbours that would need more registers than a thread can have, and more than the present configuration, are left out: the
+    model does not price spills.
+    """
+    options = _alternatives(problem, configuration, gpu)
+    changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
+    for first, second in _PAIRS:
+        changes += [{first: a, second: b} for a in options.get(first, ()) for b in options.get(second, ())]
+    configurations = [change(configuration, c) for c in changes] or [configuration]
+    batch = pipelines.configuration_batch([configuration, *configurations])
+    demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
+    latency = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(configurations) + 1,))
+    registers = np.broadcast_to(demand.resources.registers, latency.shape)
+    spilling = (registers > gpu.max_registers_per_thread) & (registers > registers[0])
+    latency = np.where(spilling, np.inf, latency)
+    index = np.arange(1, len(changes) + 1)
+    values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}
+    values |= {"num_warps": batch.num_warps[index], "num_stages": batch.num_stages[index]}
+    plan = pipelines.schedule(demand, gpu)
+    return Neighbourhood(
+        changes=tuple(changes),
+        demand=take_rows(demand, index),
+        schedule=take_rows(plan, index),
+        latency_us=latency[index],
+        values=values,
+        gpu=gpu,
+        scale=scale,
+    )

@@ -1,0 +1,91 @@
+"""What a rule is, and how it words what it found."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.schema import Finding, Severity
+
+
+class Rule(Protocol):
+    """One thing that can be wrong with a launch.
+
+    `id` is what is wrong, in kebab case, and the name of the file; `title` says it in one line; `needs` is what a launch must
+    have for the rule to apply; `explanation` is Markdown for `advisor explain`.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+    @property
+    def explanation(self) -> str: ...
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """The finding, or None where the launch passes. Called only where the launch has what the rule needs."""
+        ...
+
+
+def scope_of(context: LaunchContext) -> str:
+    """`entry M=64` where a table's entry is meant, else `launch`."""
+    return f"entry M={context.entry_m}" if context.entry_m is not None else "launch"
+
+
+def found(
+    rule: Rule,
+    context: LaunchContext,
+    severity: Severity,
+    title: str,
+    *,
+    evidence: str,
+    remedy: str,
+    saving_us: float | None = None,
+) -> Finding:
+    """A finding of `rule`, with the place that `context` knows."""
+    return Finding(
+        rule=rule.id,
+        severity=severity,
+        title=title,
+        evidence=evidence,
+        remedy=remedy,
+        saving_us=saving_us,
+        saving_origin="predicted",
+        scope=scope_of(context),
+        source_file=context.source_file,
+        source_line=context.source_line,
+    )
+
+
+def severity_of(context: LaunchContext, saving_us: float) -> Severity:
+    """A warning from a tenth of the latency on, advice below."""
+    return "warning" if saving_us >= 0.1 * context.current_us else "advice"
+
+
+def percent(share: float) -> str:
+    """A share as whole per cent; small ones keep a digit."""
+    value = 100 * share
+    return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
+
+
+def microseconds(us: float) -> str:
+    """Microseconds with three significant digits."""
+    return f"{us:.2f} µs" if us < 10 else f"{us:.1f} µs" if us < 100 else f"{us:,.0f} µs"
+
+
+def amount(value: float) -> str:
+    """Bytes in decimal units."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def kibibytes(value: float) -> str:
+    """Shared memory, in the unit its limits are given in."""
+    return f"{value / 1024:.3g} KiB" if value < 1024 * 1000 else f"{value / 1024:,.0f} KiB"

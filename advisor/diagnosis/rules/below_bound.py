@@ -1,0 +1,59 @@
+"""A latency is below what is possible."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds
+from advisor.schema import Finding
+
+
+class BelowBound:
+    """A fault of the model or of the measurement."""
+
+    id = "below-bound"
+    title = "A measured latency is below the bound"
+    needs: tuple[Need, ...] = ("measured",)
+    explanation = """\
+## What it means
+No kernel can be faster than the bound. A measurement that is means that something here is wrong: the GPU's figures, the
+clock, the cache state, the routing, the shape the row claims, or the timing itself. It is never clipped, and never
+shown as more than 100 %.
+
+## How it is computed
+The measured latency against the bound of the problem, and against the bound of the configuration it is said to have
+run.
+
+## What to do
+Check that the row names the GPU, sizes, type and cache state it was measured with (a warm L2 is the default; use
+`--cache`), that the routing is right (fewer active experts read fewer weights), and that the timing waits for the
+kernel. Else report it.
+
+## Source
+`advisor/pipelines/bound.py` states what each bound assumes.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where the measurement beats a bound."""
+        measured = context.measured_us
+        if measured is None:
+            return None
+        limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0))]
+        if context.config_bound is not None:
+            config = context.config_bound
+            limits.append(("the bound of its configuration", first(config.us), config.binding_pipeline(0)))
+        for name, limit, pipeline in limits:
+            if measured < limit:
+                return found(
+                    self,
+                    context,
+                    "error",
+                    f"Measured {microseconds(measured)} is below {name}, {microseconds(limit)}",
+                    evidence=f"{pipeline} alone takes {microseconds(limit - context.gpu.launch_latency_us)} after a launch of "
+                    f"{microseconds(context.gpu.launch_latency_us)}, cache {context.problem.cache}",
+                    remedy="a fault of the model or of the measurement: check GPU, sizes, type, routing and cache of the row",
+                )
+        return None
+
+
+RULE = BelowBound()

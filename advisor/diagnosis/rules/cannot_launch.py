@@ -1,0 +1,75 @@
+"""The configuration asks for more than the GPU has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, kibibytes
+from advisor.schema import Finding
+
+MAX_THREADS_PER_CTA = 1024
+"""Source: CUDA C++ Programming Guide, technical specifications (every compute capability); HIP: the same."""
+
+
+class CannotLaunch:
+    """Shared memory, registers or threads of one CTA beyond the limit."""
+
+    id = "cannot-launch"
+    title = "The configuration cannot launch on this GPU"
+    needs: tuple[Need, ...] = ("configuration",)
+    explanation = """\
+## What it means
+One CTA needs more shared memory, registers or threads than the GPU gives it. Triton raises `OutOfResources` when the
+kernel is launched: in a server, at the first request with this number of tokens.
+
+## How it is computed
+Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × bytes) × BLOCK_SIZE_K per buffer, one buffer
+per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
+may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated.
+
+## What to do
+Fewer `num_stages`, then smaller blocks; the finding names the fastest neighbour that fits.
+
+## Source
+CUDA C++ Programming Guide, technical specifications per compute capability; allocation as compiled by Triton 3.6 and
+3.9.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where not one CTA fits on an SM."""
+        gpu, resources, warps = context.gpu, context.asked.resources, context.parameter("num_warps", 4)
+        threads = warps * gpu.warp_size
+        memory = first(resources.shared_memory_bytes)
+        if threads > MAX_THREADS_PER_CTA:
+            title = f"{threads:,} threads in a CTA, {MAX_THREADS_PER_CTA:,} are allowed"
+            evidence = f"num_warps={warps} × {gpu.warp_size} threads"
+        elif memory > gpu.smem_bytes_per_cta:
+            title = f"One CTA needs {kibibytes(memory)} of shared memory, {gpu.name} allows {kibibytes(gpu.smem_bytes_per_cta)}"
+            stages = context.parameter("num_stages", 3)
+            evidence = f"{memory:,.0f} bytes for num_stages={stages} against {gpu.smem_bytes_per_cta:,}"
+        elif first(context.plan.resident) < 1:
+            title = "Not one CTA fits on an SM"
+            evidence = (
+                f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated) against "
+                f"{gpu.registers_per_sm:,} registers per SM; {context.plan.limiter_name(0)} limits"
+            )
+        else:
+            return None
+        around = context.neighbours()
+        legal = around.values["num_warps"] * gpu.warp_size <= MAX_THREADS_PER_CTA
+        better = around.best(np.asarray(legal))
+        return found(
+            self,
+            context,
+            "error",
+            title,
+            evidence=evidence,
+            remedy=f"{better.text()} fits, and is the fastest such neighbour by prediction"
+            if better
+            else "halve the blocks or num_stages until it fits, or tune on this GPU",
+        )
+
+
+RULE = CannotLaunch()

@@ -1,0 +1,78 @@
+"""Tiles reach beyond the edge of the matrix."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.pipelines import problem_batch
+from advisor.schema import Finding
+
+
+def product_sizes(context: LaunchContext) -> tuple[float, float, float]:
+    """Rows (tokens, for experts), columns and depth of the product."""
+    sizes = problem_batch([context.problem]).sizes
+    if context.problem.family == "gemm":
+        return first(sizes["M"]), first(sizes["N"]), first(sizes["K"])
+    if context.problem.op == "w13":
+        return first(sizes["M"]), 2 * first(sizes["N"]), first(sizes["H"])
+    return first(sizes["M"]), first(sizes["H"]), first(sizes["N"])
+
+
+class EdgePadding:
+    """Masked lanes of tiles at the edges."""
+
+    id = "edge-padding"
+    title = "Tiles reach beyond the edge of the matrix"
+    needs: tuple[Need, ...] = ("runs", "tiles")
+    explanation = """\
+## What it means
+A matrix whose size is no multiple of the block is covered by tiles that reach beyond its edge. The lanes beyond are
+masked: they load and store nothing, but the matrix pipeline works on them all the same.
+
+## How it is computed
+Each dimension is rounded up to its block. The saving is what the model predicts for the best neighbouring configuration
+whose blocks fit better, and at most what padding costs in all.
+
+## What to do
+Choose blocks that divide the sizes, or smaller ones; or pad the weights once, when they are loaded, so that masks can
+go.
+
+## Source
+Triton's tutorial on matrix multiplication (masked loads); the counts are tested against a brute-force count over all
+CTAs.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where blocks that fit better save time."""
+        names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
+        blocks = {name: context.parameter(name, 64) for name in names}
+        sizes = dict(zip(names, product_sizes(context), strict=True))
+        if context.problem.family == "fused_moe":
+            blocks.pop("BLOCK_SIZE_M")  # rows are padded per expert: another rule
+        wasted = {n: 1 - sizes[n] / (math.ceil(sizes[n] / block) * block) for n, block in blocks.items()}
+        name = max(wasted, key=lambda n: wasted[n])
+        costs = context.saving(context.what_if(relax=("padding",)))
+        if wasted[name] <= 0 or not context.matters(costs):
+            return None
+        around = context.neighbours()
+        fits = around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction) * 1.001
+        better = around.best(fits & (around.values[name] != blocks[name]))
+        saving = min(costs, context.saving(better.us)) if better else 0.0
+        if better is None or not context.matters(saving):
+            return None
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"{name}={blocks[name]} does not divide {sizes[name]:,.0f}",
+            evidence=f"{100 * wasted[name]:.1f} % of the tiles' extent lies beyond the edge; "
+            f"padding costs {microseconds(costs)} in all",
+            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = EdgePadding()

@@ -1,0 +1,57 @@
+"""The main loop has fewer trips than the software pipeline has stages."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, kibibytes, microseconds, severity_of
+from advisor.schema import Finding
+
+
+class KLoopShorterThanPipeline:
+    """Stages that never fill."""
+
+    id = "k-loop-shorter-than-pipeline"
+    title = "The loop over K ends before the software pipeline is full"
+    needs: tuple[Need, ...] = ("configuration", "runs", "tiles")
+    explanation = """\
+## What it means
+`num_stages` buffers are held in shared memory so that loads run ahead of the computation. A loop with fewer trips than
+stages never fills them: the memory is taken (and keeps other CTAs off the SM), and nothing is gained.
+
+## How it is computed
+Trips = ⌈depth / SPLIT_K / BLOCK_SIZE_K⌉ against `num_stages`. The saving is what the model predicts for the best
+neighbour with fewer stages or a smaller BLOCK_SIZE_K.
+
+## What to do
+Lower `num_stages` to the number of trips, or `BLOCK_SIZE_K`, so that there is something to overlap.
+
+## Source
+Triton's software pipeliner (`num_stages`), shared memory as compiled by Triton 3.6 and 3.9.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where fewer stages or shorter steps save time."""
+        trips, stages = first(context.asked.k_iterations), context.parameter("num_stages", 3)
+        if trips >= stages:
+            return None
+        around, block = context.neighbours(), context.parameter("BLOCK_SIZE_K", 64)
+        less = around.only("num_stages", "BLOCK_SIZE_K", "BLOCK_SIZE_N")
+        shorter = (around.values["num_stages"] < stages) | (around.values["BLOCK_SIZE_K"] < block)
+        better = around.best(less & shorter)
+        saving = context.saving(better.us) if better else 0.0
+        if better is None or not context.matters(saving):
+            return None
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"{trips:.0f} trip{'s' if trips > 1 else ''} through a pipeline of {stages} stages",
+            evidence=f"the loop over K has {trips:.0f} trips of {block}; its buffers take "
+            f"{kibibytes(first(context.asked.resources.shared_memory_bytes))} of shared memory",
+            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = KLoopShorterThanPipeline()

@@ -1,0 +1,58 @@
+"""The product runs without the matrix pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.schema import Finding
+
+
+class NotTensorDtype:
+    """fp32 operands on the fma pipeline."""
+
+    id = "not-tensor-dtype"
+    title = "The product does not run on the matrix pipeline"
+    needs: tuple[Need, ...] = ("configuration", "runs", "dot")
+    explanation = """\
+## What it means
+The matrix pipeline does not take this type (IEEE fp32, usually), so the product runs on the fma pipeline, at a tenth of
+the rate or less.
+
+## How it is computed
+The same launch with the operands taken as tf32 (same bytes, shorter mantissa) or, on GPUs without tf32, as fp16.
+
+## What to do
+`tl.dot(..., input_precision="tf32")` (or `"tf32x3"`, which restores most of the accuracy at three times the work), or
+bf16 operands. The numerics change: check the output.
+
+## Source
+Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where a type of the matrix pipeline saves time."""
+        if context.asked.tensor_dtype is not None:
+            return None
+        dtype = next((d for d in ("tf32", "bf16", "fp16") if context.gpu.supports(d)), None)
+        if dtype is None:
+            return None
+        after = context.what_if(problem=replace(context.problem, dtype=dtype))
+        # The bound of the fp32 problem is no limit here: what is cured is the type itself.
+        saving = min(context.saving(after), context.current_us)
+        if not context.matters(saving):
+            return None
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"{context.problem.dtype} runs on the fma pipeline",
+            evidence=f"{context.gpu.name} has no matrix instruction for {context.problem.dtype}; "
+            f"{dtype} would take {microseconds(after)}",
+            remedy=f'input_precision="{dtype}" in tl.dot (numerics change)' if dtype == "tf32" else f"{dtype} operands",
+            saving_us=saving,
+        )
+
+
+RULE = NotTensorDtype()

@@ -1,0 +1,61 @@
+"""Operands are read again and again."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import amount, found, microseconds, severity_of
+from advisor.schema import Finding
+
+
+class OperandTraffic:
+    """More bytes through the L2 or from DRAM than the problem has."""
+
+    id = "operand-traffic"
+    title = "Small tiles read the operands many times"
+    needs: tuple[Need, ...] = ("configuration", "runs", "dot")
+    explanation = """\
+## What it means
+Every tile loads its own strip of both operands. The smaller the tile, the more often the same bytes pass through the
+L2, and what the L2 cannot hold comes from DRAM again.
+
+## How it is computed
+Bytes loaded by all CTAs, and the share of re-reads whose reuse distance exceeds the L2, against the distinct bytes of
+the problem. The cost is the difference to reading everything once; the saving is what the model predicts for the best
+neighbour with less traffic, and at most that cost. Where only the order of the tiles is at fault, `group-size-l2` says
+so.
+
+## What to do
+Larger `BLOCK_SIZE_M` or `BLOCK_SIZE_N`.
+
+## Source
+S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model is in `advisor/pipelines/cache.py`.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where larger tiles save time."""
+        asked = context.asked
+        costs = context.saving(context.what_if(relax=("traffic",)))
+        if not context.matters(costs):
+            return None
+        around = context.neighbours()
+        l2, dram = first(asked.l2_bytes), first(asked.dram_bytes)
+        fewer = (around.column(around.demand.l2_bytes) < 0.99 * l2) | (around.column(around.demand.dram_bytes) < 0.99 * dram)
+        better = around.best(fewer & ~around.only("GROUP_SIZE_M") & (around.cost("traffic") < costs))
+        saving = min(costs, context.saving(better.us)) if better else 0.0
+        if better is None or not context.matters(saving):
+            return None
+        distinct = first(asked.compulsory_bytes)
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"Every byte passes through the L2 {l2 / max(distinct, 1):.1f} times",
+            evidence=f"{amount(l2)} through the L2 and {amount(dram)} of DRAM traffic for {amount(distinct)} of distinct data "
+            f"(L2: {amount(context.gpu.l2_bytes)}); re-reading costs {microseconds(costs)} in all",
+            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = OperandTraffic()

@@ -1,0 +1,58 @@
+"""A row operator reads its rows twice."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.schema import Finding
+
+
+class RowsReadTwice:
+    """Rows wider than the block take two passes."""
+
+    id = "rows-read-twice"
+    title = "Rows wider than BLOCK_SIZE are read twice"
+    needs: tuple[Need, ...] = ("configuration", "runs")
+    explanation = """\
+## What it means
+A normalisation needs a row's statistics before it can write the row. A row that fits one block stays in registers; a
+wider one is read again for the result.
+
+## How it is computed
+Passes = ⌈row length / BLOCK_SIZE⌉; with more than one, loads double. The saving is what the model predicts for one
+pass.
+
+## What to do
+`BLOCK_SIZE` of the next power of two of the row length, with more warps to keep registers in check.
+
+## Source
+Triton's tutorials on fused softmax (one pass) and layer normalisation (two).
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where one pass saves time."""
+        if context.problem.family != "normalization":
+            return None
+        length, block = context.problem.sizes["H"], context.parameter("BLOCK_SIZE", 0)
+        if not 0 < block < length:
+            return None
+        full = 1 << (length - 1).bit_length()
+        warps = context.parameter("num_warps", 4)
+        choices = sorted({warps, min(2 * warps, 32), min(4 * warps, 32)})
+        us, best = min((context.what_if(BLOCK_SIZE=full, num_warps=choice), choice) for choice in choices)
+        saving = context.saving(us)
+        if not context.matters(saving):
+            return None
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"Rows of {length:,} in blocks of {block:,} are read twice",
+            evidence=f"{first(context.asked.k_iterations):.0f} passes over each row, reading included",
+            remedy=f"BLOCK_SIZE={full} and num_warps={best}: {microseconds(us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = RowsReadTwice()

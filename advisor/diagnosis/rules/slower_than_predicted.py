@@ -1,0 +1,51 @@
+"""The measurement is far above the prediction."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds
+from advisor.schema import Finding
+
+FAR = 1.5
+"""Ratio from which the model cannot be merely imprecise; its 90th-percentile error on the sweeps of `data/README.md` is below."""
+
+
+class SlowerThanPredicted:
+    """Something the model does not know costs time."""
+
+    id = "slower-than-predicted"
+    title = "The measured latency is far above the predicted one"
+    needs: tuple[Need, ...] = ("configuration", "runs", "measured")
+    explanation = """\
+## What it means
+The configuration should run faster than it does. Usual causes, none of which the model sees: register spills, a clock
+held down by power or heat, other work on the GPU, host time inside the measurement, loads that do not vectorise because
+of alignment.
+
+## How it is computed
+Measured above 1.5 × predicted.
+
+## What to do
+Measure again with the clock recorded (`advisor measure`), look for spills (`advisor inspect`), and check the alignment
+of pointers and strides.
+
+## Source
+The ratio is a choice; the gap split shows the difference as `unexplained`.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where the measurement is half as slow again as predicted."""
+        measured, predicted = context.measured_us, context.current_us
+        if measured is None or measured <= FAR * predicted:
+            return None
+        return found(
+            self,
+            context,
+            "advice",
+            f"Measured {microseconds(measured)}, {measured / predicted:.1f} times the predicted {microseconds(predicted)}",
+            evidence=f"{microseconds(measured - predicted)} are unexplained",
+            remedy="look for spills with `advisor inspect`, measure again with clocks recorded, check alignment",
+        )
+
+
+RULE = SlowerThanPredicted()

@@ -1,0 +1,68 @@
+"""The last wave leaves SMs idle."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.schema import Finding
+
+
+class TailWave:
+    """CTAs left over after the full waves."""
+
+    id = "tail-wave"
+    title = "The last wave of CTAs leaves SMs idle"
+    needs: tuple[Need, ...] = ("configuration", "runs")
+    explanation = """\
+## What it means
+CTAs run in waves of SMs × resident CTAs. When the last wave is nearly empty, a few SMs work while the others wait, and
+the launch takes as long as if the wave were full.
+
+## How it is computed
+waves = CTAs / (SMs × resident CTAs per SM). The cost is the difference to CTAs spread evenly over the SMs; the saving
+is what the model predicts for the best neighbouring configuration whose waves fill better, and at most that cost. With
+fewer CTAs than SMs there is no wave to fill: `too-few-ctas` speaks then.
+
+## What to do
+Change a block so that the CTAs make whole waves, or more and smaller ones; in a kernel of your own, make it persistent
+(one CTA per slot takes tile after tile) or split the depth of the last tiles (stream-K).
+
+## Source
+NVIDIA, "Matrix Multiplication Background User's Guide", wave quantisation; TileSight (arXiv 2607.22432) on tail waves.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where other blocks fill the waves better."""
+        plan, ctas, sms = context.plan, first(context.asked.ctas), context.gpu.num_sms
+        if ctas < sms:
+            return None
+        costs = context.saving(context.what_if(relax=("tail-wave",)))
+        if not context.matters(costs):
+            return None
+        around = context.neighbours()
+        waves = first(plan.waves)
+        regrouped = around.column(around.demand.ctas) != ctas
+        if waves > 1:
+            regrouped = regrouped | (around.column(around.schedule.resident) != first(plan.resident))
+        better = around.best(regrouped & (around.cost("tail-wave") < costs))
+        saving = min(costs, context.saving(better.us)) if better else 0.0
+        if better is None or not context.matters(saving):
+            return None
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"The last wave is {percent(first(plan.last_wave_fill))} full"
+            if waves > 1
+            else f"{ctas:,.0f} CTAs do not divide evenly over {sms} SMs",
+            evidence=f"{ctas:,.0f} CTAs over {sms} SMs with {first(plan.resident):.0f} resident each make {waves:.2f} waves, "
+            f"the busiest SM gets {math.ceil(ctas / sms)}; spread evenly they would take {microseconds(costs)} less",
+            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = TailWave()

@@ -1,0 +1,58 @@
+"""The tile is too small for the GPU's fastest matrix instruction."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.schema import Finding
+
+
+class TileBelowMatrixInstruction:
+    """Fewer than 64 rows or four warps where wgmma wants them."""
+
+    id = "tile-below-matrix-instruction"
+    title = "The tile is too small for the fastest matrix instruction"
+    needs: tuple[Need, ...] = ("configuration", "runs", "dot")
+    explanation = """\
+## What it means
+Hopper's wgmma (and tcgen05 on B200) works on 64 rows and needs four warps. Smaller tiles fall back to mma.sync, which
+reaches about two thirds of the matrix pipeline's peak and reads its operands through registers.
+
+## How it is computed
+The rate of the instruction the tile can use. The saving is what the model predicts for the best neighbouring
+configuration that can use the faster one. A small batch whose rows would be mostly padding is better off with mma.sync:
+the rule then passes.
+
+## What to do
+`BLOCK_SIZE_M` of at least 64 with `num_warps` of at least 4.
+
+## Source
+PTX ISA, `wgmma.mma_async` (M = 64, one warp group); rate of mma.sync on Hopper: arXiv 2402.13499 (62.9 % of the wgmma
+peak).
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where a tile for the faster instruction saves time."""
+        rate = first(context.asked.tensor_rate)
+        if rate >= 1 or context.asked.tensor_dtype is None:
+            return None
+        around = context.neighbours()
+        better = around.best(around.column(around.demand.tensor_rate) > rate)
+        saving = context.saving(better.us) if better else 0.0
+        if better is None or not context.matters(saving):
+            return None
+        rows = context.parameter("BLOCK_SIZE_M", context.parameter("BLOCK_M", 64))
+        return found(
+            self,
+            context,
+            severity_of(context, saving),
+            f"A tile of {rows} rows with {context.parameter('num_warps', 4)} warps runs on mma.sync",
+            evidence=f"mma.sync reaches at most {percent(rate)} of the matrix pipeline of {context.gpu.name}; "
+            "the faster instruction needs 64 rows and 4 warps",
+            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            saving_us=saving,
+        )
+
+
+RULE = TileBelowMatrixInstruction()

@@ -1,0 +1,47 @@
+"""A quantised type has no instruction on this GPU."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.rule import found
+from advisor.schema import Finding
+
+
+class WidenedOperands:
+    """fp8 or int8 operands that are converted before the product."""
+
+    id = "widened-operands"
+    title = "The GPU has no matrix instruction for the operand type"
+    needs: tuple[Need, ...] = ("configuration", "dot")
+    explanation = """\
+## What it means
+The operands are stored in a type that this GPU's matrix pipeline does not take. The kernel converts them to a wider
+one: memory traffic is that of the narrow type, the matrix pipeline runs at the rate of the wide one.
+
+## How it is computed
+The types in the GPU's file in `ceilings/`. It is information: no saving is named.
+
+## What to do
+Nothing where weights bind (small batches). For large batches compare with operands stored in the wide type: the
+conversion goes away.
+
+## Source
+`tensor_flop_per_clock_per_sm` of the GPU, with its source.
+"""
+
+    def check(self, context: LaunchContext) -> Finding | None:
+        """Fires where a quantised product is done in a wider type."""
+        dtype, runs = context.problem.dtype, context.asked.tensor_dtype
+        if runs is None or runs == dtype:
+            return None
+        return found(
+            self,
+            context,
+            "info",
+            f"{dtype} is computed in {runs} on {context.gpu.name}",
+            evidence=f"the matrix pipeline of {context.gpu.name} takes {', '.join(context.gpu.tensor_flop_per_clock_per_sm)}",
+            remedy=f"nothing where memory binds; for large batches compare with {runs} operands",
+        )
+
+
+RULE = WidenedOperands()
