@@ -16,7 +16,8 @@ def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64
     wgmma and tcgen05 (compute capability 9.0, 10.x; 64 rows and four warps at least) read both operands from shared memory
     while the loads of every other stage are under way: one buffer per stage. mma copies a stage to registers before it
     computes, and the HIP back end keeps one stage in registers: one buffer fewer. Checked by cross-compiling the fused-MoE
-    kernel with Triton 3.6.0 and 3.9.0, 64 x 128 x 64, bf16, 3 stages: 48 KiB on 8.0, 8.9, 12.0 and gfx942, 72 KiB on 9.0 and 10.0.
+    kernel with Triton 3.6.0 and 3.9.0, 64 x 128 x 64, bf16, 3 stages: 48 KiB on 8.0, 8.9, 12.0, 72 KiB on 9.0 and 10.0 (gfx942
+    with 3.9.0 only: 48 KiB).
 
     Args:
         num_stages: A number or an integer array.
