@@ -5,12 +5,14 @@ Causal masking aligns the last query with the last key, as in decoding with a ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy, tile
 from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.demand import Demand, Work, least_special
 
 
 def scored_pairs(queries: Array, keys: Array, causal: Array) -> Array:
@@ -35,83 +37,95 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     pairs = s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0)))
     flop = 4 * pairs * s["D"]
     tensor = tile.compute_pipeline(gpu, problem.dtype)
-    zero = np.zeros_like(flop)
+    fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop)
+    q, kv, out = _bytes(problem)
     return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=pairs,
-        compulsory_bytes=sum(_bytes(problem)), tensor_dtype=tensor,
+        tensor_flop=flop if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
+        compulsory_bytes=q + kv + out, result_bytes=out, tensor_dtype=tensor,
     )  # fmt: skip
 
 
-def _key_steps(problem: ProblemBatch, block_rows: Array, block_n: Array, tiles: Array) -> tuple[Array, Array]:
-    """Key blocks visited, summed over the query tiles of one head, and by the longest tile."""
-    s = problem.sizes
+def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles: Array) -> tuple[Array, Array, Array]:
+    """Of one head's query tiles: key blocks visited in all, by the longest tile, and keys loaded in all."""
     full = np.ceil(s["N"] / block_n)
-    if not np.any(s.get("causal", column(0)) > 0):
-        return full * tiles, full
+    causal = s["causal"] > 0
+    if not np.any(causal):
+        return full * tiles, full, s["N"] * tiles
     index = np.arange(1, int(np.max(tiles)) + 1, dtype=np.float64)
-    last = np.minimum(index * block_rows[:, None], s["M"][:, None])  # queries up to and with this tile
-    seen = np.clip(s["N"][:, None] - s["M"][:, None] + last, 0, s["N"][:, None])
+    last = np.minimum(index * block_m[:, None], s["M"][:, None])  # queries up to and with this tile
+    # The kernel's loop ends at a key for the tile's last row, padding rows included.
+    end = np.minimum(s["N"][:, None] - s["M"][:, None] + index * block_m[:, None], s["N"][:, None])
+    seen = np.where(last > 0, np.maximum(end, 0), 0.0)
     steps = np.where(index <= tiles[:, None], np.ceil(seen / block_n[:, None]), 0.0)
-    causal = s.get("causal", column(0)) > 0
-    return np.where(causal, steps.sum(-1), full * tiles), full
+    keys = np.minimum(steps * block_n[:, None], s["N"][:, None])
+    return (
+        np.where(causal, steps.sum(-1), full * tiles),
+        np.where(causal, steps.max(-1), full),
+        np.where(causal, keys.sum(-1), s["N"] * tiles),
+    )
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
-    """Query tiles of BLOCK_M rows stream key blocks of BLOCK_N.
+    """Query tiles of BLOCK_M rows stream key blocks of BLOCK_N; a causal prefill ends at the diagonal.
 
-    In decode the query heads of a group share one tile (and its K and V), and NUM_KV_SPLITS CTAs share the keys, whose partial
-    results a second, smaller kernel combines (its traffic is counted here).
+    In decode the query heads of a group share one tile (and its K and V), every tile visits all keys, and NUM_KV_SPLITS CTAs
+    share them, whose partial results a second, smaller kernel combines (its traffic is counted here).
     """
     s = {name: column(values) for name, values in problem.sizes.items()}
+    s.setdefault("causal", column(0))
     block_m, block_n = configuration.get("BLOCK_M", 64), configuration.get("BLOCK_N", 64)
     warps, stages = configuration.num_warps, configuration.num_stages
     shape = np.broadcast_shapes(*(v.shape for v in s.values()), block_m.shape, block_n.shape, warps.shape)
     s = {name: np.broadcast_to(values, shape) for name, values in s.items()}
     block_m, block_n = np.broadcast_to(block_m, shape), np.broadcast_to(block_n, shape)
+    block_d = 2.0 ** np.ceil(np.log2(s["D"]))
     packed = problem.op == "decode"
     heads = s["H_kv"] if packed else s["H"]
     rows = s["M"] * (s["H"] / s["H_kv"] if packed else 1)
-    splits = np.maximum(configuration.get("NUM_KV_SPLITS", 1), 1) if packed else np.ones(shape)
     tiles = np.ceil(rows / block_m)
-    rows_per_query = s["H"] / s["H_kv"] if packed else 1
-    steps_head, longest = _key_steps(
-        ProblemBatch(family="attention", op=problem.op, sizes=s), block_m / rows_per_query, block_n, tiles
-    )
+    if packed:
+        splits = np.maximum(configuration.get("NUM_KV_SPLITS", 1), 1) + np.zeros(shape)
+        steps_head, keys_head = np.ceil(s["N"] / block_n) * tiles, s["N"] * tiles
+        longest = np.ceil(np.ceil(s["N"] / splits) / block_n)
+    else:
+        splits = np.ones(shape)
+        steps_head, longest, keys_head = _prefill_steps(s, block_m, block_n, tiles)
     ctas = s["B"] * heads * tiles * splits
     steps = s["B"] * heads * steps_head  # of the whole launch
     mean_steps = steps / ctas
     tensor = tile.compute_pipeline(gpu, problem.dtype)
-    flop = 4 * block_m * block_n * s["D"] * mean_steps
     pairs = block_m * block_n * mean_steps
-    warp_group = occupancy.wants_wgmma(gpu, block_m, warps)
-    has_warp_group = gpu.architecture == "hopper" or gpu.compute_capability.startswith("10.")
-    rate = np.where(warp_group, 1.0, tile.MMA_SYNC_SHARE) if has_warp_group else np.ones(shape)
-    staged = 2 * block_n * s["D"] * problem.weight_bytes
+    flop = 4 * pairs * block_d
+    rescaled = block_m * mean_steps  # rows, each with one more exponential and its accumulators multiplied
+    warp_group = occupancy.wants_wgmma(gpu, block_m, warps, problem.dtype)
+    staged = 2 * block_n * block_d * problem.weight_bytes
     smem = mean_steps * staged * (1 + np.where(warp_group, np.ceil(block_m / 64), warps))
     zero = np.zeros(shape)
     q_bytes, kv_bytes, out_bytes = _bytes(problem)
-    loads = np.broadcast_to(q_bytes, shape) + steps * np.minimum(block_n, s["N"]) * 2 * s["D"] * problem.weight_bytes
+    loads = q_bytes * splits + s["B"] * heads * keys_head * 2 * s["D"] * problem.weight_bytes
     partial = np.where(splits > 1, s["B"] * s["H"] * s["M"] * (s["D"] + 1) * 4 * splits, 0.0)
     stores = np.where(splits > 1, partial, out_bytes)
     compulsory = q_bytes + kv_bytes + out_bytes + zero
     per_head = kv_bytes / np.maximum(s["B"] * s["H_kv"], 1)
     again = np.maximum(loads - q_bytes - kv_bytes, 0)
     missed = again * cache.re_read_fraction(per_head * np.maximum(gpu.num_sms / np.maximum(tiles, 1), 1), gpu.l2_bytes)
-    useful = 4 * s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0))) * s["D"]
+    useful = 4 * s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s["causal"]) * s["D"]
     return Demand(
         per_cta={
-            "tensor": flop if tensor else zero, "fma": 6 * pairs + (0 if tensor else flop), "xu": pairs + zero,
-            "alu": pairs + zero, "issue": pairs * 8 / gpu.warp_size + flop / np.where(warp_group, 262144, 4096), "smem": smem,
+            # At least: scale and subtract in one FMA, add to the sum; the maximum runs on the alu.
+            "tensor": flop if tensor else zero, "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
+            "xu": pairs + rescaled, "alu": pairs + zero,
+            "issue": pairs * 8 / gpu.warp_size + flop / np.where(warp_group, 262144, 4096), "smem": smem,
         },
         ctas=ctas, launched_ctas=ctas, cta_load_bytes=loads / ctas, cta_store_bytes=stores / ctas,
         l2_bytes=loads + stores + partial,
         dram_bytes=cache.least_dram_bytes(compulsory, gpu.l2_bytes, problem.cache) + missed,
         compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
-        k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=rate + zero, num_stages=stages,
-        largest_cta_ratio=np.ceil(longest / splits) / np.maximum(mean_steps, 1e-9),
+        k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
+        num_stages=stages, largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
         resources=occupancy.Resources(
-            registers=np.minimum(block_m * (block_n + s["D"]) / (gpu.warp_size * warps) + 56, 255) + zero,
-            shared_memory_bytes=block_m * s["D"] * problem.operand_bytes
+            registers=np.minimum(block_m * (block_n + block_d) / (gpu.warp_size * warps) + 56, 255) + zero,
+            shared_memory_bytes=block_m * block_d * problem.operand_bytes
             + staged * occupancy.pipelined_buffers(gpu, warp_group, stages) + zero,
             num_warps=warps + zero,
         ),

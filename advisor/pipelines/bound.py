@@ -90,7 +90,7 @@ def config_bound(work: Work, demand: Demand, gpu: GpuSpec, cache_state: str) -> 
     if demand.largest_cta_ratio is not None:
         port = demand.cta_load_bytes * demand.ctas / gpu.num_sms / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
     # Co-resident CTAs may share a line in the L1, so only distinct bytes are certain to cross the whole L2's bandwidth.
-    times["l2"] = np.maximum(demand.compulsory_bytes / rates["l2"], np.zeros_like(port))
+    times["l2"] = np.maximum(work.amounts()["l2"] / rates["l2"], np.zeros_like(port))
     times["l2"] = np.maximum(times["l2"], np.where(demand.ctas <= gpu.num_sms, port, 0.0))
     least = cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)
     times["dram"] = least / rates["dram"] + np.zeros_like(port)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import Array
 from advisor.pipelines.occupancy import Resources
 
@@ -18,23 +19,38 @@ SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")
 class Work:
     """The least any kernel must do for a problem, columns [n].
 
-    `compulsory_bytes` are the distinct bytes read and written once each; through L2 they all pass, from DRAM only what the
-    L2 cannot hold.
+    `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written. From DRAM comes only what
+    the L2 cannot hold. Between L2 and SMs each direction has its own wires, so only the larger of the two is certain there.
     """
 
     tensor_flop: Array
     fma_flop: Array
     xu_op: Array
     compulsory_bytes: Array
+    result_bytes: Array
     tensor_dtype: str | None  # None: the family's products run on the fma pipeline (fp32)
 
     def amounts(self) -> dict[str, Array]:
         """Demand per pipeline, in the units of `schema.PIPELINE_UNITS`."""
         zero = np.zeros_like(self.compulsory_bytes)
+        one_way = np.maximum(self.compulsory_bytes - self.result_bytes, self.result_bytes)
         return {
             "tensor": self.tensor_flop, "fma": self.fma_flop, "xu": self.xu_op, "alu": zero, "issue": zero,
-            "smem": zero, "l2": self.compulsory_bytes, "dram": self.compulsory_bytes,
+            "smem": zero, "l2": one_way, "dram": self.compulsory_bytes,
         }  # fmt: skip
+
+
+EMULATED_SPECIAL_FLOP = 6.0
+"""FLOP of a special function done on the fma pipeline: three FMA of a cubic polynomial, range reduction not counted. Source:
+FlashAttention-4 (together.ai/blog/flashattention-4) computes some of its exponentials so; a bound must grant every kernel that."""
+
+
+def least_special(gpu: GpuSpec, special: Array, flop: Array) -> tuple[Array, Array]:
+    """The split of special functions between xu and fma (which has `flop` to do too) that ends first: fma FLOP, xu operations."""
+    per_xu, per_flop = 1 / gpu.xu_op_per_clock_per_sm, 1 / gpu.fma_flop_per_clock_per_sm["fp32"]
+    emulated_cost = EMULATED_SPECIAL_FLOP * per_flop
+    on_xu = np.clip((flop * per_flop + special * emulated_cost) / (per_xu + emulated_cost), 0.0, special)
+    return flop + (special - on_xu) * EMULATED_SPECIAL_FLOP, on_xu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,6 @@ class Demand:
         compulsory_bytes: Distinct bytes.
         useful_fraction: Problem FLOP / FLOP done, (0, 1]: what padding leaves.
         k_iterations: Trips of the main loop of one CTA.
-        loads_per_iteration: Bytes one CTA loads per trip.
         tensor_dtype: Type of the tensor pipeline, or None.
         tensor_rate: Share of the peak tensor rate that the instruction of this configuration can reach.
         resources: Registers, shared memory, warps per CTA.
@@ -83,8 +98,8 @@ class Demand:
 
         Where CTAs are unequal only the mean load and the largest CTA are certain.
         """
-        if self.largest_cta_ratio is None:
-            most = np.ceil(self.ctas / num_sms)
-        else:
-            most = np.maximum(self.ctas / num_sms, self.largest_cta_ratio)
+        most = np.ceil(self.ctas / num_sms)
+        if self.largest_cta_ratio is not None:
+            certain = np.maximum(self.ctas / num_sms, self.largest_cta_ratio)
+            most = np.where(self.largest_cta_ratio > 1 + 1e-9, certain, most)
         return {name: self.per_cta[name] * most for name in SM_PIPELINES}

@@ -9,8 +9,8 @@ import numpy as np
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
-from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.demand import Demand, Work, least_special
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,8 @@ OPERATORS: dict[str, Operator] = {
     "sum": Operator(inputs=1, fma_flop=1),
 }
 """Least operation counts per element. The unary forms (`addu`, ...) take a scalar. `sum` reads as many inputs per result as the
-size `inputs` says. Where an operator can be had with fewer special functions (a power by a small integer), the fewer count."""
+size `inputs` says, and adds one less. Where an operator can be had with fewer special functions (a power by a small integer), the
+fewer count."""
 
 
 def operator(name: str) -> Operator:
@@ -60,32 +61,48 @@ def operator(name: str) -> Operator:
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """Every input once, every result once."""
-    del gpu
     op = operator(problem.op)
     elements = problem.sizes["B"] * problem.sizes["H"]
     inputs = problem.sizes.get("inputs", column(op.inputs))
-    repeats = inputs if problem.op == "sum" else np.ones(1)
+    flop, special = _operations(problem, op)
+    fma, xu = least_special(gpu, elements * special, elements * flop)
     return Work(
         tensor_flop=np.zeros_like(elements),
-        fma_flop=elements * op.fma_flop * repeats,
-        xu_op=elements * float(op.xu_op),
+        fma_flop=fma,
+        xu_op=xu,
         compulsory_bytes=elements * (inputs * problem.operand_bytes + problem.result_bytes),
+        result_bytes=elements * problem.result_bytes,
         tensor_dtype=None,
     )
 
 
-def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
-    """CTAs of BLOCK_SIZE results each; lanes beyond the end are masked, and neither loaded nor stored."""
+def _operations(problem: ProblemBatch, op: Operator) -> tuple[Array, float]:
+    """FLOP and special functions per result."""
+    if problem.op == "sum":
+        return np.maximum(problem.sizes.get("inputs", column(op.inputs)) - 1, 0) * op.fma_flop, float(op.xu_op)
+    return column(op.fma_flop), float(op.xu_op)
+
+
+def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, by_row: bool = False) -> Demand:
+    """CTAs of BLOCK_SIZE results each; lanes beyond the end are masked, and neither loaded nor stored.
+
+    Where there is ROWS_PER_CTA, or with `by_row` (the fused-MoE activation and combine), a CTA takes BLOCK_SIZE columns of that
+    many rows, and every row ends in masked lanes; else the results are taken as one long row.
+    """
     w = work(problem, gpu)
     elements = problem.sizes["B"] * problem.sizes["H"]
     block, warps = configuration.get("BLOCK_SIZE", 1024), configuration.num_warps
     ctas = np.ceil(elements / block)
+    if by_row or "ROWS_PER_CTA" in configuration.parameters:
+        rows = configuration.get("ROWS_PER_CTA", 1)
+        ctas = np.ceil(problem.sizes["B"] / rows) * np.ceil(problem.sizes["H"] / block)
+        block = block * rows
     op = operator(problem.op)
-    repeats = problem.sizes.get("inputs", column(op.inputs)) if problem.op == "sum" else np.ones(1)
+    flop_each, special_each = _operations(problem, op)
     zero = np.zeros(np.broadcast_shapes(ctas.shape, warps.shape))
     vector = 16.0 / problem.operand_bytes  # elements per 16-byte access
     accesses = block / (gpu.warp_size * vector) * (problem.sizes.get("inputs", column(op.inputs)) + 1)
-    flop, xu = block * op.fma_flop * repeats, block * float(op.xu_op)
+    flop, xu = block * flop_each, block * special_each
     result = elements * problem.result_bytes
     return Demand(
         per_cta={

@@ -16,15 +16,6 @@ from advisor.pipelines.demand import Demand, Work
 GEMM_OPS = ("w13", "w2")
 
 
-def _scale_bytes(problem: ProblemBatch, rows: Array, width: Array, depth: Array, active: Array) -> tuple[Array, Array]:
-    """Bytes of the float32 scales of a block-scaled product: of the activations and of the weights."""
-    if problem.block_shape is None:
-        return np.zeros_like(rows), np.zeros_like(rows)
-    block_n, block_k = problem.block_shape
-    steps = np.ceil(depth / block_k)
-    return 4 * rows * steps, 4 * active * np.ceil(width / block_n) * steps
-
-
 def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product:
     """The matrix product of w13 or w2, over experts. `block_m` sizes the launched grid, where it is known."""
     sizes = problem.sizes
@@ -35,19 +26,21 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
     width = 2 * sizes["N"] if up else sizes["H"]
     depth = sizes["H"] if up else sizes["N"]
     distinct_rows = np.minimum(sizes["M"], slots) if up else slots
-    a_scales, b_scales = _scale_bytes(problem, distinct_rows, width, depth, active)
+    a_row, b_group = depth * problem.operand_bytes, width * depth * problem.weight_bytes
+    if problem.block_shape is not None:  # float32 scales
+        block_n, block_k = problem.block_shape
+        a_row = a_row + 4 * np.ceil(depth / block_k)
+        b_group = b_group + 4 * np.ceil(width / block_n) * np.ceil(depth / block_k)
     launched = None
-    if block_m is not None:
-        padded = slots + sizes["E"] * (block_m - 1)
-        padded = np.where(sizes["M"] < block_m, np.minimum(padded, slots * block_m), padded)
-        launched = np.ceil(padded / block_m)
+    if block_m is not None:  # every active expert pads its last block, and at most one expert is active per slot
+        launched = np.ceil(np.minimum(slots + sizes["E"] * (block_m - 1), slots * block_m) / block_m)
     return tile.Product(
         rows=rows, count=count, width=width, depth=depth,
-        distinct_a_bytes=distinct_rows * depth * problem.operand_bytes + a_scales,
-        distinct_b_bytes=active * width * depth * problem.weight_bytes + b_scales,
+        distinct_a_bytes=distinct_rows * a_row, distinct_b_bytes=active * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
         output_bytes=slots * width * problem.result_bytes,
         a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
         dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
+        block_scaled=problem.block_shape is not None,
     )  # fmt: skip
 
 
@@ -73,12 +66,13 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     zero = np.zeros_like(flop)
     return Work(
         tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
-        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, tensor_dtype=tensor,
+        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, result_bytes=p.output_bytes,
+        tensor_dtype=tensor,
     )  # fmt: skip
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
     """The demand of the launch: rows padded per expert to BLOCK_SIZE_M, weights read once per row tile."""
     if problem.op not in GEMM_OPS:
-        return elementwise.demand(_row_operator(problem), configuration, gpu)
+        return elementwise.demand(_row_operator(problem), configuration, gpu, by_row=True)
     return tile.demand(product(problem, configuration.get("BLOCK_SIZE_M", 64)), configuration, gpu)

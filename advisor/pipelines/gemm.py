@@ -14,19 +14,18 @@ def product(problem: ProblemBatch) -> tile.Product:
     """The product, one group per batch entry."""
     m, n, k = (problem.sizes[name] for name in ("M", "N", "K"))
     batch = problem.sizes.get("B", column(1))
-    scales_a = scales_b = np.zeros_like(m)
-    if problem.block_shape is not None:
+    a_row, b_group = k * problem.operand_bytes, n * k * problem.weight_bytes
+    if problem.block_shape is not None:  # float32 scales
         block_n, block_k = problem.block_shape
-        scales_a = 4 * m * np.ceil(k / block_k)
-        scales_b = 4 * np.ceil(n / block_n) * np.ceil(k / block_k)
+        a_row = a_row + 4 * np.ceil(k / block_k)
+        b_group = b_group + 4 * np.ceil(n / block_n) * np.ceil(k / block_k)
     shape = np.broadcast_shapes(m.shape, batch.shape)
     return tile.Product(
         rows=np.broadcast_to(m, shape)[:, None], count=np.broadcast_to(batch, shape)[:, None], width=n, depth=k,
-        distinct_a_bytes=batch * (m * k * problem.operand_bytes + scales_a),
-        distinct_b_bytes=batch * (k * n * problem.weight_bytes + scales_b),
+        distinct_a_bytes=batch * m * a_row, distinct_b_bytes=batch * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
         output_bytes=batch * m * n * problem.result_bytes,
         a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
-        dtype=problem.dtype, l2_resident=problem.cache,
+        dtype=problem.dtype, l2_resident=problem.cache, block_scaled=problem.block_shape is not None,
     )  # fmt: skip
 
 
@@ -38,7 +37,8 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     zero = np.zeros_like(flop)
     return Work(
         tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
-        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, tensor_dtype=tensor,
+        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, result_bytes=p.output_bytes,
+        tensor_dtype=tensor,
     )  # fmt: skip
 
 

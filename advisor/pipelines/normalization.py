@@ -7,7 +7,7 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.demand import Demand, Work, least_special
 
 FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
 """Per element: square and accumulate, scale and weight; mean, variance, normalise, weight and bias; max, subtract, sum, scale."""
@@ -21,15 +21,16 @@ PARAMETERS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """Every element read once and written once, the weights once."""
-    del gpu
     rows, length = problem.sizes["B"], problem.sizes["H"]
     elements = rows * length
+    fma, xu = least_special(gpu, elements * float(XU_OP[problem.op]) + rows, elements * float(FMA_FLOP[problem.op]))
     return Work(
         tensor_flop=np.zeros_like(elements),
-        fma_flop=elements * float(FMA_FLOP[problem.op]),
-        xu_op=elements * float(XU_OP[problem.op]) + rows,
+        fma_flop=fma,
+        xu_op=xu,
         compulsory_bytes=elements * (problem.operand_bytes + problem.result_bytes)
         + PARAMETERS[problem.op] * length * problem.weight_bytes,
+        result_bytes=elements * problem.result_bytes,
         tensor_dtype=None,
     )
 
@@ -49,7 +50,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     elements = rows * length
     loads = elements * reads * problem.operand_bytes + ctas * PARAMETERS[problem.op] * length * problem.weight_bytes
     stores = elements * problem.result_bytes
-    flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] + per_cta_rows
+    flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] * reads + per_cta_rows
     vector = 16.0 / problem.operand_bytes
     again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
     in_flight = gpu.num_sms * per_cta_rows * length * problem.operand_bytes

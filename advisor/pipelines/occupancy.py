@@ -1,7 +1,8 @@
 """Registers, shared memory, resident CTAs, and what limits them.
 
-Shared memory of a software-pipelined dot, as Triton 3.6 to 3.9 allocates it: one buffer per stage where wgmma or tcgen05 reads
-the operands from shared memory (sm_90, sm_100), one less where mma.sync reads them through registers (sm_80, 86, 89, 120).
+What Triton 3.9.0 makes of a tiled dot, read from `metadata.shared` and `cuobjdump -res-usage` of some 500 compilations of the
+fused-MoE and gemm kernels of `triton_kernels/` for sm_80, 86, 89, 90, 100 and 120 (`tests/pipelines/test_compiled_resources.py`
+holds some of them).
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import Array
 
-LIMITERS = ("none", "registers", "shared-memory", "warps", "slots", "grid")
+LIMITERS = ("none", "registers", "shared-memory", "warps", "slots", "grid", "tensor-memory")
 """What limits the resident CTAs; `Occupancy.limiter` of a launch is one of these."""
+
+TENSOR_MEMORY_COLUMNS = 512
+"""Columns of tensor memory per SM of sm_100; a CTA takes a power of two, 32 at least. Source: PTX ISA 8.7, tcgen05.alloc."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +28,81 @@ class Resources:
     registers: Array
     shared_memory_bytes: Array
     num_warps: Array
+    tensor_memory_columns: Array | None = None  # sm_100 only
 
 
-def wants_wgmma(gpu: GpuSpec, block_m: Array, num_warps: Array) -> Array:
-    """Whether the dot becomes a warp-group (wgmma, tcgen05) instruction: 64 rows and four warps at least."""
-    has = gpu.architecture == "hopper" or (gpu.architecture == "blackwell" and gpu.compute_capability.startswith("10"))
-    return np.asarray(has & (block_m >= 64) & (num_warps >= 4))
+def has_warp_group(gpu: GpuSpec) -> bool:
+    """Whether the GPU has warp-group matrix instructions: wgmma (sm_90) or tcgen05 (sm_100, 103)."""
+    return gpu.architecture == "hopper" or (gpu.architecture == "blackwell" and gpu.compute_capability.startswith("10."))
+
+
+def wants_wgmma(gpu: GpuSpec, block_m: Array, num_warps: Array, dtype: str = "bf16") -> Array:
+    """Whether the dot becomes a warp-group instruction (wgmma, tcgen05): 64 rows and four warps at least, not exact fp32."""
+    return np.asarray(has_warp_group(gpu) & (dtype not in ("fp32", "fp64")) & (block_m >= 64) & (num_warps >= 4))
 
 
 def pipelined_buffers(gpu: GpuSpec, warp_group: Array, num_stages: Array) -> Array:
-    """Operand buffers in shared memory for a loop of `num_stages` stages."""
+    """Operand buffers in shared memory for a loop of `num_stages` stages.
+
+    One per stage where wgmma or tcgen05 reads the operands from shared memory, one less where mma.sync reads them through
+    registers (sm_80, 86, 89, 120, and tiles of fewer than 64 rows on sm_90 and 100). Compiled with Triton 3.9.0.
+    """
     if gpu.vendor == "amd":
         return np.maximum(num_stages - 1, 1)
     return np.where(warp_group, num_stages, np.maximum(num_stages - 1, 1))
+
+
+def asynchronous(depth: Array, element_bytes: float) -> Array:
+    """Whether loads along a row of `depth` elements become cp.async, so that the loop is pipelined at all.
+
+    cp.async moves 4 bytes or more, and the compiler knows a stride's divisibility only where it is a multiple of 16 (what the
+    launcher tells it): else 2-byte elements are loaded one by one, into one buffer. Compiled with Triton 3.9.0 (K = 2047).
+    """
+    return np.logical_or(depth % 16 == 0, element_bytes >= 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """The tile of a dot, columns [n], and the bytes per element of its operands and result."""
+
+    block_m: Array
+    block_n: Array
+    block_k: Array
+    num_warps: Array
+    num_stages: Array
+    a_bytes: float
+    b_bytes: float
+    c_bytes: float
+    block_scaled: bool = False
+
+
+def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Array) -> Array:
+    """Shared memory of a tiled dot, bytes.
+
+    The operand buffers are exact in every case compiled (see the head of this file). The scales of a block-scaled product add one
+    float per row or column where a thread holds one. The conversion of the result re-uses the buffers; where it needs
+    more (before sm_90, two stages of a shallow tile), its size is an estimate, at most 64 KiB, which fits any GPU's CTA.
+    """
+    m, n, warps = tile.block_m, tile.block_n, tile.num_warps
+    step = (m * tile.a_bytes + n * tile.b_bytes) * tile.block_k
+    loop = step * np.where(pipelined, pipelined_buffers(gpu, warp_group, tile.num_stages), 1.0)
+    if tile.block_scaled:
+        lanes = gpu.warp_size * warps
+        in_tensor_memory = warp_group & np.asarray(gpu.architecture == "blackwell")
+        rows = np.where((m >= lanes) & ~in_tensor_memory, m, 0.0)
+        loop = loop + 4 * np.maximum(rows, np.where(n >= lanes, n, 0.0))
+    if gpu.architecture in ("volta", "turing", "ampere", "ada") and tile.c_bytes == 2:
+        loop = np.maximum(loop, m * n * 2 * np.where((n >= gpu.warp_size * warps) & (m >= 64), 0.5, 1.0))
+    if gpu.architecture == "blackwell":
+        loop = loop + np.where(warp_group, 16.0, 0.0)  # the barrier of tcgen05
+    return loop
+
+
+def tensor_memory_columns(gpu: GpuSpec, tile: Tile, warp_group: Array) -> Array | None:
+    """Columns of tensor memory the accumulator takes: 128 rows each, 32 at least. Compiled with Triton 3.9.0."""
+    if gpu.architecture != "blackwell" or not has_warp_group(gpu):
+        return None
+    return np.where(warp_group, np.maximum(tile.block_n, 32) * np.ceil(tile.block_m / 128), 0.0)
 
 
 def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
@@ -55,9 +121,12 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     by_smem = np.where(resources.shared_memory_bytes > gpu.smem_bytes_per_cta, 0.0, by_smem)
     by_warps = np.floor(gpu.max_warps_per_sm / resources.num_warps)
     by_slots = np.full_like(by_warps, float(gpu.max_ctas_per_sm))
-    limits = np.stack(np.broadcast_arrays(by_slots, by_warps, by_registers, by_smem))
-    names = np.array([LIMITERS.index(n) for n in ("slots", "warps", "registers", "shared-memory")])
-    return limits.min(axis=0), names[limits.argmin(axis=0)]
+    limits, names = [by_slots, by_warps, by_registers, by_smem], ["slots", "warps", "registers", "shared-memory"]
+    if resources.tensor_memory_columns is not None:
+        limits.append(np.floor(TENSOR_MEMORY_COLUMNS / np.maximum(resources.tensor_memory_columns, 1.0)))
+        names.append("tensor-memory")
+    stacked = np.stack(np.broadcast_arrays(*limits))
+    return stacked.min(axis=0), np.array([LIMITERS.index(n) for n in names])[stacked.argmin(axis=0)]
 
 
 def mma_warps(block_m: Array, block_n: Array, num_warps: Array) -> tuple[Array, Array]:
@@ -72,14 +141,34 @@ def mma_warps(block_m: Array, block_n: Array, num_warps: Array) -> tuple[Array, 
     return along_m, along_n
 
 
-def estimate_dot_registers(warp_group: Array, block_m: Array, block_n: Array, block_k: Array, num_warps: Array,
-                           element_bytes: float) -> Array:  # fmt: skip
-    """Registers per thread of a tiled dot: accumulators, operand fragments (mma.sync only), addresses and the rest.
+# Registers of a thread: constant, and per accumulator, operand fragment, and 16-byte access of A and of B in one step.
+# Non-negative least squares over the fused-MoE compilations (Triton 3.9.0) that did not reach the cap of 255: mean error 3 to 10.
+_REGISTERS = {
+    ("mma", False): (26.0, 2.1, 0.16, 3.0, 2.5),  # sm_80, 86, 89
+    ("mma", True): (54.0, 2.9, 0.4, 3.8, 0.0),  # block-scaled: the scaled sum is kept beside the product
+    ("mma-new", False): (19.0, 1.6, 0.15, 3.0, 3.0),  # mma.sync on sm_90, 100, 120
+    ("mma-new", True): (31.0, 2.1, 0.9, 0.0, 2.6),
+    ("wgmma", False): (15.0, 1.33, 0.0, 2.6, 2.5),
+    ("wgmma", True): (36.0, 2.9, 0.33, 0.0, 0.0),
+    ("tcgen05", False): (9.0, 1.26, 0.0, 1.6, 1.0),
+    ("tcgen05", True): (91.0, 2.7, 0.0, 0.0, 0.0),
+}
 
-    The constant parts come from compiling a fused-MoE tile of 64 x 128 x 64 (4 warps, 3 stages, Triton 3.9): 168 registers on
-    sm_80, 120 on sm_90. The compiled-resource table, where there is one for a kernel, replaces this estimate.
-    """
-    accumulators = block_m * block_n / (32 * num_warps)
-    along_m, along_n = mma_warps(block_m, block_n, num_warps)
-    fragments = (block_m / along_m + block_n / along_n) * block_k * element_bytes / (32 * 4)
-    return np.where(warp_group, accumulators + 56, accumulators + np.minimum(fragments, 128) + 8 + 24)
+
+def estimate_dot_registers(gpu: GpuSpec, tile: Tile, warp_group: Array) -> Array:
+    """Registers per thread of a tiled dot, before the cap. The compiled-resource table, where a kernel has one, replaces this."""
+    lanes = gpu.warp_size * tile.num_warps
+    along_m, along_n = mma_warps(tile.block_m, tile.block_n, tile.num_warps)
+    depth_bytes = tile.block_k * max(tile.a_bytes, tile.b_bytes)
+    accumulators = tile.block_m * tile.block_n / lanes
+    fragments = (tile.block_m / along_m + tile.block_n / along_n) * depth_bytes / (4 * gpu.warp_size)
+    accesses_a = np.maximum(tile.block_m * tile.block_k * tile.a_bytes / (16 * lanes), 1.0)
+    accesses_b = np.maximum(tile.block_n * tile.block_k * tile.b_bytes / (16 * lanes), 1.0)
+
+    def total(path: str) -> Array:
+        one, per_accumulator, per_fragment, per_a, per_b = _REGISTERS[path, tile.block_scaled]
+        return one + per_accumulator * accumulators + per_fragment * fragments + per_a * accesses_a + per_b * accesses_b
+
+    if not has_warp_group(gpu):
+        return total("mma-new" if gpu.architecture == "blackwell" else "mma")
+    return np.where(warp_group, total("wgmma" if gpu.architecture == "hopper" else "tcgen05"), total("mma-new"))

@@ -20,6 +20,9 @@ MMA_SYNC_SHARE = 0.66
 Source: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (arXiv 2402.13499): mma.sync
 averages 62.9 % of the wgmma peak on H800; rounded up, since it enters a lower bound on latency."""
 
+FULL_HOPPER_FLOP_PER_CLOCK_PER_SM = 4096.0
+"""bf16, H100. A part that is cut below it (H20) need not be cut for mma.sync: the share is of the full part's rate."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
@@ -32,11 +35,14 @@ class Product:
     distinct_a_bytes: Array  # of the left operand, each byte once
     distinct_b_bytes: Array
     output_bytes: Array
+    a_row_bytes: Array  # of one row of the left operand, scales included
+    b_group_bytes: Array  # of one group's right operand, scales included
     a_bytes: float  # per element, as stored
     b_bytes: float
     c_bytes: float
     dtype: str
     l2_resident: str  # cache state
+    block_scaled: bool = False
     launched_row_tiles: Array | None = None  # where the grid is sized before the routing is known
 
 
@@ -50,6 +56,19 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
         if gpu.tensor_flop_per_clock_per_sm.get(candidate):
             return candidate
     return None
+
+
+def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
+    """Share of the peak rate for `dtype` that the instruction reaches: all of it, or what mma.sync can do on sm_90 and sm_100."""
+    rates = gpu.tensor_flop_per_clock_per_sm
+    if not occupancy.has_warp_group(gpu) or not rates.get(dtype):
+        return np.ones(warp_group.shape)
+    share = MMA_SYNC_SHARE
+    if "bf16" in rates:
+        share = min(1.0, share * max(FULL_HOPPER_FLOP_PER_CLOCK_PER_SM / rates["bf16"], 1.0))
+    if dtype == "fp8" and "fp16" in rates:  # mma.sync has no fp8 there: unpacked to fp16 (HMMA, Triton 3.9.0 on sm_90 and 100)
+        share *= min(rates["fp16"] / rates["fp8"], 1.0)
+    return np.where(warp_group, 1.0, share)
 
 
 def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
@@ -69,9 +88,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     tensor_dtype = compute_pipeline(gpu, product.dtype)
     flop = 2 * block_m * block_n * steps * block_k
     operand_bytes = ELEMENT_BYTES[product.dtype]
-    warp_group = occupancy.wants_wgmma(gpu, block_m, warps)
-    has_warp_group = gpu.architecture == "hopper" or gpu.compute_capability.startswith("10.")
-    rate = np.where(warp_group, 1.0, MMA_SYNC_SHARE) if has_warp_group else np.ones_like(block_m)
+    warp_group = occupancy.wants_wgmma(gpu, block_m, warps, product.dtype)
 
     along_m, along_n = occupancy.mma_warps(block_m, block_n, warps)
     staged = (block_m * product.a_bytes + block_n * product.b_bytes) * block_k  # written to shared memory, per step
@@ -94,28 +111,36 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         "smem": steps * (staged + read) + zero,
     }
 
-    a_loads = total_rows * product.depth * product.a_bytes * column_tiles
-    b_loads = row_tiles * product.width * product.depth * product.b_bytes
-    stores = total_rows * product.width * product.c_bytes * split
+    a_loads = total_rows * product.a_row_bytes * column_tiles
+    b_loads = row_tiles * product.b_group_bytes
+    # The parts of a split sum are float32 and meet in a second kernel (or in atomic additions).
+    stores = total_rows * product.width * np.where(split > 1, 4 * split, product.c_bytes)
     compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
 
+    shape = occupancy.Tile(
+        block_m=block_m, block_n=block_n, block_k=block_k, num_warps=warps, num_stages=stages,
+        a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
+    )  # fmt: skip
+    pipelined = occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes))
     resources = occupancy.Resources(
-        registers=occupancy.estimate_dot_registers(warp_group, block_m, block_n, block_k, warps, operand_bytes),
-        shared_memory_bytes=staged * occupancy.pipelined_buffers(gpu, warp_group, stages),
+        registers=occupancy.estimate_dot_registers(gpu, shape, warp_group),
+        shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, warp_group, pipelined),
         num_warps=warps,
+        tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, warp_group),
     )
     concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.
     tiles_per_sweep = np.maximum(group, concurrent / np.maximum(column_tiles, 1))
     sweeps = (product.count * np.ceil(np.ceil(product.rows / block_m[:, None]) / tiles_per_sweep[:, None])).sum(-1)
     active = np.maximum((product.count * (product.rows > 0)).sum(-1), 1)
-    weights = product.width * product.depth * product.b_bytes  # of one group
+    weights = product.b_group_bytes
     again_b = np.maximum(sweeps - active, 0) * weights
-    swept = np.minimum(tiles_per_sweep, row_tiles) * block_m * product.depth * product.a_bytes
+    swept = np.minimum(tiles_per_sweep, row_tiles) * block_m * product.a_row_bytes
     missed_b = again_b * cache.re_read_fraction(weights + swept, gpu.l2_bytes)
     again_a = np.maximum(a_loads - product.distinct_a_bytes, 0)
     missed_a = again_a * cache.re_read_fraction(swept + concurrent * staged * stages, gpu.l2_bytes)
-    least = cache.least_dram_bytes(compulsory, gpu.l2_bytes, product.l2_resident)
+    parts = np.maximum(stores - product.output_bytes, 0)
+    least = cache.least_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
     return Demand(
         per_cta=per_cta,
         ctas=ctas,
@@ -128,7 +153,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         useful_fraction=2 * total_rows * product.width * product.depth / np.maximum(flop * ctas, 1),
         k_iterations=steps,
         tensor_dtype=tensor_dtype,
-        tensor_rate=rate + zero,
-        num_stages=stages,
+        tensor_rate=tensor_rate(gpu, tensor_dtype or "", warp_group) + zero,
+        num_stages=np.where(pipelined, stages, 1.0),
         resources=resources,
     )
