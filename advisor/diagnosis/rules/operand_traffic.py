@@ -7,6 +7,10 @@ from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import amount, found, microseconds, severity_of
 from advisor.schema import Finding
 
+L2_AGAIN, DRAM_AGAIN = 1.5, 1.25
+"""Re-reading below these multiples of the distinct bytes is within what the re-read model can tell. Source: 800 launches of
+`fused_moe_near_optimal` (see `data/README.md`), where nothing is to be won: without the limits the rule fired on 24 % of them."""
+
 
 class OperandTraffic:
     """More bytes through the L2 or from DRAM than the problem has."""
@@ -35,17 +39,18 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where larger tiles save time."""
         asked = context.asked
+        l2, dram, distinct = first(asked.l2_bytes), first(asked.dram_bytes), first(asked.compulsory_bytes)
+        if l2 < L2_AGAIN * distinct and dram < DRAM_AGAIN * distinct:
+            return None
         costs = context.saving(context.what_if(relax=("traffic",)))
         if not context.matters(costs):
             return None
         around = context.neighbours()
-        l2, dram = first(asked.l2_bytes), first(asked.dram_bytes)
         fewer = (around.column(around.demand.l2_bytes) < 0.99 * l2) | (around.column(around.demand.dram_bytes) < 0.99 * dram)
         better = around.best(fewer & ~around.only("GROUP_SIZE_M") & (around.cost("traffic") < costs))
         saving = min(costs, context.saving(better.us)) if better else 0.0
         if better is None or not context.matters(saving):
             return None
-        distinct = first(asked.compulsory_bytes)
         return found(
             self,
             context,

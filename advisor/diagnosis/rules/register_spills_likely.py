@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
 from advisor.diagnosis.rule import found, microseconds
 from advisor.schema import Finding
 
@@ -20,9 +20,9 @@ The accumulators of a tile live in registers. What does not fit is spilled to lo
 trip of the loop, often at several times the cost of the work.
 
 ## How it is computed
-Accumulators BLOCK_SIZE_M × BLOCK_SIZE_N / threads, plus operand fragments (mma.sync only) and addresses, against the
-most registers a thread can have, or `maxnreg`. An estimate: `advisor inspect` compiles the kernel and counts spills.
-The model does not price spills, so no saving is named.
+Accumulators BLOCK_SIZE_M × BLOCK_SIZE_N / threads, and 24 for addresses and masks, against the most registers a thread
+can have, or `maxnreg`. Operands are not counted: the compiler can load them piece by piece. An estimate: `advisor
+inspect` compiles the kernel and counts spills. The model does not price spills, so no saving is named.
 
 ## What to do
 More `num_warps`, or a smaller tile.
@@ -33,25 +33,27 @@ sm_90.
 """
 
     def check(self, context: LaunchContext) -> Finding | None:
-        """Fires where the estimate exceeds the limit."""
-        gpu, configuration = context.gpu, context.configuration
-        needed = first(context.asked.resources.registers)
+        """Fires where the accumulators alone leave too few registers."""
+        gpu, warps = context.gpu, context.parameter("num_warps", 4)
+        if gpu.vendor == "amd":  # accumulators may lie in 256 registers of their own
+            return None
         cap = gpu.max_registers_per_thread
-        threads = context.parameter("num_warps", 4) * gpu.warp_size
-        held = context.parameter("BLOCK_SIZE_M", 64) * context.parameter("BLOCK_SIZE_N", 64) / threads
-        if configuration is not None and configuration.maxnreg is not None:
-            cap = min(cap, configuration.maxnreg)
-        if needed <= cap or gpu.vendor == "amd":  # AMD adds 256 accumulation registers, which the estimate does not know
+        if context.configuration is not None and context.configuration.maxnreg is not None:
+            cap = min(cap, context.configuration.maxnreg)
+        block_m, block_n = context.parameter("BLOCK_SIZE_M", 64), context.parameter("BLOCK_SIZE_N", 64)
+        held = block_m * block_n / (warps * gpu.warp_size)
+        if held + OTHER_REGISTERS <= cap:
             return None
         around = context.neighbours()
-        better = around.best(around.column(around.demand.resources.registers) <= cap)
+        tile = accumulators(around.values["BLOCK_SIZE_M"], around.values["BLOCK_SIZE_N"], around.values["num_warps"], gpu)
+        better = around.best(tile + OTHER_REGISTERS <= cap)
         return found(
             self,
             context,
-            "warning" if held + 24 > cap else "advice",
-            f"About {needed:.0f} registers per thread, {cap} are there",
-            evidence=f"accumulators alone take {held:.0f} per thread with {context.parameter('num_warps', 4)} warps "
-            "(estimated, not compiled)",
+            "warning",
+            f"The results of a tile take {held:.0f} of {cap} registers per thread",
+            evidence=f"{block_m} × {block_n} accumulators over {warps} warps; {OTHER_REGISTERS} more are needed (estimated, "
+            "not compiled)",
             remedy=f"{better.text()} fits: {microseconds(better.us)} predicted, without the spills"
             if better
             else "raise num_warps or halve a block",

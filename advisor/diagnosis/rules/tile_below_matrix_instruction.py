@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds, percent, severity_of
@@ -20,9 +22,9 @@ Hopper's wgmma (and tcgen05 on B200) works on 64 rows and needs four warps. Smal
 reaches about two thirds of the matrix pipeline's peak and reads its operands through registers.
 
 ## How it is computed
-The rate of the instruction the tile can use. The saving is what the model predicts for the best neighbouring
-configuration that can use the faster one. A small batch whose rows would be mostly padding is better off with mma.sync:
-the rule then passes.
+The rate of the instruction the tile can use; its cost is the difference to the full rate, all else equal. The saving
+is, at most that cost, what the model predicts for the best neighbouring configuration that can use the faster one. A
+small batch whose rows would be mostly padding is better off with mma.sync: the rule then passes.
 
 ## What to do
 `BLOCK_SIZE_M` of at least 64 with `num_warps` of at least 4.
@@ -37,9 +39,12 @@ peak).
         rate = first(context.asked.tensor_rate)
         if rate >= 1 or context.asked.tensor_dtype is None:
             return None
+        costs = context.saving(context.what_if(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate)}))
+        if not context.matters(costs):
+            return None
         around = context.neighbours()
         better = around.best(around.column(around.demand.tensor_rate) > rate)
-        saving = context.saving(better.us) if better else 0.0
+        saving = min(costs, context.saving(better.us)) if better else 0.0
         if better is None or not context.matters(saving):
             return None
         rows = context.parameter("BLOCK_SIZE_M", context.parameter("BLOCK_M", 64))
