@@ -21,7 +21,7 @@ from advisor.pipelines.occupancy import LIMITERS, resident_ctas
 CAUSES = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch")
 """Causes that can be relaxed, in the order in which the gap is split."""
 
-EFFICIENCY = {"tensor": 0.82, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.85, "l2": 0.75, "dram": 0.93}
+EFFICIENCY = {"tensor": 0.86, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.95, "l2": 0.75, "dram": 0.94}
 """Share of its peak a pipeline sustains in a well-shaped kernel. Fitted by hand on the sweeps of `data/README.md` (A100, A40, H800,
 L40; best configurations, 2026-11) to the nearest 0.01 to 0.05; the learned model replaces these where it applies."""
 
@@ -57,6 +57,16 @@ def schedule(demand: Demand, gpu: GpuSpec) -> Schedule:
     return Schedule(resident=resident, limiter=limiter, waves=waves, last_wave_fill=np.where(rest > 1e-9, rest, 1.0))
 
 
+def _overlap(times: list[Array]) -> Array:
+    """Time of pipelines that overlap, but not perfectly: a soft maximum (8-norm)."""
+    longest = np.maximum.reduce(np.broadcast_arrays(*times))
+    scale = np.maximum(longest, 1e-12)
+    total = np.zeros(longest.shape)
+    for time in times:
+        total = total + np.square(np.square(np.square(time / scale)))
+    return longest * np.sqrt(np.sqrt(np.sqrt(total)))
+
+
 def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) -> Array:
     """Time of a wave of `ctas` CTAs spread over the SMs."""
     rates = throughput_per_us(gpu, demand.tensor_dtype)
@@ -64,20 +74,21 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     if "tail-wave" in relax:
         per_sm = np.maximum(per_sm, 1e-12)
     useful = demand.useful_fraction if "padding" in relax else 1.0
-    longest = np.zeros(np.broadcast_shapes(ctas.shape, demand.ctas.shape))
+    times: list[Array] = []
     for name in SM_PIPELINES:
         rate = rates[name] / gpu.num_sms * EFFICIENCY[name]
         if rate:
             rate = rate * demand.tensor_rate if name == "tensor" else rate
-            longest = np.maximum(longest, per_sm * demand.per_cta[name] * useful / rate)
+            times.append(per_sm * demand.per_cta[name] * useful / rate)
     l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
-    longest = np.maximum(longest, ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
+    times.append(ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
     port = per_sm * demand.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz * EFFICIENCY["l2"])
-    longest = np.maximum(longest, 0.0 if "traffic" in relax else port)
+    if "traffic" not in relax:
+        times.append(port)
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
-    longest = np.maximum(longest, ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
+    times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
     if "latency" in relax:
-        return longest
+        return _overlap(times)
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)
@@ -85,7 +96,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
         loop = loop * resident / np.maximum(np.floor(gpu.max_warps_per_sm / demand.resources.num_warps), resident)
-    return np.maximum(longest, loop)
+    return _overlap([*times, loop])
 
 
 def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:

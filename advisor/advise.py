@@ -1,0 +1,448 @@
+"""From a target to a Result: analyse, predict, diagnose, recommend. The one core behind every door."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor import __version__, pipelines
+from advisor.configs.audit import audit_table
+from advisor.configs.tables import entry_of, merge, render_table
+from advisor.diagnosis import actions, context, diagnose, table_findings
+from advisor.errors import NothingMatchedError
+from advisor.fingerprint import offline
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Prediction, Predictor
+from advisor.pipelines import Analysis, configuration_batch, problem_batch
+from advisor.pipelines.bound import throughput_per_us
+from advisor.pipelines.space import configuration_at, family_space
+from advisor.schema import (
+    PIPELINE_UNITS,
+    PIPELINES,
+    Configuration,
+    Export,
+    Finding,
+    Latency,
+    LaunchReport,
+    MeasuredRounds,
+    Occupancy,
+    PipelineTime,
+    Recommendation,
+    Result,
+    SourcedFigure,
+    Verdict,
+)
+from advisor.targets import PlannedLaunch, Target
+
+WORTH_CHANGING = 1.02
+"""A predicted speedup below this is not recommended: the noise floor of a good measurement (report-spec: 2 %)."""
+
+NEAR_BEST = 1.005
+"""Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A measured latency of one launch, and its raw rounds where there are any."""
+
+    latency: Latency
+    rounds: MeasuredRounds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """The best configuration for launches that share one, with what is predicted of each of them under it."""
+
+    configuration: Configuration
+    latencies: Mapping[str, Latency]  # by launch id
+    ceilings: Mapping[str, tuple[float, Configuration]]  # each launch's own best
+
+
+def advise(
+    target: Target,
+    predictor: Predictor,
+    *,
+    command: str,
+    measured: Mapping[str, Measured] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Diagnose every launch of a target and recommend configurations.
+
+    Args:
+        target: What to look at.
+        predictor: Where predictions come from.
+        command: The command line that repeats this, for the record.
+        measured: Measured latencies by launch id.
+        progress: Called with (done, total) launches.
+
+    Raises:
+        NothingMatchedError: The target has no launches.
+    """
+    if not target.launches:
+        raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
+    measured = measured or {}
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        shares[launch.share].append(launch)
+    reports: list[LaunchReport] = []
+    chosen: dict[str, Configuration] = {}
+    for group in shares.values():
+        reports += _group(group, target, predictor, measured, chosen)
+        if progress:
+            progress(len(reports), len(target.launches))
+    order = {launch.id: i for i, launch in enumerate(target.launches)}
+    reports.sort(key=lambda report: order[report.id])
+    launches = tuple(reports)
+    unknowns = target.unknowns + _unknowns(launches, predictor)
+    return Result(
+        tool_version=__version__,
+        command=command,
+        target=target.title,
+        fingerprint=offline(target.gpu),
+        gpu=target.gpu.name,
+        gpu_figures=_figures(target.gpu),
+        model=target.model,
+        verdict=_verdict(launches, unknowns),
+        actions=actions(launches),
+        launches=launches,
+        table_findings=_table_findings(target),
+        exports=_exports(target, launches),
+        warnings=target.warnings,
+    )
+
+
+def _table_findings(target: Target) -> tuple[Finding, ...]:
+    """What the audit finds in the table, the entries that were diagnosed as launches apart."""
+    if target.table is None:
+        return ()
+    _, issues = audit_table(target.table.path)
+    return table_findings(issues, {launch.entry_key for launch in target.launches if launch.entry_key is not None})
+
+
+def _group(
+    group: list[PlannedLaunch],
+    target: Target,
+    predictor: Predictor,
+    measured: Mapping[str, Measured],
+    chosen: dict[str, Configuration],
+) -> list[LaunchReport]:
+    """Reports of the launches that share one configuration."""
+    gpu = target.gpu
+    choice = _choose(group, target, predictor)
+    drafts = []
+    for launch in group:
+        problem = problem_batch([launch.problem])
+        current = launch.configuration or choice.configuration
+        batch = configuration_batch([current])
+        analysis = pipelines.analyse(problem, batch, gpu)
+        predicted = predictor.predict(problem, batch, gpu)
+        ceiling = predictor.ceiling(problem, gpu)
+        drafts.append((launch, problem, current, analysis, predicted, ceiling))
+    now = sum(float(draft[4].us[0]) for draft in drafts)
+    then = sum(latency.us for latency in choice.latencies.values())
+    worth = not np.isfinite(now) or now >= then * WORTH_CHANGING
+    if worth:
+        chosen[group[0].share] = choice.configuration
+    return [
+        _report(*draft, choice if worth else None, choice.ceilings[draft[0].id], measured.get(draft[0].id), target, predictor)
+        for draft in drafts
+    ]
+
+
+def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) -> _Choice:
+    """Rank the space for all launches of a group at once; each weighs as much as the time it takes."""
+    space = family_space(target.space)
+    size = len(space)
+    scores, seconds, ceilings = np.zeros(size), [], {}
+    for launch in group:
+        problem = problem_batch([launch.problem])
+        own = predictor.scores(problem, space, target.gpu)
+        usable = np.isfinite(own)
+        if not usable.any():
+            raise NothingMatchedError(f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None,
+                                      "describe a smaller space")  # fmt: skip
+        best = int(np.argmin(own))
+        at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
+        ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
+        seconds.append(float(at_best.us[0]))
+        scores = scores + own * seconds[-1]
+    scores = scores / sum(seconds)
+    best = _closest(space, scores, group[0].configuration)
+    row = space.take(np.array([best]))
+    latencies = {}
+    for launch in group:
+        prediction = predictor.predict(problem_batch([launch.problem]), row, target.gpu)
+        latencies[launch.id] = _latency(prediction, 0, predictor)
+    return _Choice(configuration=_complete(configuration_at(space, best), group[0].configuration), latencies=latencies,
+                   ceilings=ceilings)  # fmt: skip
+
+
+def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, current: Configuration | None) -> int:
+    """Of the configurations that score within NEAR_BEST of the best, the one that changes fewest values; then the first."""
+    near = np.flatnonzero(scores <= np.nanmin(scores) + np.log(NEAR_BEST))
+    if current is None:
+        return int(near[np.argmin(scores[near])])
+    differences = np.zeros(near.size)
+    for name, values in {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}.items():
+        now = getattr(current, name) if name in ("num_warps", "num_stages") else current.parameters.get(name)
+        if now is not None:
+            differences += np.broadcast_to(values, (len(space),))[near] != now
+    fewest = near[differences == differences.min()]
+    return int(fewest[np.argmin(scores[fewest])])
+
+
+def _complete(configuration: Configuration, current: Configuration | None) -> Configuration:
+    """Keep what the space does not name (waves_per_eu, USE_TMA, ...) as it is, in the order of the current configuration."""
+    if current is None:
+        return configuration
+    parameters = {name: configuration.parameters.get(name, value) for name, value in current.parameters.items()}
+    parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
+    return replace(configuration, parameters=parameters, num_ctas=current.num_ctas, maxnreg=current.maxnreg)
+
+
+def _latency(prediction: Prediction, i: int, predictor: Predictor) -> Latency:
+    source = predictor.name if prediction.learned[i] else "analytical model"
+    return Latency(
+        us=float(prediction.us[i]), origin="predicted", source=source, low_us=float(prediction.low_us[i]),
+        high_us=float(prediction.high_us[i]), coverage=prediction.coverage,
+    )  # fmt: skip
+
+
+def _report(
+    launch: PlannedLaunch,
+    problem: pipelines.ProblemBatch,
+    current: Configuration,
+    analysis: Analysis,
+    predicted: Prediction,
+    ceiling: Prediction,
+    choice: _Choice | None,
+    own_best: tuple[float, Configuration],
+    measured: Measured | None,
+    target: Target,
+    predictor: Predictor,
+) -> LaunchReport:
+    gpu = target.gpu
+    feasible = bool(np.isfinite(predicted.us[0]))
+    predicted_latency = _latency(predicted, 0, predictor) if feasible else None
+    ceiling_latency = _latency(ceiling, 0, predictor)
+    # The ceiling is the best of the space: no prediction for a member of the space may undercut it.
+    reachable = [ceiling_latency.us, own_best[0]] + ([predicted_latency.us] if predicted_latency else [])
+    if choice is not None:
+        reachable.append(choice.latencies[launch.id].us)
+    lowest = max(min(reachable), float(analysis.bound.us[0]))
+    ceiling_latency = replace(
+        ceiling_latency, us=lowest, low_us=min(ceiling_latency.low_us or lowest, lowest),
+        high_us=max(ceiling_latency.high_us or lowest, lowest),
+    )  # fmt: skip
+    now = measured.latency.us if measured else (predicted_latency.us if predicted_latency else None)
+    p = predictor.p_speedup(
+        problem, gpu, np.array([measured.latency.us]) if measured else None, predicted, ceiling, 1.1
+    )  # fmt: skip
+    p_speedup = float(p[0]) if feasible or measured else 1.0
+    diagnosis = diagnose(
+        context(
+            launch.problem, current, gpu, analysis=analysis, predicted_us=float(predicted.us[0]), ceiling_us=lowest,
+            measured_us=measured.latency.us if measured else None, entry=launch.entry, entry_m=launch.entry_key,
+            stack=target.stack,
+        )
+    )  # fmt: skip
+    return LaunchReport(
+        id=launch.id,
+        kernel=launch.kernel,
+        problem=launch.problem,
+        configuration=current if launch.configuration is not None else None,
+        configuration_source=launch.source,
+        pipelines=_pipeline_times(analysis, gpu),
+        binding_pipeline=analysis.bound.binding_pipeline(0),
+        config_binding_pipeline=analysis.config_bound.binding_pipeline(0),
+        bound=Latency(us=float(analysis.bound.us[0]), origin="specified", source=f"bound from the figures of {gpu.name}"),
+        config_bound=Latency(us=float(analysis.config_bound.us[0]), origin="specified",
+                             source=f"bound of this configuration from the figures of {gpu.name}"),
+        predicted=predicted_latency,
+        ceiling=ceiling_latency,
+        ceiling_configuration=own_best[1],
+        measured=measured.latency if measured else None,
+        measured_rounds=measured.rounds if measured else None,
+        occupancy=_occupancy(analysis),
+        efficiency=float(analysis.bound.us[0]) / now if now else None,
+        headroom=now / lowest - 1 if now else None,
+        p_speedup_10pct=p_speedup,
+        gap=diagnosis.gap,
+        findings=diagnosis.findings,
+        passed_rules=diagnosis.passed,
+        recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
+        faults=diagnosis.faults,
+    )  # fmt: skip
+
+
+def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choice, now: float | None, p_speedup: float,
+                    target: Target) -> Recommendation | None:  # fmt: skip
+    latency = choice.latencies[launch.id]
+    configuration = choice.configuration
+    if configuration == current:
+        return None
+    reason = "best predicted of the configuration space"
+    if len(choice.latencies) > 1:
+        reason += f", for the {len(choice.latencies)} launches that share this entry together"
+    if now is None:
+        reason += "; the current configuration cannot launch"
+    entry = launch.entry
+    return Recommendation(
+        configuration=configuration,
+        latency=latency,
+        speedup=now / latency.us if now is not None else float(latency.us / latency.us),
+        p_speedup_10pct=p_speedup,
+        reason=reason,
+        triton_config=triton_config(configuration),
+        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
+    )
+
+
+def triton_config(configuration: Configuration) -> str:
+    """A paste-ready `triton.Config(...)`."""
+    parameters = ", ".join(f"{name!r}: {value!r}" for name, value in configuration.parameters.items())
+    options = f"num_warps={configuration.num_warps}, num_stages={configuration.num_stages}"
+    if configuration.num_ctas != 1:
+        options += f", num_ctas={configuration.num_ctas}"
+    if configuration.maxnreg is not None:
+        options += f", maxnreg={configuration.maxnreg}"
+    return f"triton.Config({{{parameters}}}, {options})".replace("'", '"')
+
+
+def _pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
+    rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
+    totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
+    least = analysis.work.amounts()
+    out = []
+    for name in PIPELINES:
+        if name == "launch":
+            launch = gpu.launch_latency_us
+            out.append(PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
+                                    throughput_per_s=0.0, time_us=launch, problem_time_us=launch))  # fmt: skip
+            continue
+        out.append(
+            PipelineTime(
+                pipeline=name, unit=PIPELINE_UNITS[name], demand=float(totals[name].flat[0]),
+                problem_demand=float(least[name].flat[0]),
+                busiest_sm_demand=float(busiest[name].flat[0]) if name in busiest else None,
+                throughput_per_s=rates[name] * 1e6,
+                time_us=_configuration_time(name, analysis, totals, busiest, rates, gpu),
+                problem_time_us=float(analysis.bound.times_us[name].flat[0]),
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+def _configuration_time(name: str, analysis: Analysis, totals: Mapping[str, pipelines.Array],
+                        busiest: Mapping[str, pipelines.Array], rates: Mapping[str, float], gpu: GpuSpec) -> float:  # fmt: skip
+    """Time of one pipeline at its full throughput: of the busiest SM where every SM has its own, with all modelled traffic."""
+    if not rates[name]:
+        return 0.0
+    if name not in busiest:
+        return float(totals[name].flat[0]) / rates[name]
+    rate = rates[name] / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0)
+    return float(busiest[name].flat[0]) / rate
+
+
+def _occupancy(analysis: Analysis) -> Occupancy:
+    demand, plan = analysis.demand, analysis.schedule
+
+    def first(values: pipelines.Array) -> float:
+        return float(np.asarray(values).flat[0])
+
+    return Occupancy(
+        ctas=int(first(demand.ctas)), resident_ctas_per_sm=int(first(plan.resident)), limiter=plan.limiter_name(0),
+        waves=first(plan.waves), last_wave_fill=first(plan.last_wave_fill),
+        registers_per_thread=round(first(demand.resources.registers)), registers_origin="estimated",
+        shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)), spill_bytes=None,
+        k_iterations=int(np.ceil(first(demand.k_iterations))),
+    )  # fmt: skip
+
+
+def current_us(report: LaunchReport) -> float | None:
+    """Measured where there is one, else predicted; None where the configuration cannot launch."""
+    if report.measured is not None:
+        return report.measured.us
+    return report.predicted.us if report.predicted is not None else None
+
+
+def _verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Verdict:
+    """One sentence over all launches that can launch."""
+    able = [(report, now) for report in launches if (now := current_us(report)) is not None]
+    stuck = len(launches) - len(able)
+    current = sum(now for _, now in able)
+    ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
+    bound = sum(report.bound.us for report, _ in able)
+    share: dict[str, float] = defaultdict(float)
+    for report, now in able:
+        share[report.binding_pipeline] += now
+    binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
+    measured = any(report.measured for report, _ in able)
+    origin = "measured" if measured and all(report.measured for report, _ in able) else "predicted"
+    percent = 100 * ceiling / current if current else 0.0
+    losing = sum(1 for report, _ in able if report.recommendation and report.recommendation.speedup >= 1.1)
+    words = "launch" if len(launches) == 1 else f"{len(launches)} launches"
+    sentence = f"{'This' if len(launches) == 1 else 'The'} {words} run{'s' if len(launches) == 1 else ''} at {percent:.0f} % of "
+    sentence += f"the tunable ceiling ({origin}); {binding} binds"
+    if losing:
+        sentence += f", and {losing} of them would gain at least 10 % from another configuration"
+    elif percent >= 98:
+        sentence += ", and no other configuration promises more than the noise of a measurement"
+    if stuck:
+        sentence += f"; {stuck} cannot launch at all"
+    return Verdict(
+        sentence=sentence + ".", current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
+        binding_pipeline=binding, origin="measured" if origin == "measured" else "predicted", unknowns=unknowns,
+    )  # fmt: skip
+
+
+def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple[str, ...]:
+    out = []
+    if not any(report.measured for report in launches):
+        out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
+    fallen = sum(1 for r in launches if r.predicted is not None and r.predicted.source == "analytical model")
+    if fallen and predictor.name != "analytical model":
+        out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
+    return tuple(out)
+
+
+def _figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
+    import dataclasses
+
+    out = []
+    for field in dataclasses.fields(gpu):
+        value = getattr(gpu, field.name)
+        source = gpu.sources.get(field.name)
+        if source is None or field.name == "sources" or value is None:
+            continue
+        values = {f"{field.name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {field.name: value}
+        out += [SourcedFigure(name=name, value=v, source=source) for name, v in values.items()]
+    return tuple(out)
+
+
+def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export, ...]:
+    """The recommended table (or list of triton.Config), where there is anything to change."""
+    by_share: dict[str, Recommendation] = {}
+    shares = {launch.id: launch for launch in target.launches}
+    for report in launches:
+        if report.recommendation is not None:
+            by_share.setdefault(shares[report.id].share, report.recommendation)
+    if not by_share:
+        return ()
+    out = []
+    if target.table is not None:
+        updates = {
+            launch.tokens: by_share[launch.share].configuration
+            for launch in target.launches
+            if launch.share in by_share and launch.tokens is not None
+        }
+        out.append(Export(name=target.table.name.file_name(), kind="table", content=render_table(merge(target.table, updates))))
+    distinct = dict.fromkeys(recommendation.triton_config for recommendation in by_share.values())
+    out.append(Export(name="triton.Config list", kind="triton-configs", content="[\n" + "".join(f"    {c},\n" for c in distinct) + "]\n"))
+    return tuple(out)
+
+
+__all__ = ["Measured", "advise", "current_us", "triton_config"]

@@ -1,0 +1,115 @@
+"""The command line: one file per command, each with NAME, HELP, `add_arguments(parser)` and `run(arguments) -> exit code`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from advisor import __version__
+from advisor.errors import AdvisorError
+
+COMMANDS = (
+    "advise",
+    "audit",
+    "predict",
+    "rank",
+    "train",
+    "evaluate",
+    "inspect",
+    "record",
+    "measure",
+    "tune",
+    "compare",
+    "cache",
+    "gpus",
+    "rules",
+    "explain",
+    "schema",
+)
+"""Commands in the order in which help lists them; a command whose module is not installed is left out."""
+
+INTERRUPTED = 130
+INTERNAL_FAILURE = 3
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors in one line, like every other error, and exit code 2."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
+
+
+def _formatter() -> type[argparse.HelpFormatter]:
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    return RawDescriptionRichHelpFormatter
+
+
+def _module(command: str):
+    try:
+        return import_module(f"advisor.cli.{command}_command")
+    except ModuleNotFoundError as error:
+        if error.name == f"advisor.cli.{command}_command":
+            return None
+        raise
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole parser; with `only`, just that command's arguments are filled in (the others cost import time)."""
+    needs_help = only is None
+    formatter = _formatter() if needs_help or "--help" in sys.argv or "-h" in sys.argv else argparse.HelpFormatter
+    parser = _Parser(
+        prog="advisor",
+        description="How fast a Triton kernel can be, how far away it is, why, and what to change.",
+        formatter_class=formatter,
+    )
+    parser.add_argument("--version", action="version", version=f"triton-advisor {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for name in (only,) if only else COMMANDS:
+        module = _module(name)
+        if module is None:
+            continue
+        sub = commands.add_parser(name, help=module.HELP, description=module.__doc__, formatter_class=formatter)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is documented in the README."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
+    parser = build_parser(only)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    if parsed.command is None:
+        parser.print_help()
+        return 2
+    try:
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()
+        return code
+    except AdvisorError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted; what was finished is saved", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader went away (`advisor … | head`): nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("ADVISOR_DEBUG"):
+            raise
+        where = type(error).__name__
+        return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it",
+                     INTERNAL_FAILURE)  # fmt: skip
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"advisor: error: {' '.join(message.split())}", file=sys.stderr)
+    return code

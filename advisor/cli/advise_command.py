@@ -1,0 +1,178 @@
+"""Diagnose launches and recommend configurations.
+
+TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, or
+a bundled kernel (fused_moe). Writes DIR/report.html and DIR/result.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from advisor.cli import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from advisor.learned.base import Predictor
+    from advisor.schema import Result
+    from advisor.targets import Request, Target
+
+HELP = "how fast a launch could be, what holds it back, what to change"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor advise`."""
+    parser.add_argument("target", metavar="TARGET", help="a tuned table, a folder of tables, or a bundled kernel")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one")
+    options.add_model_arguments(parser)
+    parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
+    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
+    parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
+    parser.add_argument("--measured", metavar="ROWS.csv", help="measured latencies to compare with")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html and result.json")
+    parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Resolve the target, advise, write and print."""
+    from pathlib import Path
+
+    from advisor.configs.routing import read_routing
+    from advisor.learned import load_predictor
+    from advisor.targets import Request
+
+    request = Request(
+        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
+        tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
+        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
+    )  # fmt: skip
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    path = Path(arguments.target)
+    if path.is_dir():
+        return _folder(path, request, predictor, arguments)
+    target = _resolve(arguments.target, request)
+    result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
+    page = _write(result, Path(arguments.output))
+    _print(result, arguments.format, str(page))
+    return 0
+
+
+def _resolve(text: str, request: Request) -> Target:
+    """The target; a table that fits several models asks, where there is someone to answer, and else says what it assumes."""
+    from dataclasses import replace
+
+    from advisor.configs.models import candidates
+    from advisor.configs.names import is_table_name, parse_table_name
+    from advisor.targets import resolve_target
+
+    settled = request.model or (request.hidden_size and request.top_k)
+    if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):
+        name = parse_table_name(text)
+        found = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
+        if len({(one.H, one.top_k) for one in found}) > 1:
+            chosen = _ask(text, [one.label for one in found])
+            one = found[chosen]
+            return resolve_target(text, replace(request, hidden_size=one.H, top_k=one.top_k))
+    target = resolve_target(text, replace(request, assume=not settled))
+    if target.assumption:
+        options.warn(f"{target.assumption}; say which with --model NAME, or --hidden-size H --top-k K")
+    return target
+
+
+def _ask(text: str, labels: list[str]) -> int:
+    """Which of several models a table is for."""
+    print(f"{text} fits several models:", file=sys.stderr)
+    for number, label in enumerate(labels, start=1):
+        print(f"  {number}  {label}", file=sys.stderr)
+    while True:
+        print(f"which one? [1-{len(labels)}] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            raise KeyboardInterrupt
+        if answer.strip().isdecimal() and 1 <= int(answer) <= len(labels):
+            return int(answer) - 1
+
+
+def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
+    from advisor.advise import advise
+    from advisor.measured_rows import match
+
+    measured = {}
+    if arguments.measured:
+        measured, unmatched = match(target, arguments.measured)
+        if unmatched:
+            options.warn(unmatched)
+    for warning in target.warnings:
+        options.warn(warning)
+    return advise(target, predictor, command=command, measured=measured)
+
+
+def _write(result: Result, folder: Path) -> Path:
+    """Write report.html and result.json; the path of the page."""
+    from advisor.rendering.page import to_html
+    from advisor.result_json import to_json
+
+    options.write_text(folder / "result.json", to_json(result))
+    options.write_text(folder / "report.html", to_html(result))
+    return folder / "report.html"
+
+
+def _print(result: Result, style: str, page: str) -> None:
+    if style == "json":
+        from advisor.result_json import to_json
+
+        sys.stdout.write(to_json(result))
+    elif style == "md":
+        from advisor.rendering.markdown import to_markdown
+
+        print(to_markdown(result))
+    else:
+        from advisor.rendering import terminal
+
+        terminal.show(result, report=page)
+
+
+def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace) -> int:
+    """Advise on every table below a folder: a line each; the table's report under the output folder."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from advisor.errors import AdvisorError, NothingMatchedError
+    from advisor.targets import table_target, tables_in
+
+    found = tables_in(path)
+    if not found:
+        raise NothingMatchedError(f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json",
+                                  "name a folder that has some")  # fmt: skip
+    done = 0
+    lines: list[object] = []
+    for table in found:
+        relative = table.relative_to(path)
+        try:
+            target = table_target(table, replace(request, assume=True))
+            command = shlex.join(["advisor", "advise", str(table)])
+            result = _advise(target, predictor, arguments, command)
+            _write(result, Path(arguments.output) / relative.with_suffix(""))
+        except AdvisorError as error:
+            print(f"advisor: skipped {relative}: {error}", file=sys.stderr)
+            continue
+        done += 1
+        if arguments.format == "json":
+            lines.append({"table": str(relative), "verdict": result.verdict.sentence, "current_us": result.verdict.current_us,
+                          "ceiling_us": result.verdict.ceiling_us, "bound_us": result.verdict.bound_us})  # fmt: skip
+        else:
+            print(f"{result.verdict.percent_of_ceiling:5.0f} % of ceiling  {relative}: {result.verdict.sentence}")
+    if arguments.format == "json":
+        import json
+
+        print(json.dumps(lines, indent=2, ensure_ascii=False))
+    print(f"advisor: {done} of {len(found)} tables advised on; reports in {arguments.output}", file=sys.stderr)
+    if not done:
+        raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")
+    return 0

@@ -1,0 +1,116 @@
+"""Check tuned tables without running anything.
+
+Finds files that cannot be read, names no launch asks for, entries that cannot fit the GPU, block sizes the launcher clamps, holes
+between token counts, and entries that are predicted to be slower than a better configuration (a prediction, not a measurement).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+HELP = "check tuned tables offline"
+
+REGRET = 0.10
+"""Entries predicted this much slower than the best configuration are listed."""
+
+SEVERITIES = ("error", "warning", "advice", "info")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor audit`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="tables, or folders of them")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    parser.add_argument("--no-regret", action="store_true", help="leave predictions out")
+    parser.add_argument("--fail-on", metavar="LIST", help="checks or severities (error, warning) that make the exit code 1")
+    parser.add_argument("--all", action="store_true", help="list advice and remarks too, not only errors, warnings and regret")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check and print."""
+    from pathlib import Path
+
+    from advisor.configs.audit import CHECKS, AuditIssue, audit
+    from advisor.errors import UsageError
+
+    gates = [gate.strip() for gate in (arguments.fail_on or "").split(",") if gate.strip()]
+    known = {*CHECKS, "predicted-regret", *SEVERITIES}
+    for gate in gates:
+        if gate not in known:
+            raise UsageError("--fail-on names no check", gate, "one of " + ", ".join(sorted(known)))
+    found = audit(arguments.paths)
+    issues = list(found.issues)
+    predicted = 0
+    regrets: list[tuple[str, float, int]] = []
+    if not arguments.no_regret:
+        from advisor.audit_regret import table_regret
+        from advisor.learned import load_predictor
+
+        predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+        for table in found.tables:
+            entries = table_regret(table, predictor)
+            predicted += bool(entries)
+            for entry in entries:
+                if REGRET < entry.regret < float("inf"):
+                    regrets.append((table.path, entry.regret, entry.tokens))
+                    issues.append(
+                        AuditIssue(
+                            path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
+                            message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
+                            f"{entry.ceiling_us:.1f} µs predicted for a better configuration",
+                        )
+                    )  # fmt: skip
+    failed = any(issue.check in gates or issue.severity in gates for issue in issues)
+    if arguments.format == "json":
+        _json(found, issues, predicted)
+    else:
+        _text(found, issues, predicted, regrets, everything=arguments.all)
+    if failed:
+        print("advisor: gate failed: found what --fail-on names", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _json(found, issues, predicted: int) -> None:
+    import dataclasses
+    import json
+
+    counts = Counter(issue.check for issue in issues)
+    document = {
+        "files": found.files, "tables": len(found.tables), "tables_predicted": predicted, "counts": dict(counts.most_common()),
+        "issues": [dataclasses.asdict(issue) for issue in issues],
+    }  # fmt: skip
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def _text(found, issues, predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool) -> None:
+    from advisor.configs.audit import CHECKS
+    from advisor.rendering.figures import clean
+
+    shown = SEVERITIES if everything else ("error", "warning")
+    by_path: dict[str, list] = {}
+    for issue in issues:
+        by_path.setdefault(issue.path, []).append(issue)
+    for path in sorted(by_path):
+        for issue in sorted(by_path[path], key=lambda i: SEVERITIES.index(i.severity)):
+            if issue.severity in shown:
+                where = f" entry {clean(issue.key)}" if issue.key is not None else ""
+                print(f"{issue.severity:<8}{issue.check:<18}{clean(path)}{where}: {clean(issue.message)}")
+    counts = Counter(issue.check for issue in issues)
+    files = Counter()
+    for check in counts:
+        files[check] = len({issue.path for issue in issues if issue.check == check})
+    print(f"\n{found.files} files, {len(found.tables)} tables read, {predicted} predicted")
+    described = {**CHECKS, "predicted-regret": f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration"}
+    for check, count in counts.most_common():
+        print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
+    if regrets:
+        print("  largest predicted regret:")
+        for path, regret, tokens in sorted(regrets, key=lambda item: -item[1])[:5]:
+            print(f"    {100 * regret:4.0f} %  M = {tokens:<6} {clean(path)}")
+    if not everything:
+        print("  (errors and warnings are listed above; --all lists the rest)")
+
+
+

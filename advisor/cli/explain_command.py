@@ -1,0 +1,27 @@
+"""Explain one rule: what it means, how it is computed, what to do about it, and where that comes from."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+
+HELP = "what a rule means and what to do about it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor explain`."""
+    parser.add_argument("rule", help="a rule's id, as `advisor rules` lists them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the explanation."""
+    from advisor.diagnosis.rules import RULES
+    from advisor.errors import UsageError
+
+    by_id = {rule.id: rule for rule in RULES}
+    if arguments.rule not in by_id:
+        close = difflib.get_close_matches(arguments.rule, by_id, n=3) or sorted(by_id)[:3]
+        raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
+    rule = by_id[arguments.rule]
+    print(f"{rule.id}: {rule.title}\n\n{rule.explanation.strip()}")
+    return 0

@@ -1,0 +1,86 @@
+"""Options that several commands share, and what they accept."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from advisor.errors import InputError, UsageError
+
+FORMATS = ("text", "json", "md")
+LARGEST_SIZE = 2**31 - 1
+
+
+def positive_integers(text: str) -> list[int]:
+    """`64` or `1,2,4`, as positive integers."""
+    values = []
+    for part in text.split(","):
+        try:
+            value = int(part)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be whole numbers, as in 1,64,4096 (got {part!r})") from None
+        if not 0 < value <= LARGEST_SIZE:
+            raise argparse.ArgumentTypeError(f"must be between 1 and {LARGEST_SIZE} (got {part})")
+        values.append(value)
+    return values
+
+
+def positive_integer(text: str) -> int:
+    """One positive integer."""
+    values = positive_integers(text)
+    if len(values) != 1:
+        raise argparse.ArgumentTypeError(f"must be one number (got {text!r})")
+    return values[0]
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--model`, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
+    parser.add_argument("--model", metavar="NAME", help="model the table belongs to, e.g. Qwen3-30B-A3B")
+    parser.add_argument("--hidden-size", type=positive_integer, metavar="H", help="hidden size (the K of w13)")
+    parser.add_argument("--top-k", type=positive_integer, metavar="K", help="experts per token")
+    parser.add_argument("--tensor-parallel", type=positive_integer, metavar="P", help="GPUs each expert is split over")
+    parser.add_argument("--expert-parallel", type=positive_integer, metavar="P", help="GPUs the experts are spread over")
+
+
+def token_counts(groups: list[list[int]] | None) -> tuple[int, ...] | None:
+    """What `--tokens 1,2 4` collected, sorted and without repetition."""
+    if not groups:
+        return None
+    return tuple(sorted({m for group in groups for m in group}))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        InputError: The folder cannot be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
+        raise InputError(f"cannot write {path}", error.strerror or error, remedy="name a folder you may write to with --output") from None
+
+
+def warn(message: str) -> None:
+    """A warning on stderr."""
+    print(f"advisor: warning: {' '.join(message.split())}", file=sys.stderr)
+
+
+def existing_file(path: str) -> Path:
+    """The path of a file that is there.
+
+    Raises:
+        UsageError: It is not, or is a folder.
+    """
+    found = Path(path)
+    if found.is_dir():
+        raise UsageError(f"{path} is a folder", None, "a file", "name a file in it")
+    if not found.exists():
+        raise UsageError(f"{path}: no such file", None, None, "check the path")
+    return found

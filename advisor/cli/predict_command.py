@@ -1,0 +1,69 @@
+"""Predict the latency of every launch of a CSV file.
+
+Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, predicted_high_us, ceiling_us, binding_pipeline and
+p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
+operator; bf16); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K,
+GROUP_SIZE_M, num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where
+latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "predict the latency of every row of a CSV file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor predict`."""
+    parser.add_argument("rows", metavar="ROWS.csv", help="launches, one per line (.gz is fine)")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write them with predictions")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU of every row, in place of the column gpu")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict and write."""
+    from pathlib import Path
+
+    import numpy as np
+
+    from advisor import pipelines
+    from advisor.configs.rows import read_rows, write_rows
+    from advisor.hardware import load_gpu
+    from advisor.learned import load_predictor
+    from advisor.pipelines.from_rows import batches
+    from advisor.schema import PIPELINES
+
+    rows = read_rows(arguments.rows)
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    names = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us", "p_speedup_10pct")
+    out = {name: np.full(len(rows), np.nan) for name in names}
+    binding = np.full(len(rows), "", dtype=object)
+    measured = rows.columns.get("latency_us")
+    for batch in batches(rows, load_gpu, arguments.gpu):
+        index, problem, gpu = batch.rows, batch.problem, batch.gpu
+        work = pipelines.work(problem, gpu)
+        bound = pipelines.bound(work, gpu, problem.cache)
+        out["bound_us"][index] = bound.us
+        binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
+        if batch.configuration is not None:
+            demand = pipelines.demand(problem, batch.configuration, gpu)
+            out["config_bound_us"][index] = pipelines.config_bound(work, demand, gpu, problem.cache).us
+        prediction = predictor.predict(problem, batch.configuration, gpu)
+        ceiling = predictor.ceiling(problem, gpu)
+        out["predicted_us"][index] = prediction.us
+        out["predicted_low_us"][index] = prediction.low_us
+        out["predicted_high_us"][index] = prediction.high_us
+        out["ceiling_us"][index] = np.minimum(ceiling.us, prediction.us)
+        latency = measured[index] if measured is not None else np.full(index.size, np.nan)
+        p = predictor.p_speedup(problem, gpu, None, prediction, ceiling)
+        known = np.isfinite(latency)
+        if known.any():
+            p = np.where(known, predictor.p_speedup(problem, gpu, np.where(known, latency, prediction.us), prediction, ceiling), p)
+        out["p_speedup_10pct"][index] = p
+    # A configuration that cannot launch has no latency: an empty cell, not infinity.
+    for name in names:
+        out[name][~np.isfinite(out[name])] = np.nan
+    write_rows(rows, arguments.output, {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]})
+    return 0

@@ -1,0 +1,59 @@
+"""Rank the configuration space for every problem of a CSV file, with no measurement.
+
+For each row of SHAPES.csv (a problem: gpu, and its sizes) writes the K best configurations, best first: adds rank, the columns of the
+configuration and predicted_us.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from advisor.cli import options
+
+HELP = "the best configurations of every problem, predicted"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor rank`."""
+    parser.add_argument("shapes", metavar="SHAPES.csv", help="problems, one per line (.gz is fine)")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write the ranking")
+    parser.add_argument("--top", type=options.positive_integer, default=8, metavar="K", help="configurations per problem (default: 8)")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU of every row, in place of the column gpu")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rank and write."""
+    from pathlib import Path
+
+    import numpy as np
+
+    from advisor.configs.rows import read_rows, write_rows
+    from advisor.hardware import load_gpu
+    from advisor.learned import load_predictor
+    from advisor.pipelines.from_rows import batches, one_problem
+    from advisor.pipelines.space import family_space
+
+    rows = read_rows(arguments.shapes, problems_only=True)
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    found: dict[int, list[tuple[dict[str, int], float]]] = {}
+    for batch in batches(rows, load_gpu, arguments.gpu):
+        space = family_space(batch.problem.family)
+        columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
+        for i, row in enumerate(batch.rows.tolist()):
+            problem = one_problem(batch.problem, i)
+            scores = predictor.scores(problem, space, batch.gpu)
+            usable = int(np.isfinite(scores).sum())
+            best = np.argsort(scores, kind="stable")[: min(arguments.top, usable)]
+            predicted = predictor.predict(problem, space.take(best), batch.gpu).us if best.size else np.zeros(0)
+            found[row] = [
+                ({name: int(values[b]) for name, values in columns.items()}, float(us)) for b, us in zip(best, predicted, strict=True)
+            ]
+    order = sorted(found)
+    index = np.array([row for row in order for _ in found[row]], dtype=np.int64)
+    names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
+    ranked = [(rank, configuration, us) for row in order for rank, (configuration, us) in enumerate(found[row], start=1)]
+    appended: dict[str, list[object]] = {"rank": [rank for rank, _, _ in ranked]}
+    appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
+    write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
+    return 0

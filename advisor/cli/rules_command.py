@@ -1,0 +1,26 @@
+"""List the rules of the diagnosis: what each looks for, and what it needs to know."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "what the diagnosis looks for"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor rules`."""
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the list."""
+    from advisor.diagnosis.rules import RULES
+
+    if arguments.format == "json":
+        print(json.dumps([{"rule": rule.id, "title": rule.title} for rule in RULES], indent=2, ensure_ascii=False))
+        return 0
+    width = max(len(rule.id) for rule in RULES)
+    for rule in RULES:
+        print(f"{rule.id:<{width}}  {rule.title}")
+    return 0

@@ -1,0 +1,20 @@
+"""Print the JSON Schema of result.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "the JSON Schema of result.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`advisor schema` takes no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    from advisor.result_json import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0

@@ -1,0 +1,69 @@
+"""The analytical model as a predictor: what is used where no learned model applies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Prediction
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.space import typical_configurations
+
+SPREAD = 0.30
+"""Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
+has a 10 % to 90 % range of about -0.30 to +0.30 (A100, A40, H800, L40 pooled; `make bench` prints it)."""
+
+SIGMA = SPREAD / 1.2816
+"""Standard deviation of a normal distribution with that 80 % interval."""
+
+
+class AnalyticalPredictor:
+    """`pipelines.latency_us` with a fixed relative interval."""
+
+    name = "analytical model"
+
+    def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        """Latency of the configurations; of the ceiling's configuration where the launched one is unknown."""
+        if configuration is None:
+            return self.ceiling(problem, gpu)
+        analysis = pipelines.analyse(problem, configuration, gpu)
+        return _with_interval(np.maximum(analysis.latency_us, analysis.bound.us), analysis.bound.us)
+
+    def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
+        """The least predicted latency over a few dozen configurations that cover the space."""
+        least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
+        best = np.full(least.shape, np.inf)
+        for configuration in typical_configurations(problem.family):
+            best = np.minimum(best, pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
+        return _with_interval(np.maximum(best, least), least)
+
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """The log of the predicted latency."""
+        return np.log(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
+
+    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
+                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
+        """Normal in log latency; a measured latency has no uncertainty of its own."""
+        del problem, gpu
+        now = prediction.us if latency_us is None else latency_us
+        sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
+        with np.errstate(invalid="ignore"):
+            margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
+        return _normal_cdf(np.nan_to_num(margin, nan=0.0))
+
+
+def _with_interval(us: Array, floor: Array) -> Prediction:
+    us = column(us)
+    return Prediction(
+        us=us, low_us=np.maximum(us * np.exp(-SPREAD), np.minimum(floor, us)), high_us=us * np.exp(SPREAD),
+        learned=np.zeros(us.shape, dtype=bool),
+    )  # fmt: skip
+
+
+def _normal_cdf(x: Array) -> Array:
+    """The standard normal distribution function (Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8)."""
+    t = 1 / (1 + 0.2316419 * np.abs(x))
+    poly = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    upper = np.exp(-np.minimum(x * x / 2, 700)) / np.sqrt(2 * np.pi) * poly
+    return np.where(x >= 0, 1 - upper, upper)

@@ -1,0 +1,54 @@
+"""What every predictor gives, learned or analytical, and where the two meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Predicted latencies, columns [n], microseconds; inf where a configuration cannot launch.
+
+    `low_us`..`high_us` should hold `coverage` of measurements. `learned` says which rows a learned model vouches for; the rest
+    come from the analytical model, because they lie far outside what was learned.
+    """
+
+    us: Array
+    low_us: Array
+    high_us: Array
+    learned: NDArray[np.bool_]
+    coverage: float = 0.8
+
+
+class Predictor(Protocol):
+    """Predicts the latency of launches. Pure: no I/O, no clock; vectorised over configurations and problems."""
+
+    @property
+    def name(self) -> str:
+        """What results call it: "analytical model", "learned model (weights 1a2b3c4d)"."""
+        ...
+
+    def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        """Latencies; `configuration` None: as the serving stack would launch it, whatever that is."""
+        ...
+
+    def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
+        """The best latency within the kernel's configuration space."""
+        ...
+
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """For ranking configurations of one problem: smaller is better, on the scale of log latency up to a constant (so that scores of
+        launches which share a configuration can be averaged); inf where it cannot launch."""
+        ...
+
+    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
+                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
+        """Probability that the best configuration is `at_least` times faster than the launch (`latency_us`: measured, or None)."""
+        ...

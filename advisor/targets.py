@@ -1,0 +1,244 @@
+"""What a TARGET is: which launches it stands for, on which GPU, and which of them share a configuration.
+
+Here: tuned tables and bundled kernels with a closed-form family. Kernels read from source and launch records come from
+`compiled`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.configs import defaults, models
+from advisor.configs.names import TableName
+from advisor.configs.tables import Table, clamp, read_table, select
+from advisor.errors import InputError, UsageError
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.schema import Configuration, Problem
+
+STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+"""The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
+
+GEMM_OF_LAYER = ("w13", "w2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked besides the target."""
+
+    gpu: str | None = None
+    model: str | None = None
+    hidden_size: int | None = None
+    top_k: int | None = None
+    tensor_parallel: int | None = None
+    expert_parallel: int | None = None
+    tokens: tuple[int, ...] | None = None
+    dtype: str | None = None
+    routing: tuple[int, ...] | None = None
+    cache: str = "warm"
+    assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLaunch:
+    """One launch to report on.
+
+    `share` names the decision the configuration belongs to: launches with the same `share` run with one configuration (w13 and
+    w2 of one table entry), so a recommendation must suit them together. `weight` is how often it runs per layer.
+    """
+
+    id: str
+    kernel: str
+    problem: Problem
+    configuration: Configuration | None
+    source: str
+    share: str
+    tokens: int | None = None
+    entry: Configuration | None = None  # as written, before clamping
+    entry_key: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A target, resolved."""
+
+    title: str
+    gpu: GpuSpec
+    launches: tuple[PlannedLaunch, ...]
+    space: str  # family whose space the configurations come from
+    model: str | None = None
+    table: Table | None = None
+    stack: str | None = None
+    assumption: str | None = None  # what had to be assumed of the model, as a sentence
+    unknowns: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def table_gpu(name: TableName, request: Request) -> GpuSpec:
+    """The GPU of a table: the one asked for, else the one its name says.
+
+    Raises:
+        InputError: The name says none that `ceilings/` describes.
+    """
+    if request.gpu is not None:
+        return load_gpu(request.gpu)
+    gpu = match_device_name(name.device_name)
+    if gpu is None:
+        raise InputError(f"{name.file_name()}: the GPU in its name is not described in ceilings/", name.device_name,
+                         "a name that `advisor gpus` lists", "say which with --gpu NAME, or describe it in a TOML file")  # fmt: skip
+    return gpu
+
+
+def table_target(path: str | Path, request: Request) -> Target:
+    """A tuned fused-MoE or block-scaled GEMM table.
+
+    Raises:
+        NotOursError: The table of another kernel.
+        InputError, UsageError: It cannot be read, or does not say enough.
+    """
+    table = read_table(path)
+    return fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
+
+
+def fused_moe_table(table: Table, request: Request) -> Target:
+    """Both GEMMs of a layer (one for a `_down` table) for every token count."""
+    name = table.name
+    gpu = table_gpu(name, request)
+    settle = models.assume if request.assume else models.resolve
+    found = settle(
+        name, model=request.model, hidden_size=request.hidden_size, top_k=request.top_k,
+        tensor_parallel=request.tensor_parallel, expert_parallel=request.expert_parallel,
+    )  # fmt: skip
+    unknowns, warnings = [], []
+    if found.assumption:
+        unknowns.append(found.assumption + ".")
+    if request.routing is None:
+        unknowns.append("Routing is taken as uniform; a skewed routing pads more (give --routing).")
+    ops = ("w2",) if name.down else GEMM_OF_LAYER
+    experts = name.E or 1
+    if found.top_k > experts:
+        unknowns.append(f"A token takes {found.top_k} experts and this rank holds {experts}: every token is taken to need all of them.")
+    if not found.gated:
+        unknowns.append("The model's experts have no gate: w13 is half as wide as this report counts it.")
+    base = Problem(
+        family="fused_moe", op="w13",
+        sizes={"M": 1, "E": experts, "topk": min(found.top_k, experts), "H": found.H, "N": name.N},
+        dtype=request.dtype or name.operand_dtype, weight_dtype=name.weight_dtype, block_shape=name.block_shape,
+        routing=request.routing, cache="cold" if request.cache == "cold" else "warm",
+    )  # fmt: skip
+    launches: list[PlannedLaunch] = []
+    for tokens in request.tokens or tuple(dict(table.entries)):
+        chosen = select(table, tokens)
+        if chosen.configuration is None:
+            warnings.append(f"M = {tokens}: entry {chosen.key} is null; another kernel runs there, so it is left out")
+            continue
+        used = clamp(chosen.configuration, name)
+        for op in ops:
+            launches.append(
+                PlannedLaunch(
+                    id=f"{op}-M{tokens}", kernel="fused_moe_kernel",
+                    problem=replace(base, op=op, sizes={**base.sizes, "M": tokens}),
+                    configuration=used, entry=chosen.configuration, entry_key=chosen.key, tokens=tokens,
+                    source=f"table entry {chosen.key}", share=f"M{tokens}",
+                )
+            )  # fmt: skip
+    return Target(
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space="fused_moe", model=found.model, table=table,
+        stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
+    )  # fmt: skip
+
+
+def gemm_table(table: Table, request: Request) -> Target:
+    """A block-scaled GEMM table."""
+    name = table.name
+    gpu = table_gpu(name, request)
+    warnings, launches = [], []
+    for tokens in request.tokens or tuple(dict(table.entries)):
+        chosen = select(table, tokens)
+        if chosen.configuration is None:
+            warnings.append(f"M = {tokens}: entry {chosen.key} is null; another kernel runs there, so it is left out")
+            continue
+        problem = Problem(
+            family="gemm", op="gemm", sizes={"M": tokens, "N": name.N, "K": name.K or 1},
+            dtype=request.dtype or name.operand_dtype, weight_dtype=name.weight_dtype, block_shape=name.block_shape,
+            cache="cold" if request.cache == "cold" else "warm",
+        )  # fmt: skip
+        launches.append(
+            PlannedLaunch(
+                id=f"gemm-M{tokens}", kernel="w8a8_block_scaled_gemm", problem=problem, tokens=tokens,
+                configuration=clamp(chosen.configuration, name), entry=chosen.configuration, entry_key=chosen.key,
+                source=f"table entry {chosen.key}", share=f"M{tokens}",
+            )
+        )  # fmt: skip
+    return Target(
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space="gemm", table=table, stack=name.stack,
+        warnings=tuple(warnings),
+    )  # fmt: skip
+
+
+def fused_moe_kernel(request: Request) -> Target:
+    """The bundled fused-MoE kernel, launched as vLLM launches it where no table exists.
+
+    Raises:
+        UsageError: Neither a GPU nor a model (or its sizes) is given.
+    """
+    if request.gpu is None:
+        raise UsageError("a bundled kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    if request.model is None:
+        raise UsageError("fused_moe needs a model", None, None, "add --model NAME, e.g. --model Qwen3-30B-A3B")
+    gpu = load_gpu(request.gpu)
+    model = models.find_model(request.model)
+    split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
+    if model.N % split or model.E % ranks:
+        raise UsageError(f"{model.name} does not split so", f"tensor-parallel {split}, expert-parallel {ranks}",
+                         f"divisors of N = {model.N} and E = {model.E}")  # fmt: skip
+    sizes = {"M": 1, "E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
+    launches: list[PlannedLaunch] = []
+    for tokens in request.tokens or STANDARD_TOKENS:
+        used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
+        for op in GEMM_OF_LAYER:
+            problem = Problem(
+                family="fused_moe", op=op, sizes={**sizes, "M": tokens}, dtype=request.dtype or "bf16",
+                routing=request.routing, cache="cold" if request.cache == "cold" else "warm",
+            )  # fmt: skip
+            launches.append(
+                PlannedLaunch(
+                    id=f"{op}-M{tokens}", kernel="fused_moe_kernel", problem=problem, configuration=used, tokens=tokens,
+                    source="vLLM's default, as without a table", share=f"M{tokens}",
+                )
+            )  # fmt: skip
+    routing = () if request.routing else ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
+    return Target(
+        title="fused_moe", gpu=gpu, launches=tuple(launches), space="fused_moe", model=model.name, stack="vllm", unknowns=routing
+    )
+
+
+def resolve_target(text: str, request: Request) -> Target:
+    """The target a user named.
+
+    Raises:
+        UsageError, InputError: It is nothing the advisor knows, or cannot be read.
+    """
+    path = Path(text)
+    if text == "fused_moe" and not path.exists():
+        return fused_moe_kernel(request)
+    if text.endswith(".json"):
+        if not path.exists():
+            raise InputError(f"{text}: no such file", None, None, "check the path")
+        return table_target(path, request)
+    raise UsageError("not a target", text, "a tuned table (E=…,N=…,device_name=….json), a folder of them, or fused_moe",
+                     "check the path and the spelling")  # fmt: skip
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """Every .json below a folder, symbolic links left out, sorted."""
+    return sorted(p for p in folder.rglob("*.json") if p.is_file() and not p.is_symlink())
+
+
+__all__ = [
+    "PlannedLaunch",
+    "Request",
+    "Target",
+    "resolve_target",
+    "tables_in",
+]
