@@ -99,7 +99,22 @@
     }
     return value;
   }
-  function themed(layout, narrow) {
+  /* Labels of an axis that would touch are left out. */
+  function thinned(axis, width) {
+    if (!axis || !axis.tickvals || !axis.range) return;
+    var span = axis.range[1] - axis.range[0], last = -Infinity, kept = [];
+    axis.tickvals.forEach(function (value, index) {
+      var at = (((axis.type === "log" ? Math.log10(value) : value) - axis.range[0]) / span) * width;
+      if (at - last < 9 + 7.5 * String(axis.ticktext[index]).length) return;
+      last = at;
+      kept.push(index);
+    });
+    axis.ticktext = kept.map(function (index) { return axis.ticktext[index]; });
+    axis.tickvals = kept.map(function (index) { return axis.tickvals[index]; });
+  }
+  function themed(layout, width) {
+    var narrow = width < 620;
+    thinned(layout.xaxis, width - 80);
     var ink = colour("--ink"), muted = colour("--muted"), line = colour("--line"), card = colour("--card");
     Object.keys(layout).concat(["xaxis", "yaxis"]).forEach(function (key) {
       if (!/^[xy]axis/.test(key)) return;
@@ -122,15 +137,14 @@
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
     });
   }
-  var config = { responsive: true, displaylogo: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  var config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "" };
   function draw(element) {
     var source = document.getElementById(element.dataset.figure);
     if (!window.Plotly || !source) return;
     var figure = coloured(JSON.parse(source.textContent));
     var holder = element.parentElement;
     holder.classList.add("drawn");
-    Promise.resolve(Plotly.react(element, figure.data, themed(figure.layout, holder.clientWidth < 620), config)).catch(function () {
+    Promise.resolve(Plotly.react(element, figure.data, themed(figure.layout, holder.clientWidth), config)).catch(function () {
       holder.classList.remove("drawn");
     });
     element.dataset.done = "yes";

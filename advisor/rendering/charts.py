@@ -5,7 +5,8 @@ Only scaling and selection: every latency, demand and throughput is the result's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 from advisor.schema import LaunchReport, PipelineTime, SearchReport
@@ -46,7 +47,7 @@ class Chart:
     rows: tuple[tuple[str, ...], ...]
     x_log: bool = True
     y_log: bool = True
-    x_ticks: tuple[float, ...] = field(default=())
+    x_ticks: tuple[float, ...] = ()
 
 
 def latency_over_sizes(part: Group, number: int) -> Chart | None:
@@ -203,7 +204,7 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
             )
         )
     if then:
-        series.append(_cloud("recommended", "recommended", then, "star", hollow=True))
+        series.append(_cloud("recommended", "recommended", then, "triangle", hollow=True))
     for name, cloud in now.items():
         words, symbol = _LEVELS[name]
         series.append(_cloud(f"now, against the {words} roof", "measured", cloud, symbol))
@@ -238,19 +239,29 @@ def best_so_far(search: SearchReport, number: int) -> Chart | None:
     done = [(trial.number, trial.latency_us) for trial in search.trials if trial.latency_us is not None]
     if not done:
         return None
-    best: list[float] = []
-    for _, us in done:
-        best.append(min(us, best[-1]) if best else us)
+    steps: list[tuple[float, float]] = []  # flat from one trial to the next: nothing is known between them
+    best = math.inf
+    for index, us in done:
+        if best < math.inf:
+            steps.append((float(index), best))
+        best = min(best, us)
+        steps.append((float(index), best))
     xs = tuple(float(index) for index, _ in done)
     return Chart(
         id=f"search-{number}",
         title=f"Best so far: {figures.clean(search.launch)}",
-        summary=f"Best latency so far over {len(search.trials)} trials, ending at {figures.microseconds(best[-1])} µs",
+        summary=f"Best latency so far over {len(search.trials)} trials, ending at {figures.microseconds(best)} µs",
         x_title="trial",
         y_title="latency (µs)",
         series=(
             Series(name="trial", kind="points", colour="predicted", x=xs, y=tuple(us for _, us in done)),
-            Series(name="best so far", kind="line", colour="ceiling", x=xs, y=tuple(best)),
+            Series(
+                name="best so far",
+                kind="line",
+                colour="ceiling",
+                x=tuple(x for x, _ in steps),
+                y=tuple(y for _, y in steps),
+            ),
         ),
         columns=("trial", "state", "configuration", "latency µs", "predicted µs"),
         rows=tuple(

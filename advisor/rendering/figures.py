@@ -71,6 +71,8 @@ def share_text(share: float | None, *, passed: str = "beyond") -> str:
         return "-"
     if share >= 1.005:
         return passed
+    if share < 0.005:
+        return "<1 %"
     # 99.6 % is not all of it.
     return "100 %" if share >= 0.9995 else f"{min(99, round(100 * share))} %"
 

@@ -15,6 +15,7 @@ class Group:
 
     launches: tuple[LaunchReport, ...]
     size: str | None
+    shown: str | None = None  # the size that names a single launch, where no other is of its kind
 
     @property
     def name(self) -> str:
@@ -29,9 +30,10 @@ class Group:
 
     def label(self, launch: LaunchReport) -> str:
         """What sets one launch apart: `M=64`."""
-        if self.size is None:
+        size = self.size or self.shown
+        if size is None:
             return figures.sizes_text(launch.problem)
-        return f"{figures.clean(self.size)}={launch.problem.sizes[self.size]}"
+        return f"{figures.clean(size)}={launch.problem.sizes[size]}"
 
 
 def group(launches: tuple[LaunchReport, ...]) -> list[Group]:
@@ -51,7 +53,8 @@ def _by_size(members: list[LaunchReport]) -> list[Group]:
     names = list(members[0].problem.sizes)
     differing = [name for name in names if len({launch.problem.sizes[name] for launch in members}) > 1]
     if not differing:
-        return [Group(launches=(launch,), size=None) for launch in members]
+        shown = ("M" if "M" in names else names[0]) if names and len(members) == 1 else None
+        return [Group(launches=(launch,), size=None, shown=shown) for launch in members]
     size = "M" if "M" in differing else differing[0]
     parts: dict[tuple[int, ...], list[LaunchReport]] = {}
     for launch in members:

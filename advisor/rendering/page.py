@@ -35,12 +35,23 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPlot:
+    """A plotly figure that someone else made (Optuna), and what it shows as a table."""
+
+    id: str
+    title: str
+    figure: Markup | None
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchView:
     """A search, its charts and Optuna's plots."""
 
     search: SearchReport
     best: Drawing | None
-    plots: tuple[tuple[str, str, Markup], ...]  # title, id, figure
+    plots: tuple[ForeignPlot, ...]
 
 
 def to_html(result: Result) -> str:
@@ -137,12 +148,16 @@ def _search_view(search: SearchReport, number: int, library: str | None) -> Sear
         search=search,
         best=_drawing(best, library) if best is not None else None,
         plots=tuple(
-            (title, f"search-{number}-{index}", _script_json(plots.foreign(plot)))
+            _foreign_plot(f"search-{number}-{index}", title, plot, library)
             for index, (title, plot) in enumerate(search.plots.items(), 1)
-        )
-        if library is not None
-        else (),
+        ),
     )
+
+
+def _foreign_plot(identifier: str, title: str, plot: dict[str, Any], library: str | None) -> ForeignPlot:
+    columns, rows = plots.twin(plot)
+    figure = _script_json(plots.foreign(plot)) if library is not None else None
+    return ForeignPlot(id=identifier, title=title, figure=figure, columns=columns, rows=rows)
 
 
 def _script_json(data: object) -> Markup:

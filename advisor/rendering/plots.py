@@ -6,15 +6,17 @@ Colours are names of CSS properties (`--c-bound`); the page's script replaces th
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from pathlib import Path
 from typing import Any
 
-from . import figures
+from . import figures, svg
 from .charts import Chart, Series
 
 _TAGS = re.compile(r"<(?!/?(?:br|b|i|extra)>)")
-_SYMBOLS = {"circle": "circle", "square": "square", "diamond": "diamond", "star": "star"}
+TWIN_ROWS = 200
+_SYMBOLS = {"circle": "circle", "square": "square", "diamond": "diamond", "triangle": "triangle-up"}
 
 
 def library() -> str | None:
@@ -31,15 +33,50 @@ def library() -> str | None:
 
 
 def figure(chart: Chart) -> dict[str, Any]:
-    """The chart as `{data, layout}`."""
+    """The chart as `{data, layout}`, with the axes of its SVG drawing."""
     data = [trace for series in chart.series for trace in _traces(series, chart)]
-    return {"data": data, "layout": {"xaxis": _x_axis(chart), "yaxis": _axis(chart.y_title, chart.y_log)}}
+    xs = [x for series in chart.series for x in series.x]
+    ys = [y for series in chart.series for y in (*series.y, *series.low)]
+    if not xs:
+        return {"data": data, "layout": {}}
+    return {
+        "data": data,
+        "layout": {
+            "xaxis": _axis(chart.x_title, xs, chart.x_log, list(chart.x_ticks)),
+            "yaxis": _axis(chart.y_title, ys, chart.y_log, []),
+        },
+    }
 
 
 def foreign(plot: dict[str, Any]) -> dict[str, Any]:
     """Someone else's figure (Optuna's): its own colours template dropped, markup in its texts made inert."""
     layout = {key: value for key, value in _inert(plot.get("layout") or {}).items() if key != "template"}
     return {"data": _inert(plot.get("data") or []), "layout": layout}
+
+
+def twin(plot: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns and rows of a table that says what someone else's figure shows, at most `TWIN_ROWS` of them."""
+    rows: list[tuple[str, ...]] = []
+    for trace in plot.get("data") or []:
+        xs, ys = _listed(trace.get("x")), _listed(trace.get("y"))
+        name = figures.clean(trace.get("name") or trace.get("type") or "trace")
+        rows += [(name, _cell(x), _cell(y)) for x, y in zip(xs, ys, strict=False)]
+    layout = plot.get("layout") or {}
+    return ("series", _title(layout, "xaxis", "x"), _title(layout, "yaxis", "y")), rows[:TWIN_ROWS]
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else []
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else figures.clean(value)
+
+
+def _title(layout: dict[str, Any], axis: str, otherwise: str) -> str:
+    title = (layout.get(axis) or {}).get("title") or {}
+    text = title.get("text") if isinstance(title, dict) else title
+    return figures.clean(text or otherwise)
 
 
 def _inert(value: Any) -> Any:
@@ -74,18 +111,14 @@ def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
     return [{**trace, "mode": "lines+markers" if dots else "lines", "line": line, "marker": marker}]
 
 
-def _axis(title: str, log: bool) -> dict[str, Any]:
-    axis: dict[str, Any] = {"title": {"text": _inert(title)}}
-    if log:
-        axis |= {"type": "log", "dtick": 1, "minor": {"dtick": "D1", "showgrid": False, "ticks": "outside"}}
-        axis |= {"exponentformat": "SI", "dtick": "D2"} if "µs" in title else {"exponentformat": "SI"}
-    return axis
-
-
-def _x_axis(chart: Chart) -> dict[str, Any]:
-    axis = _axis(chart.x_title, chart.x_log)
-    if chart.x_ticks:
-        axis |= {"tickmode": "array", "tickvals": list(chart.x_ticks), "ticktext": [f"{x:g}" for x in chart.x_ticks]}
-        axis.pop("minor", None)
-        axis.pop("dtick", None)
-    return axis
+def _axis(title: str, values: list[float], log: bool, marks: list[float]) -> dict[str, Any]:
+    low, high = svg.padded(min(values), max(values), log)
+    marks = marks or svg.ticks(low, high, log)
+    return {
+        "title": {"text": _inert(title)},
+        "type": "log" if log else "linear",
+        "range": [math.log10(low), math.log10(high)] if log else [low, high],
+        "tickmode": "array",
+        "tickvals": marks,
+        "ticktext": [svg.tick_text(mark) for mark in marks],
+    }

@@ -22,8 +22,8 @@ def draw(chart: Chart) -> str:
     ys = [y for series in chart.series for y in (*series.y, *series.low)]
     if not xs:
         return ""
-    low_x, high_x = _padded(min(xs), max(xs), chart.x_log)
-    low_y, high_y = _padded(min(ys), max(ys), chart.y_log)
+    low_x, high_x = padded(min(xs), max(xs), chart.x_log)
+    low_y, high_y = padded(min(ys), max(ys), chart.y_log)
     legend, legend_height = _legend(chart)
     top = TOP + legend_height - 14
     across = _scale(low_x, high_x, LEFT, WIDTH - RIGHT, chart.x_log)
@@ -40,7 +40,8 @@ def draw(chart: Chart) -> str:
     return "".join(parts)
 
 
-def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
+def padded(low: float, high: float, log: bool) -> tuple[float, float]:
+    """The ends of an axis that shows these values, with a little room."""
     if log:
         low, high = max(low, 1e-300), max(high, 1e-300)
         pad = max(0.03 * math.log10(high / low), 0.04)
@@ -80,7 +81,7 @@ def _x_axis(chart: Chart, low: float, high: float, across: Scale, top: float) ->
             continue
         last = x
         parts.append(f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{_short(value)}</text>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{tick_text(value)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     title = html.escape(chart.x_title)
     parts.append(f'<text class="axis" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{title}</text>')
@@ -95,14 +96,15 @@ def _y_axis(chart: Chart, low: float, high: float, up: Scale, top: float) -> lis
             continue
         last = y
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
+        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick_text(value)}</text>')
     middle = (top + HEIGHT - BOTTOM) / 2
     title = html.escape(chart.y_title)
     parts.append(f'<text class="axis" transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">{title}</text>')
     return parts
 
 
-def _short(value: float) -> str:
+def tick_text(value: float) -> str:
+    """A tick's label, escaped."""
     return html.escape(figures.quantity(value)) if abs(value) >= 10_000 else f"{value:g}"
 
 
@@ -153,6 +155,6 @@ def _mark(series: Series, x: float, y: float, label: str = "") -> str:
         "circle": f"M{x - 3.5:.1f} {y:.1f}a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0Z",
         "square": f"M{x - 3.3:.1f} {y - 3.3:.1f}h6.6v6.6h-6.6Z",
         "diamond": f"M{x:.1f} {y - 4.6:.1f}l4.6 4.6l-4.6 4.6l-4.6 -4.6Z",
-        "star": f"M{x:.1f} {y - 5.5:.1f}l5 9h-10Z",
+        "triangle": f"M{x:.1f} {y - 5.5:.1f}l5 9h-10Z",
     }
     return f'<path class="{style}" d="{shapes[series.symbol]}">{title}</path>'

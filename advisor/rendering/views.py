@@ -25,8 +25,8 @@ _CAUSES = {
     "padding": "Padding",
     "tail-wave": "Tail wave",
     "occupancy": "Occupancy",
-    "latency": "Latency not hidden",
-    "traffic": "Traffic beyond the least",
+    "latency": "Exposed latency",
+    "traffic": "Extra traffic",
     "launch": "Launch",
     "configuration": "Configuration",
     "unexplained": "Unexplained",
@@ -55,7 +55,7 @@ class PipelineRow:
     width: float  # per cent of the longest shown
     least: float  # the problem alone, per cent
     share: float | None  # of the latency now
-    binding: str  # "limits this configuration", "limits the bound", both, or ""
+    binding: str  # "binding now" (this configuration), "sets the bound", "binding" (both), or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     steps = [station("Bound", "bound", launch.bound, f"no kernel can be faster: {launch.binding_pipeline}")]
     if launch.ceiling is not None:
         steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
-    last = [station("Predicted", "predicted", launch.predicted, "this configuration")] if launch.predicted else []
+    last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
     for start, end, part in zip(ends, ends[1:], launch.gap, strict=False):
         if part.cause == "unexplained" and launch.measured:
             steps += last
@@ -196,7 +196,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         )
     steps += last
     if launch.measured is not None:
-        steps.append(station("Measured", "measured", launch.measured, "this configuration"))
+        steps.append(station("Measured", "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
 
 
@@ -205,18 +205,21 @@ def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...
     longest = max(longest, now.us, 1e-9)
     rows = []
     for part in sorted(launch.pipelines, key=lambda part: part.time_us, reverse=True):
-        words = []
-        if part.pipeline == launch.config_binding_pipeline:
-            words.append("limits this configuration")
-        if part.pipeline == launch.binding_pipeline:
-            words.append("limits the bound")
+        binds_now = part.pipeline == launch.config_binding_pipeline
+        binds_bound = part.pipeline == launch.binding_pipeline
         rows.append(
             PipelineRow(
                 part=part,
                 width=100 * part.time_us / longest,
                 least=100 * part.problem_time_us / longest,
                 share=figures.share_of(part.time_us, now.us),
-                binding=", ".join(words),
+                binding="binding"
+                if binds_now and binds_bound
+                else "binding now"
+                if binds_now
+                else "sets the bound"
+                if binds_bound
+                else "",
             )
         )
     return tuple(rows)
