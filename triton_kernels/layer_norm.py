@@ -7,6 +7,7 @@ call is (`KERNELS`, a plain literal; README.md beside this file says what its ke
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -151,7 +152,7 @@ def layer_norm(
     """LayerNorm over the last dimension, by the default configuration."""
     import torch
 
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     out = torch.empty(rows.shape, dtype=x.dtype, device=x.device)
     weight = None if weight is None else weight.contiguous()
     bias = None if bias is None else bias.contiguous()

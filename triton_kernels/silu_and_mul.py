@@ -7,6 +7,7 @@ call is (`KERNELS`, a plain literal; README.md beside this file says what its ke
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import triton
@@ -96,7 +97,7 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """SiLU of the first half of the last dimension times the second half, by the default configuration."""
     import torch
 
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     columns = x.shape[-1] // 2
     out = torch.empty((rows.shape[0], columns), dtype=x.dtype, device=x.device)
     if out.numel():

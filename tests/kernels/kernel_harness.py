@@ -40,9 +40,10 @@ def compile_kernel(module: ModuleType, kernel: str, problem: dict, config: dict,
     from triton.compiler import ASTSource
 
     function = getattr(module, kernel)
-    options = {key: config[key] for key in ("num_warps", "num_stages", "num_ctas", "maxnreg") if key in config}
+    launch_options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+    options = {key: config[key] for key in launch_options if key in config}
     values = getattr(module, module.KERNELS[kernel]["arguments"])(problem, config)
-    values = {**values, **{key: value for key, value in config.items() if key not in options}}
+    values = {**values, **{key: value for key, value in config.items() if key not in launch_options}}
     assert set(values) == set(function.arg_names), set(values) ^ set(function.arg_names)
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(function.params):
@@ -61,6 +62,7 @@ def compile_kernel(module: ModuleType, kernel: str, problem: dict, config: dict,
             if value % 16 == 0:
                 attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+    options["enable_fp_fusion"] = True  # today's default, which Triton 3.9 wants to hear said
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
@@ -116,3 +118,52 @@ def compare(got: Any, want: Any, tolerance: list[float], what: str) -> None:
     excess = (got - want).abs() - limit
     worst = int(excess.argmax())
     assert excess[worst] <= 0, f"{what}: got {got[worst]:.6g}, want {want[worst]:.6g} within {limit[worst]:.3g}"
+
+
+def mend_interpreter() -> None:
+    """Mends two things in the interpreter of Triton 3.6 and 3.9, which the compiler does right.
+
+    `tl.dot` multiplies the bits of bf16 as 16-bit integers. Rounding fp32 to e4m3 drops the carry into the exponent, so
+    that 1.97 becomes 1.0; to bf16 it truncates.
+    """
+    import numpy as np
+    import torch
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    original = interpreter.InterpreterBuilder.create_dot
+
+    def widen(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16 or handle.data.dtype != np.uint16:
+            return handle
+        bits = handle.data.astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return original(self, widen(a), widen(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
+    convert = interpreter._convert_float
+    narrow = {tl.float8e4nv: (torch.float8_e4m3fn, torch.uint8), tl.bfloat16: (torch.bfloat16, torch.int16)}
+
+    def convert_float(data: Any, source: Any, target: Any, rounding: Any) -> Any:
+        if source != tl.float32 or target not in narrow:
+            return convert(data, source, target, rounding)
+        dtype, bits = narrow[target]
+        values = torch.from_numpy(np.ascontiguousarray(data).view(np.float32)).to(dtype).view(bits).numpy()
+        return values.view(np.uint8 if bits == torch.uint8 else np.uint16)
+
+    interpreter._convert_float = convert_float
+
+
+def far_apart(tensor: Any, stride: int, dim: int = 0) -> Any:
+    """The same values with `stride` elements from one index of `dim` to the next; the gaps are never touched.
+
+    With a stride below 2**31 and more than 2**31 elements spanned, 32-bit offsets would wrap.
+    """
+    import torch
+
+    strides = list(tensor.contiguous().stride())
+    strides[dim] = stride
+    spread = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return spread.copy_(tensor)

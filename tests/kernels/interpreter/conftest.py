@@ -5,14 +5,18 @@ functions (`tl.sum`, `tl.cdiv`) are interpreted or compiled for the life of a pr
 """
 
 import os
+import sys
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 settings.register_profile(
     "interpreter",
     derandomize=True,
     deadline=None,
-    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "12")),
+    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "10")),
     database=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -20,3 +24,7 @@ settings.load_profile("interpreter")
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     collect_ignore_glob = ["test_*.py"]
+else:
+    from kernel_harness import mend_interpreter
+
+    mend_interpreter()

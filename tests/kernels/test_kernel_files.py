@@ -1,0 +1,146 @@
+"""What every file of `triton_kernels/` promises (README.md there): a literal, functions, and no torch to import it."""
+
+import ast
+import itertools
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+from kernel_harness import FILES, FOLDER, load, read_kernels
+
+from advisor.schema import FAMILIES
+
+ENTRIES = [(path.stem, name, entry) for path in FILES for name, entry in read_kernels(path).items()]
+IDS = [name for _, name, _ in ENTRIES]
+FUNCTIONS = ("valid", "default", "arguments", "make_inputs", "prepare", "reference")
+KEYS = {
+    "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "space", "min_capability", "example",
+    "tolerance", *FUNCTIONS,
+}  # fmt: skip
+SIZES = {
+    "gemm": {"M", "N", "K"},
+    "fused_moe": {"M", "E", "topk", "H", "N"},
+    "attention": {"B", "H", "H_kv", "M", "N", "D", "causal"},
+    "normalization": {"B", "H"},
+    "elementwise": {"B", "H"},
+}
+each_kernel = pytest.mark.parametrize(("file", "kernel", "entry"), ENTRIES, ids=IDS)
+
+
+def problems(entry):
+    """The example, in each operator and type, and a small odd one."""
+    for op, dtype in itertools.product(entry["ops"], entry["dtypes"]):
+        yield {**entry["example"], "op": op, "dtype": dtype}
+        small = {name: value if name in ("H_kv", "topk", "E", "D", "causal") else 1 for name, value in entry["example"].items()}
+        if entry["family"] == "attention":
+            small["H"] = small["H_kv"]
+        yield {**small, "op": op, "dtype": dtype}
+
+
+@each_kernel
+def test_entry(file, kernel, entry):
+    module = load(file)
+    assert entry == module.KERNELS[kernel]
+    assert set(entry) <= KEYS, set(entry) - KEYS
+    assert entry["family"] in FAMILIES
+    names = set(getattr(module, kernel).arg_names)
+    for name in ("dtype", "weight_dtype", "output_dtype", "precision"):
+        assert entry.get(name, entry["dtype"]) in names
+    for function in FUNCTIONS:
+        assert getattr(module, entry[function]).__doc__, function
+    for op in entry["ops"].values():
+        assert set(op["sizes"]) == SIZES[entry["family"]] == set(entry["example"])
+        for expression in (*op["sizes"].values(), op.get("when", "1")):
+            tree = ast.parse(expression, mode="eval")
+            assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= names
+    assert set(entry["dtypes"]) <= set(entry["tolerance"])
+    options = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+    assert set(entry["space"]) - options <= names and {"num_warps", "num_stages"} <= set(entry["space"])
+
+
+@each_kernel
+def test_space_default_and_arguments(file, kernel, entry):
+    module = load(file)
+    names = set(getattr(module, kernel).arg_names)
+    valid, default, arguments = (getattr(module, entry[name]) for name in ("valid", "default", "arguments"))
+    space = entry["space"]
+    for problem in problems(entry):
+        assert set(default(problem)) == set(space)
+        assert set(arguments(problem, default(problem))) | set(space) >= names
+        assert not set(arguments(problem, default(problem))) & set(space)
+    example = next(problems(entry))
+    combinations = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    count = sum(valid(config, example) for config in combinations)
+    assert 0.05 * len(combinations) < count <= len(combinations)
+    config = default(example)
+    assert valid(config, example)
+    assert all(config[name] in space[name] for name in space)
+
+
+@each_kernel
+def test_sizes_follow_from_the_arguments(file, kernel, entry):
+    """The `sizes` expressions give back the problem that `arguments` was made for, shapes aside."""
+    module = load(file)
+    for problem in problems(entry):
+        config = getattr(module, entry["default"])(problem)
+        values = {**getattr(module, entry["arguments"])(problem, config), **config}
+        holds = [op for op, how in entry["ops"].items() if eval(how.get("when", "True"), {}, values)]
+        assert holds[0] == problem["op"]
+        for size, expression in entry["ops"][problem["op"]]["sizes"].items():
+            if ".shape" not in expression:
+                assert int(eval(expression, {}, values)) == problem[size], (size, expression)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_file_stands_alone(path):
+    source = path.read_text()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            assert all(name.split(".")[0] in {*sys.stdlib_module_names, "triton", "__future__"} for name in modules)
+    assert not re.search(r"\badvisor\b", source)
+
+
+def test_no_file_needs_torch_to_be_imported():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from kernel_harness import FILES, load\n"
+        "for path in FILES:\n"
+        "    module = load(path.stem)\n"
+        "    for entry in module.KERNELS.values():\n"
+        "        problem = {**entry['example'], 'op': next(iter(entry['ops'])), 'dtype': entry['dtypes'][0]}\n"
+        "        getattr(module, entry['arguments'])(problem, getattr(module, entry['default'])(problem))\n"
+    )
+    folder = FOLDER.parent / "tests" / "kernels"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+MAIN = [case for case in ENTRIES if case[1] not in ("activation_kernel", "combine_kernel")]
+
+
+@pytest.mark.parametrize(("file", "kernel", "entry"), MAIN, ids=[kernel for _, kernel, _ in MAIN])
+def test_configurations_are_the_valid_ones(file, kernel, entry):
+    module = load(file)
+    example = next(problems(entry))
+    several = "kernel" in module.configurations.__code__.co_varnames[: module.configurations.__code__.co_argcount]
+    configs = list(module.configurations(example, kernel) if several else module.configurations(example))
+    assert len(configs) == sum(
+        getattr(module, entry["valid"])(dict(zip(entry["space"], values, strict=True)), example)
+        for values in itertools.product(*entry["space"].values())
+    )
+    first = configs[0]
+    assert {*first.kwargs, "num_warps", "num_stages"} == set(entry["space"])
+    assert first.num_warps in entry["space"]["num_warps"] and math.isfinite(first.num_stages)
+
+
+def test_the_readme_names_every_kernel_and_key():
+    text = (FOLDER / "README.md").read_text()
+    for path in FILES:
+        assert f"`{path.name}`" in text
+    for kernel in IDS:
+        assert f"`{kernel}`" in text or kernel.removesuffix("_kernel") + ".py" in text, kernel
+    for key in KEYS:
+        assert f"`{key}`" in text or f"`{key}(" in text, key
