@@ -60,9 +60,7 @@ def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis
     predicted = context.predicted_us
     if predicted is not None and predicted < context.bound_us:
         faults.append(f"predicted {predicted:.2f} µs is below the bound {context.bound_us:.2f} µs: model fault")
-    return Diagnosis(
-        findings=tuple(sorted(findings, key=order)), passed=tuple(passed), gap=gap_parts(context), faults=tuple(faults)
-    )
+    return Diagnosis(findings=tuple(sorted(findings, key=order)), passed=tuple(passed), gap=gap_parts(context), faults=tuple(faults))
 
 
 def order(finding: Finding) -> tuple[bool, float, int]:

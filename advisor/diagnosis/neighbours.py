@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.diagnosis.columns import take_rows
 from advisor.hardware import GpuSpec
-from advisor.pipelines import Array, Demand, Schedule
+from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
 from advisor.schema import Configuration, Problem
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas")
@@ -66,6 +66,7 @@ class Neighbourhood:
     schedule: Schedule
     latency_us: Array
     values: dict[str, Array]  # every parameter, after the change
+    held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
     scale: float
 
@@ -103,9 +104,16 @@ def change(configuration: Configuration, changes: dict[str, int]) -> Configurati
     return replace(configuration, parameters={**configuration.parameters, **parameters}, **options)
 
 
-def accumulators(block_m: Array, block_n: Array, num_warps: Array, gpu: GpuSpec) -> Array:
-    """Registers per thread that hold a tile's fp32 results."""
-    return block_m * block_n / (gpu.warp_size * num_warps)
+def accumulators(problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
+    """Registers per thread that certainly hold values: a tile's fp32 results, attention's scores, a normalised row. [c]"""
+    family = _family(problem)
+    if family in ("gemm", "fused_moe"):
+        values = batch.get("BLOCK_SIZE_M", 64) * batch.get("BLOCK_SIZE_N", 64)
+    elif family == "attention":
+        values = batch.get("BLOCK_M", 64) * (batch.get("BLOCK_N", 64) + problem.sizes["D"])
+    else:
+        values = batch.get("BLOCK_SIZE", 1) * batch.get("ROWS_PER_CTA", 1)
+    return np.broadcast_to(values / (gpu.warp_size * batch.num_warps), (len(batch),))
 
 
 def _family(problem: Problem) -> str:
@@ -115,7 +123,7 @@ def _family(problem: Problem) -> str:
 
 
 def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) -> dict[str, list[int]]:
-    """Other values of each parameter, within two doublings."""
+    """Other values of each parameter: rows of a tile over the whole range, the others within two doublings."""
     found: dict[str, list[int]] = {}
     for name, (low, high) in _RANGES[_family(problem)].items():
         now = configuration.parameters.get(name)
@@ -123,7 +131,10 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
             continue
         if name == "BLOCK_SIZE_K" and problem.block_shape is not None:
             high = min(high, problem.block_shape[1])  # one scale per step: the step may not span two
-        found[name] = [v for v in (now // 4, now // 2, now * 2, now * 4) if low <= v <= high]
+        near = (now // 4, now // 2, now * 2, now * 4)
+        if name in ("BLOCK_SIZE_M", "BLOCK_M"):  # a wrong number of rows is often far off: 256 where 16 are needed
+            near = tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length()) if 1 << n != now)
+        found[name] = [v for v in near if low <= v <= high]
     group = configuration.parameters.get("GROUP_SIZE_M")
     if isinstance(group, int) and _family(problem) in ("gemm", "fused_moe"):
         found["GROUP_SIZE_M"] = [v for v in _GROUPS if v != group]
@@ -148,8 +159,8 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
     batch = pipelines.configuration_batch([configuration, *configurations])
     demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
     latency = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(configurations) + 1,))
-    held = accumulators(batch.get("BLOCK_SIZE_M", 1), batch.get("BLOCK_SIZE_N", 1), batch.num_warps, gpu)
-    latency = np.where(np.broadcast_to(held, latency.shape) > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, latency)
+    held = accumulators(problem, batch, gpu)
+    latency = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, latency)
     index = np.arange(1, len(changes) + 1)
     values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}
     values |= {"num_warps": batch.num_warps[index], "num_stages": batch.num_stages[index]}
@@ -160,6 +171,7 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
         schedule=take_rows(plan, index),
         latency_us=latency[index],
         values=values,
+        held=held[index],
         gpu=gpu,
         scale=scale,
     )

@@ -50,10 +50,10 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
             stages = context.parameter("num_stages", 3)
             evidence = f"{memory:,.0f} bytes for num_stages={stages} against {gpu.smem_bytes_per_cta:,}"
         elif first(context.plan.resident) < 1:
-            title = "Not one CTA fits on an SM"
+            title = f"Not one CTA fits on an SM: {context.plan.limiter_name(0)}"
             evidence = (
                 f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated) against "
-                f"{gpu.registers_per_sm:,} registers per SM; {context.plan.limiter_name(0)} limits"
+                f"{gpu.registers_per_sm:,} registers per SM"
             )
         else:
             return None

@@ -47,9 +47,7 @@ vLLM 0.33, `invoke_fused_moe_triton_kernel`: `BLOCK_SIZE_K = min(BLOCK_SIZE_K, m
             context,
             severity_of(context, saving) if worth else "info",
             f"The entry says BLOCK_SIZE_K={written}, {runs} runs",
-            evidence=f"quantization block {list(context.problem.block_shape)}"
-            if context.problem.block_shape
-            else "the launcher clamps it",
+            evidence=f"quantization block {list(context.problem.block_shape)}" if context.problem.block_shape else "the launcher clamps it",
             remedy=remedy,
             saving_us=saving if worth else None,
         )

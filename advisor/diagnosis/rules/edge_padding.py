@@ -68,8 +68,7 @@ CTAs.
             context,
             severity_of(context, saving),
             f"{name}={blocks[name]} does not divide {sizes[name]:,.0f}",
-            evidence=f"{100 * wasted[name]:.1f} % of the tiles' extent lies beyond the edge; "
-            f"padding costs {microseconds(costs)} in all",
+            evidence=f"{100 * wasted[name]:.1f} % of the tiles' extent lies beyond the edge; padding costs {microseconds(costs)} in all",
             remedy=f"{better.text()}: {microseconds(better.us)} predicted",
             saving_us=saving,
         )

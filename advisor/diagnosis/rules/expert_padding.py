@@ -46,8 +46,7 @@ vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
             return None
         around = context.neighbours()
         better = around.best(
-            (around.values["BLOCK_SIZE_M"] < block)
-            & (around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction))
+            (around.values["BLOCK_SIZE_M"] < block) & (around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction))
         )
         saving = min(costs, context.saving(better.us)) if better else 0.0
         if better is None or not context.matters(saving):

@@ -36,7 +36,7 @@ Triton's software pipeliner (`num_stages`), shared memory as compiled by Triton 
         if trips >= stages:
             return None
         around, block = context.neighbours(), context.parameter("BLOCK_SIZE_K", 64)
-        less = around.only("num_stages", "BLOCK_SIZE_K", "BLOCK_SIZE_N")
+        less = around.only("num_stages", "BLOCK_SIZE_K")
         shorter = (around.values["num_stages"] < stages) | (around.values["BLOCK_SIZE_K"] < block)
         better = around.best(less & shorter)
         saving = context.saving(better.us) if better else 0.0

@@ -6,6 +6,9 @@ from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds, percent
 from advisor.schema import Finding
 
+NEAR = 2.0
+"""Multiple of the bound up to which the launch is the main part of the latency: where it binds, it is at least half the bound."""
+
 
 class LaunchBound:
     """Too little work for a launch of its own."""
@@ -34,6 +37,8 @@ launches (which is not in these figures), not the launch latency itself.
         """Fires where the launch binds the bound."""
         if context.bound.binding_pipeline(0) != "launch":
             return None
+        if context.configuration is not None and not (context.runs and context.current_us <= NEAR * context.bound_us):
+            return None  # there is something to win first
         launch = context.gpu.launch_latency_us
         return found(
             self,

@@ -52,8 +52,7 @@ limits.
         holds = {
             "registers": f"about {first(resources.registers):.0f} registers × {warps * gpu.warp_size:.0f} threads each "
             f"of {gpu.registers_per_sm:,}",
-            "shared-memory": f"{kibibytes(first(resources.shared_memory_bytes))} shared memory each of "
-            f"{kibibytes(gpu.smem_bytes_per_sm)}",
+            "shared-memory": f"{kibibytes(first(resources.shared_memory_bytes))} shared memory each of {kibibytes(gpu.smem_bytes_per_sm)}",
             "warps": f"{warps:.0f} warps each of {gpu.max_warps_per_sm}",
             "slots": f"{gpu.max_ctas_per_sm} CTA slots",
         }[plan.limiter_name(0)]
@@ -62,8 +61,7 @@ limits.
             context,
             severity_of(context, saving),
             f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name(0)}",
-            evidence=f"{holds}; {resident * warps:.0f} of {gpu.max_warps_per_sm} warps resident; "
-            f"unhidden loads cost {microseconds(costs)}",
+            evidence=f"{holds}; {resident * warps:.0f} of {gpu.max_warps_per_sm} warps resident; unhidden loads cost {microseconds(costs)}",
             remedy=f"{better.text()}: {microseconds(better.us)} predicted",
             saving_us=saving,
         )

@@ -39,8 +39,7 @@ Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
         if dtype is None:
             return None
         after = context.what_if(problem=replace(context.problem, dtype=dtype))
-        # The bound of the fp32 problem is no limit here: what is cured is the type itself.
-        saving = min(context.saving(after), context.current_us)
+        saving = context.saving(after)  # at most down to the bound of the problem as it is
         if not context.matters(saving):
             return None
         return found(
@@ -48,8 +47,7 @@ Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
             context,
             severity_of(context, saving),
             f"{context.problem.dtype} runs on the fma pipeline",
-            evidence=f"{context.gpu.name} has no matrix instruction for {context.problem.dtype}; "
-            f"{dtype} would take {microseconds(after)}",
+            evidence=f"{context.gpu.name} has no matrix instruction for {context.problem.dtype}; {dtype} would take {microseconds(after)}",
             remedy=f'input_precision="{dtype}" in tl.dot (numerics change)' if dtype == "tf32" else f"{dtype} operands",
             saving_us=saving,
         )

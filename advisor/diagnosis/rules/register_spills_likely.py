@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
 from advisor.diagnosis.rule import found, microseconds
+from advisor.pipelines import configuration_batch
 from advisor.schema import Finding
 
 
@@ -13,7 +15,7 @@ class RegisterSpillsLikely:
 
     id = "register-spills-likely"
     title = "The tile needs more registers than a thread can have"
-    needs: tuple[Need, ...] = ("configuration", "runs", "tiles")
+    needs: tuple[Need, ...] = ("configuration", "runs", "dot")
     explanation = """\
 ## What it means
 The accumulators of a tile live in registers. What does not fit is spilled to local memory and fetched again in every
@@ -35,25 +37,22 @@ sm_90.
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where the accumulators alone leave too few registers."""
         gpu, warps = context.gpu, context.parameter("num_warps", 4)
-        if gpu.vendor == "amd":  # accumulators may lie in 256 registers of their own
+        if context.configuration is None or gpu.vendor == "amd":  # accumulators may lie in 256 registers of their own
             return None
         cap = gpu.max_registers_per_thread
-        if context.configuration is not None and context.configuration.maxnreg is not None:
+        if context.configuration.maxnreg is not None:
             cap = min(cap, context.configuration.maxnreg)
-        block_m, block_n = context.parameter("BLOCK_SIZE_M", 64), context.parameter("BLOCK_SIZE_N", 64)
-        held = block_m * block_n / (warps * gpu.warp_size)
+        held = first(accumulators(context.problem, configuration_batch([context.configuration]), gpu))
         if held + OTHER_REGISTERS <= cap:
             return None
         around = context.neighbours()
-        tile = accumulators(around.values["BLOCK_SIZE_M"], around.values["BLOCK_SIZE_N"], around.values["num_warps"], gpu)
-        better = around.best(tile + OTHER_REGISTERS <= cap)
+        better = around.best(around.held + OTHER_REGISTERS <= cap)
         return found(
             self,
             context,
             "warning",
             f"The results of a tile take {held:.0f} of {cap} registers per thread",
-            evidence=f"{block_m} × {block_n} accumulators over {warps} warps; {OTHER_REGISTERS} more are needed (estimated, "
-            "not compiled)",
+            evidence=f"{block_m} × {block_n} accumulators over {warps} warps; {OTHER_REGISTERS} more are needed (estimated, not compiled)",
             remedy=f"{better.text()} fits: {microseconds(better.us)} predicted, without the spills"
             if better
             else "raise num_warps or halve a block",

@@ -22,9 +22,10 @@ Hopper's wgmma (and tcgen05 on B200) works on 64 rows and needs four warps. Smal
 reaches about two thirds of the matrix pipeline's peak and reads its operands through registers.
 
 ## How it is computed
-The rate of the instruction the tile can use; its cost is the difference to the full rate, all else equal. The saving
-is, at most that cost, what the model predicts for the best neighbouring configuration that can use the faster one. A
-small batch whose rows would be mostly padding is better off with mma.sync: the rule then passes.
+The rate of the instruction the tile can use. The cost is the difference to the full rate without the reading through
+registers; the saving is what the model predicts for the best neighbouring configuration that can use the faster
+instruction, and at most that cost. A small batch whose rows would be mostly padding is better off with mma.sync: the
+rule then passes.
 
 ## What to do
 `BLOCK_SIZE_M` of at least 64 with `num_warps` of at least 4.
@@ -39,7 +40,10 @@ peak).
         rate = first(context.asked.tensor_rate)
         if rate >= 1 or context.asked.tensor_dtype is None:
             return None
-        costs = context.saving(context.what_if(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate)}))
+        # wgmma reads its operands from shared memory by itself: with the lower rate goes the reading through registers.
+        free = {**context.asked.per_cta, "smem": np.zeros_like(context.asked.per_cta["smem"])}
+        faster = context.what_if(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate), "per_cta": free})
+        costs = context.saving(faster)
         if not context.matters(costs):
             return None
         around = context.neighbours()

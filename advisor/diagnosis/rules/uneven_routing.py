@@ -46,8 +46,7 @@ The routing histogram given with `--routing`.
             context,
             "info",
             f"The busiest expert gets {max(loads) / mean:.1f} times the mean",
-            evidence=f"{sum(1 for n in loads if not n)} of {len(loads)} experts idle; "
-            f"even routing would take {microseconds(even)}",
+            evidence=f"{sum(1 for n in loads if not n)} of {len(loads)} experts idle; even routing would take {microseconds(even)}",
             remedy="balance the experts, and tune with the routing that is served",
         )
 
