@@ -1,0 +1,130 @@
+"""Compile kernels for GPUs that are not there, from source that is never run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.compiled import cache
+from advisor.compiled.errors import CompileError
+from advisor.compiled.kernel import CompiledKernel, CompileRequest, Resources
+from advisor.compiled.pool import Pool, borrowed, interpreter, triton_version
+from advisor.errors import MissingDependencyError
+
+Progress = Callable[[int, int], None]
+"""Called with how many requests are done, and how many there are."""
+
+_RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL|BAR):(\d+)")
+
+
+def version() -> str:
+    """Version of the triton that compiles.
+
+    Raises:
+        MissingDependencyError: There is none.
+    """
+    found = triton_version(interpreter())
+    if found is None:
+        raise MissingDependencyError("compiling a kernel needs triton, which is not installed", remedy="pip install triton")
+    return found
+
+
+def compile_kernel(request: CompileRequest, pool: Pool | None = None) -> CompiledKernel:
+    """Compile one kernel, or take it from the cache.
+
+    Raises:
+        CompileError: The compiler refuses it; one line says why.
+        MissingDependencyError: triton is not installed.
+    """
+    answer = compile_kernels([request], pool)[0]
+    if isinstance(answer, CompileError):
+        raise answer
+    return answer
+
+
+def compile_kernels(
+    requests: Sequence[CompileRequest], pool: Pool | None = None, progress: Progress | None = None
+) -> list[CompiledKernel | CompileError]:
+    """Compile many kernels; each answer stands where its request stands, failures as values.
+
+    Raises:
+        MissingDependencyError: triton is not installed.
+    """
+    triton = version()
+    answers: list[CompiledKernel | CompileError | None] = [None] * len(requests)
+    open_: list[int] = []
+    for i, request in enumerate(requests):
+        found = cache.read(request.key(triton))
+        if found is None and not request.sass:
+            found = cache.read(replace(request, sass=True).key(triton))
+        if found is None:
+            open_.append(i)
+        else:
+            answers[i] = _answer(request, found)
+    finished = len(requests) - len(open_)
+    if progress is not None:
+        progress(finished, len(requests))
+
+    def done(position: int, answer: dict[str, Any]) -> None:
+        nonlocal finished
+        i = open_[position]
+        # A timeout or a crash may be the machine's fault; they are tried again next time.
+        if answer.get("kind") not in ("timeout", "crash", "missing"):
+            cache.write(requests[i].key(triton), answer)
+        if answer.get("kind") == "missing":
+            raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])
+        answers[i] = _answer(requests[i], answer)
+        finished += 1
+        if progress is not None:
+            progress(finished, len(requests))
+
+    if open_:
+        with borrowed(pool) as workers:
+            workers.map([requests[i].message() for i in open_], done)
+    return [answer for answer in answers if answer is not None]
+
+
+def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKernel | CompileError:
+    if "error" in answer:
+        return CompileError(
+            f"{request.rebuilt.kernel} does not compile for {request.target.name}", answer["error"], kind=str(answer.get("kind"))
+        )
+    asm = answer["asm"]
+    return CompiledKernel(
+        name=request.rebuilt.kernel, target=request.target, triton_version=str(answer["triton"]),
+        ttir=asm.get("ttir", ""), ttgir=asm.get("ttgir", ""), ptx=asm.get("ptx", ""), amdgcn=asm.get("amdgcn", ""),
+        sass=answer.get("tools", {}).get("sass", ""), resources=_resources(request, answer), metadata=answer["metadata"],
+        origins=request.rebuilt.origins, signature=request.signature, constexprs=request.constexprs, options=request.options,
+    )  # fmt: skip
+
+
+def _resources(request: CompileRequest, answer: Mapping[str, Any]) -> Resources:
+    metadata = answer["metadata"]
+    text = answer.get("tools", {}).get("resources", "")
+    block = text.split(f"Function {metadata.get('name', request.rebuilt.kernel)}:", 1)[-1]
+    found = {k: int(v) for k, v in _RESOURCE.findall(block.split("Function ")[0])}
+    registers, spill, scalar = found.get("REG"), None, None
+    if registers is not None:
+        spill = found.get("STACK", 0) + found.get("LOCAL", 0)
+    assembly = answer["asm"].get("amdgcn", "")
+    if assembly:
+        registers = _amd(assembly, "vgpr_count")
+        scalar = _amd(assembly, "sgpr_count")
+        spills = _amd(assembly, "vgpr_spill_count")
+        spill = spills * 4 if spills is not None else _amd(assembly, "private_segment_fixed_size")
+    ptx = answer["asm"].get("ptx", "")
+    reserved = re.search(r"\.reqntid\s+(\d+)", ptx)
+    warps = int(metadata.get("num_warps") or request.options.get("num_warps") or 4)
+    if reserved:  # with warp specialization more warps are launched than num_warps says
+        warps = max(warps, int(reserved.group(1)) // request.target.warp_size)
+    return Resources(
+        registers=registers, spill_bytes=spill, shared_memory_bytes=int(metadata.get("shared") or 0), num_warps=warps,
+        barriers=found.get("BAR"), scalar_registers=scalar,
+    )  # fmt: skip
+
+
+def _amd(assembly: str, name: str) -> int | None:
+    found = re.search(rf"^\s*\.{name}:\s*(\d+)", assembly, re.MULTILINE)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,187 @@
+"""Killable compile processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+TIMEOUT_S = 120.0
+_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
+
+
+def interpreter() -> str:
+    """The Python that has triton: `$ADVISOR_TRITON_PYTHON`, or this one."""
+    return os.environ.get("ADVISOR_TRITON_PYTHON") or sys.executable
+
+
+@lru_cache(maxsize=4)
+def triton_version(python: str) -> str | None:
+    """Version of the triton that `python` would import, without importing it; None where there is none."""
+    if python == sys.executable:
+        from importlib import metadata
+
+        for name in ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm"):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                return metadata.version(name)
+        return None
+    code = "import importlib.metadata as m; print(m.version('triton'))"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+class Worker:
+    """One compile process; started when first needed, and again after it was killed."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.pending = b""
+
+    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The answer, or `{"error": ..., "kind": "timeout" | "crash"}`."""
+        self._start()
+        process = self.process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            line = self._read_line(process, time.monotonic() + timeout_s)
+        except TimeoutError:
+            self.close()
+            return {"error": f"compiling took more than {timeout_s:g} s", "kind": "timeout"}
+        except BaseException as error:
+            code = process.poll()
+            self.close()
+            if isinstance(error, OSError):
+                return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
+            raise
+        if not line:
+            code = process.wait()
+            self.close()
+            return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
+        return json.loads(line)
+
+    def _read_line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            parts = []
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise TimeoutError
+                chunk = os.read(process.stdout.fileno(), 1 << 20)
+                if not chunk:
+                    return b""
+                parts.append(chunk)
+                if chunk.endswith(b"\n"):
+                    return b"".join(parts)
+
+    def _start(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
+        self.close()
+        self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
+        environment = {k: v for k, v in os.environ.items() if not any(s in k.upper() for s in _SECRETS)}
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
+        self.process = subprocess.Popen(
+            [interpreter(), "-c", f"import sys; sys.argv = ['worker']; exec(compile(open({str(WORKER)!r}).read(), "
+             f"{str(WORKER)!r}, 'exec'))"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.folder.name, env=environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the process, if need be by killing it and what it started."""
+        process, self.process = self.process, None
+        if process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, 9)
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    stream.close() if stream else None
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.folder.cleanup()
+            self.folder = None
+
+
+class Pool:
+    """As many workers as asked for. A context manager: leaving it ends them."""
+
+    def __init__(self, workers: int | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.size = max(1, workers or min(2, os.cpu_count() or 1))
+        self.timeout_s = timeout_s
+        self.idle: list[Worker] = []
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all idle workers."""
+        with self.lock:
+            idle, self.idle = self.idle, []
+        for worker in idle:
+            worker.close()
+
+    def one(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request, in the calling thread."""
+        with self.lock:
+            worker = self.idle.pop() if self.idle else Worker()
+        try:
+            answer = worker.ask(request, self.timeout_s)
+        except BaseException:
+            worker.close()
+            raise
+        with self.lock:
+            self.idle.append(worker)
+        return answer
+
+    def map(
+        self, requests: Sequence[dict[str, Any]], done: Callable[[int, dict[str, Any]], None]
+    ) -> None:
+        """Answer all requests on all workers; `done(i, answer)` is called as they come, from the calling thread."""
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+
+        if not requests:
+            return
+        with ThreadPoolExecutor(max_workers=min(self.size, len(requests))) as threads:
+            waiting = {threads.submit(self.one, request): i for i, request in enumerate(requests)}
+            try:
+                for future in as_completed(waiting):
+                    done(waiting[future], future.result())
+            except BaseException:
+                for future in waiting:
+                    future.cancel()
+                raise
+
+
+@contextlib.contextmanager
+def borrowed(pool: Pool | None) -> Iterator[Pool]:
+    """`pool`, or a new one that ends with the block."""
+    if pool is not None:
+        yield pool
+        return
+    with Pool() as own:
+        yield own

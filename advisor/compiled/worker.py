@@ -1,0 +1,232 @@
+"""The process that compiles. Needs triton and the standard library only, so that any interpreter that has triton can run it.
+
+One JSON request per line on stdin, one JSON answer per line on the descriptor that stdout was; what triton prints goes nowhere.
+It never runs the author's file: it imports the modules `advisor.configs.rebuild` wrote, and refuses kernels that reach for
+anything outside triton's language.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+TOOL_TIMEOUT_S = 60
+ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
+
+
+class Refused(Exception):
+    """The kernel names something that is not triton's language."""
+
+
+def check_chains(module: types.ModuleType, text: str) -> None:
+    """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, (ast.Attribute, ast.Name)):
+            continue
+        parts: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            parts.insert(0, inner.attr)
+            inner = inner.value
+        if not isinstance(inner, ast.Name) or inner.id not in vars(module):
+            continue
+        value: Any = vars(module)[inner.id]
+        allowed(value, inner.id, inner.id)
+        for part in parts:
+            if isinstance(value, types.ModuleType) and value.__name__ == "triton" and part not in ALLOWED_TRITON:
+                raise Refused(f"{inner.id}.{'.'.join(parts)}")
+            if not hasattr(value, part):
+                break
+            value = getattr(value, part)
+            allowed(value, part, f"{inner.id}.{'.'.join(parts)}")
+
+
+def allowed(value: Any, name: str, chain: str) -> None:
+    """Raise where `value` is a module outside triton.language, or a callable from elsewhere."""
+    if isinstance(value, types.ModuleType):
+        if value.__name__ != "triton" and not value.__name__.startswith("triton.language"):
+            raise Refused(chain)
+        return
+    if callable(value) and not isinstance(value, type):
+        home = str(getattr(value, "__module__", "") or "")
+        if type(value).__name__ in ("JITFunction", "constexpr", "dtype", "ConstexprFunction"):
+            return
+        if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")):
+            raise Refused(chain)
+    if isinstance(value, type) and not value.__module__.startswith("triton.language") and value.__module__ != "builtins":
+        raise Refused(chain)
+
+
+def load(folder: Path, modules: dict[str, str], entry: str) -> types.ModuleType:
+    """Write the generated modules to `folder` and import the one that holds the kernel."""
+    for name, text in modules.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for name in list(sys.modules):
+        if name.startswith("rebuilt_"):
+            del sys.modules[name]
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(entry)
+        for name, text in modules.items():
+            if not name.endswith("_prelude.py"):
+                check_chains(importlib.import_module(name[:-3]), text)
+        return module
+    finally:
+        sys.path.remove(str(folder))
+
+
+def decode(value: Any) -> Any:
+    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"} and tuples as {"tuple": [...]}."""
+    if isinstance(value, dict) and "dtype" in value:
+        import triton.language as tl
+
+        return getattr(tl, value["dtype"])
+    if isinstance(value, dict) and "tuple" in value:
+        return tuple(decode(v) for v in value["tuple"])
+    if isinstance(value, dict) and "float" in value:
+        return float(value["float"])
+    return value
+
+
+def handle(request: dict[str, Any]) -> dict[str, Any]:
+    """Compile one kernel; the answer holds texts, the cubin's analysis and the metadata, or `error`."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    backend, arch, warp_size = request["target"]
+    target = GPUTarget(backend, arch, warp_size)
+    with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
+        module = load(Path(folder), request["modules"], request["entry"])
+        function = vars(module)[request["kernel"]]
+        constants = {name: decode(value) for name, value in request["constexprs"].items()}
+        attributes = {tuple(path): value for path, value in request["attrs"]}
+        source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
+        if request.get("only") == "ttir":
+            text = only_ttir(source, target, request["options"])
+            return {"asm": {"ttir": text}, "metadata": {}, "triton": triton.__version__, "prefix": folder}
+        compiled = triton.compile(source, target=target, options=request["options"])
+        metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()}
+        texts = {k: v for k, v in compiled.asm.items() if isinstance(v, str) and k in ("ttir", "ttgir", "ptx", "amdgcn")}
+        answer: dict[str, Any] = {"asm": texts, "metadata": metadata, "triton": triton.__version__, "prefix": folder}
+        cubin = compiled.asm.get("cubin")
+        if isinstance(cubin, bytes):
+            answer["tools"] = disassemble(cubin, Path(folder), request.get("sass", True))
+        return answer
+
+
+def only_ttir(source: Any, target: Any, options: dict[str, Any]) -> str:
+    """The IR before anything depends on the target's layouts."""
+    import triton
+    from triton._C.libtriton import ir
+    from triton.compiler.compiler import make_backend
+
+    backend = make_backend(target)
+    parsed = backend.parse_options(dict(options))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = source.make_ir(target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context)
+    del triton
+    metadata: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, parsed, source.language)
+    return str(stages["ttir"](module, metadata))
+
+
+def plain(value: Any) -> Any:
+    """A metadata value as JSON."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return str(value)
+
+
+def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
+    """What cuobjdump says of a cubin: resources, and the instructions."""
+    import triton
+
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    found = {}
+    wanted = [("resources", "cuobjdump", ["-res-usage"])]
+    if sass:
+        wanted.append(("sass", "nvdisasm", ["-c", "-g"]))
+    for name, tool, options in wanted:
+        try:
+            done = subprocess.run(
+                [str(tools / tool), *options, str(path)], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
+            )
+            found[name] = done.stdout if done.returncode == 0 else ""
+            if done.returncode:
+                found[name + "_error"] = done.stderr.strip()[:300]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            found[name + "_error"] = f"{tool}: {type(error).__name__}"
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
+    innermost: BaseException = error
+    while innermost.__cause__ is not None:
+        innermost = innermost.__cause__
+    text = str(innermost) or str(error)
+    # Triton prints "at line:column: source ... ^ message": the message is what follows the caret.
+    text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
+    line = re.match(r"at (\d+):", str(error))
+    text = " ".join(text.split())[:400] or type(innermost).__name__
+    return f"{type(innermost).__name__}: {text}" + (f" (line {line.group(1)} of the kernel)" if line else "")
+
+
+def limit_memory() -> None:
+    """A kernel with absurd blocks must not take the machine down."""
+    try:
+        import resource
+
+        limit = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", 12 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    if not os.environ.get("ADVISOR_DEBUG"):
+        os.dup2(quiet, 2)
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    limit_memory()
+    for line in sys.stdin:
+        try:
+            answer = handle(json.loads(line))
+        except Refused as error:
+            answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
+        except ImportError as error:
+            kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
+            answer = {"error": reason(error), "kind": kind}
+        except Exception as error:  # noqa: BLE001 - whatever the compiler raises is an answer
+            answer = {"error": reason(error), "kind": "failed"}
+        except BaseException as error:  # noqa: BLE001
+            answer = {"error": reason(error), "kind": "failed"}
+        answers.write(json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""A module rebuilt from parsed kernels, literals and triton imports alone, so that compiling a kernel runs nothing of its file.
+
+Triton reads a kernel's syntax tree, but while it does so it looks up attributes and calls functions that the tree names. So what
+the tree may name is limited too: attributes only of triton's language modules, no private names, no `getattr`. The worker that
+compiles checks again what the names turn out to be.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
+from advisor.configs.source import Import, SourceFile, read_source
+from advisor.errors import AdvisorError, InputError
+
+SAFE_BUILTINS = frozenset(
+    "len list range float int isinstance print min max bool abs tuple str None True False NotImplemented sum zip enumerate".split()
+)
+MODULE_PREFIX = "rebuilt_"
+FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """Generated modules. `modules` maps the file name of each to its text; `origins` to the author's file."""
+
+    entry: str  # module that holds the kernel
+    kernel: str
+    modules: dict[str, str]
+    origins: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of all the text."""
+        digest = hashlib.sha256()
+        for name in sorted(self.modules):
+            digest.update(name.encode() + b"\0" + self.modules[name].encode("utf-8", "surrogatepass") + b"\0")
+        return digest.hexdigest()
+
+
+class RebuildError(InputError):
+    """A kernel names something that is neither a literal, nor triton's, nor another kernel."""
+
+
+def rebuild(source: SourceFile, kernel: str) -> Rebuilt:
+    """The modules that hold `kernel` and what it calls.
+
+    Raises:
+        RebuildError: It needs something that would have to be run.
+    """
+    source.kernel(kernel)
+    builder = _Builder()
+    entry = builder.module(source)
+    builder.add_function(source, kernel)
+    texts, origins = builder.render()
+    return Rebuilt(entry=entry, kernel=kernel, modules=texts, origins=origins)
+
+
+@dataclass
+class _Module:
+    name: str
+    source: SourceFile
+    functions: set[str] = field(default_factory=set)
+    prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
+    links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.modules: dict[Path, _Module] = {}
+
+    def module(self, source: SourceFile) -> str:
+        path = source.path.absolute()
+        if path not in self.modules:
+            self.modules[path] = _Module(name=f"{MODULE_PREFIX}{len(self.modules)}", source=source)
+        return self.modules[path].name
+
+    def add_function(self, source: SourceFile, name: str) -> None:
+        module = self.modules[source.path.absolute()]
+        if name in module.functions:
+            return
+        if len(module.functions) > 500:
+            raise RebuildError(f"{source.path.name}: too many functions call each other")
+        module.functions.add(name)
+        node = source.functions[name].node
+        _check_names(node, source)
+        for needed, line in _free_names(node).items():
+            self._need(source, module, needed, line)
+
+    def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
+        if name in module.functions or name in module.prelude or name in module.links:
+            return
+        if name in source.functions:
+            self.add_function(source, name)
+            return
+        for item in source.imports.get(name, ()):
+            if item.is_triton:
+                module.prelude[name] = "\n".join(_guarded(i) for i in source.imports[name] if i.is_triton)
+                return
+        if name in source.assignments:
+            module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
+            return
+        for item in source.imports.get(name, ()):
+            if self._follow(source, module, item):
+                return
+        if name in SAFE_BUILTINS:
+            return
+        if hasattr(builtins, name):
+            raise RebuildError(f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles", name)
+        raise RebuildError(
+            f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
+            remedy="give the kernel what it needs as a tl.constexpr argument or a literal",
+        )
+
+    def _literal(self, source: SourceFile, module: _Module, name: str, line: int) -> str:
+        try:
+            value = source.constant(name)
+        except NotLiteralError as error:
+            chain = dotted(source.assignments[name])
+            if chain and chain.split(".")[0] in source.functions:
+                raise RebuildError(f"{source.path.name}:{line}: {name} is another name of a kernel") from None
+            raise RebuildError(f"{source.path.name}:{line}: {name}: {error}") from None
+        text = _expression(value, source, module, line)
+        # Only a name's own literal is copied; the roots it uses must be there first.
+        return text
+
+    def _follow(self, source: SourceFile, module: _Module, item: Import) -> bool:
+        """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
+        path = _locate(source.path, item)
+        if path is None or item.name is None:
+            return False
+        try:
+            other = self.modules[path.absolute()].source if path.absolute() in self.modules else read_source(path)
+        except InputError:
+            return False
+        if item.name in other.functions:
+            link = self.module(other)
+            module.links[item.alias] = (link, item.name)
+            self.add_function(other, item.name)
+            return True
+        if item.name in other.assignments:
+            try:
+                module.prelude[item.alias] = f"{item.alias} = {_expression(other.constant(item.name), other, module, 0)}"
+            except NotLiteralError:
+                return False
+            return True
+        return False
+
+    def render(self) -> tuple[dict[str, str], dict[str, str]]:
+        texts: dict[str, str] = {}
+        origins: dict[str, str] = {}
+        for module in self.modules.values():
+            origins[f"{module.name}.py"] = str(module.source.path)
+            prelude = ["import triton, triton.language", "import triton.language as tl"]
+            prelude += [module.prelude[name] for name in module.prelude]
+            texts[f"{module.name}_prelude.py"] = "\n".join(prelude) + "\n"
+            names = ", ".join(f"{n} as {n}" for n in {"triton": 0, "tl": 0, **module.prelude})
+            head = f"from {module.name}_prelude import {names}"
+            # The cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
+            tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
+            texts[f"{module.name}.py"] = _padded(module, head, tail)
+        return texts, origins
+
+
+def _padded(module: _Module, head: str, tail: list[str]) -> str:
+    """The functions at the lines where the author wrote them."""
+    lines = module.source.text.split("\n")
+    out: list[str] = [head]
+    nodes = sorted((module.source.functions[name].node for name in module.functions), key=lambda n: n.lineno)
+    for node in nodes:
+        # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
+        while len(out) < node.lineno - 2:
+            out.append("")
+        block = lines[node.lineno - 1 : node.end_lineno]
+        indent = node.col_offset
+        if indent:
+            block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
+        if len(out) == node.lineno - 2:
+            out.append("@triton.jit(noinline=True)" if _noinline(node) else "@triton.jit")
+        else:
+            raise RebuildError(f"{module.source.path.name}:{node.lineno}: two functions share a line")
+        clean = _plain_header(node, block, module)
+        out.extend(clean)
+    return "\n".join([*out, *tail]) + "\n"
+
+
+def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> list[str]:
+    """The function with a header whose defaults are literals and whose annotations are constexpr or a name of a type.
+
+    The header keeps its number of lines: everything that defaults and annotations could run is evaluated here instead.
+    """
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    if node.args.vararg is not None:
+        arguments.append(node.args.vararg)
+    function = module.source.functions[node.name]
+    parts: list[str] = []
+    for argument in arguments:
+        parameter = function.parameter(argument.arg)
+        text = argument.arg if argument is not node.args.vararg else f"*{argument.arg}"
+        if parameter is not None and parameter.is_constexpr:
+            text += ": tl.constexpr"
+        elif parameter is not None and parameter.annotation and parameter.annotation.replace("*", "").isidentifier():
+            if parameter.annotation.split(".")[0] not in module.source.triton_roots:
+                text += f": {parameter.annotation!r}" if parameter.annotation in _TYPE_ANNOTATIONS else ""
+        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), Symbol, Constexpr)):
+            text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
+        parts.append(text)
+    if node.args.kwonlyargs and node.args.vararg is None:
+        parts.insert(len(parts) - len(node.args.kwonlyargs), "*")
+    if node.args.posonlyargs:
+        parts.insert(len(node.args.posonlyargs), "/")
+    first = node.body[0]
+    header = f"def {node.name}({', '.join(parts)}):"
+    offset = first.lineno - node.lineno
+    if isinstance(first, ast.FunctionDef) and first.decorator_list:
+        offset = first.decorator_list[0].lineno - node.lineno
+    if offset <= 0:
+        body = ast.unparse(node.body[0]) if len(node.body) == 1 else None
+        if body is None or "\n" in body:
+            raise RebuildError(f"{module.source.path.name}:{node.lineno}: write the body of {node.name} on its own lines")
+        return [f"{header} {body}"]
+    return [header, *[""] * (offset - 1), *block[offset:]]
+
+
+_TYPE_ANNOTATIONS = frozenset({"i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"})
+
+
+def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> str:
+    """Python source of a literal value, with the imports it needs in the prelude."""
+    if isinstance(value, Constexpr):
+        return f"tl.constexpr({_expression(value.value, source, module, line)})"
+    if isinstance(value, Symbol):
+        root = value.text.split(".")[0]
+        if any(part.startswith("_") for part in value.text.split(".")):
+            raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text)
+        items = [i for i in source.imports.get(root, ()) if i.is_triton]
+        if items and root not in module.prelude and root not in ("tl", "triton"):
+            statement = "\n".join(_guarded(i) for i in items)
+            module.prelude = {root: statement, **module.prelude}
+        return value.text
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_expression(v, source, module, line) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if value else "()"
+    if isinstance(value, dict):
+        pairs = (f"{_expression(k, source, module, line)}: {_expression(v, source, module, line)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, float):
+        return f"float({str(value)!r})" if value != value or value in (float("inf"), float("-inf")) else repr(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return repr(value)
+    raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use")
+
+
+def _guarded(item: Import) -> str:
+    """An import that leaves the name alone where it fails, and where an alternative before it succeeded."""
+    if item.name is None:
+        text = f"import {item.module} as {item.alias}" if item.alias != item.module.split(".")[0] else f"import {item.module}"
+    else:
+        text = f"from {item.module} import {item.name} as {item.alias}"
+    return f"if {item.alias!r} not in globals():\n try:\n  {text}\n except ImportError:\n  pass"
+
+
+def _locate(path: Path, item: Import) -> Path | None:
+    """The file of an import beside or above `path`."""
+    parts = item.module.split(".") if item.module else []
+    folder = path.absolute().parent
+    if item.level:
+        for _ in range(item.level - 1):
+            folder = folder.parent
+        starts = [folder]
+    else:
+        starts = [folder, *list(folder.parents)[:8]]
+    for start in starts:
+        for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
+            if candidate is not None and candidate.is_file():
+                return candidate
+    return None
+
+
+def _free_names(node: ast.FunctionDef) -> dict[str, int]:
+    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart."""
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    bound = {a.arg for a in arguments}
+    if node.args.vararg:
+        bound.add(node.args.vararg.arg)
+    read: dict[str, int] = {}
+    for statement in node.body:
+        for item in ast.walk(statement):
+            if isinstance(item, ast.Name):
+                if isinstance(item.ctx, ast.Load):
+                    read.setdefault(item.id, item.lineno)
+                else:
+                    bound.add(item.id)
+            elif isinstance(item, ast.arg):
+                bound.add(item.arg)
+            elif isinstance(item, ast.FunctionDef):
+                bound.add(item.name)
+    # A name that is assigned somewhere may still be read as a global before; triton has no such kernels in practice.
+    return {name: line for name, line in read.items() if name not in bound}
+
+
+def _check_names(node: ast.FunctionDef, source: SourceFile) -> None:
+    where = source.path.name
+    for item in ast.walk(node):
+        if isinstance(item, ast.Attribute) and item.attr.startswith("__"):
+            raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
+        if isinstance(item, ast.Name) and (item.id in FORBIDDEN or item.id.startswith("__")):
+            raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
+        if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
+            raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
+
+
+def _noinline(node: ast.FunctionDef) -> bool:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call):
+            for keyword in decorator.keywords:
+                if keyword.arg == "noinline" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True:
+                    return True
+    return False
+
+
+__all__ = ["AdvisorError", "RebuildError", "Rebuilt", "rebuild"]

@@ -1,0 +1,384 @@
+"""Kernels in a Python file, read by parsing: `@triton.jit`, `@triton.autotune`, `@triton.heuristics`. Nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from advisor.configs.literals import ConfigLiteral, Evaluator, NotLiteralError, Symbol, dotted
+from advisor.errors import InputError, UsageError
+
+MAX_FILE_BYTES = 8_000_000
+TRITON_MODULES = ("triton", "triton.language")
+_TRITON_PREFIXES = ("triton.language.", "tl.")
+JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+INDUCTOR_DECORATORS = (
+    "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
+    "fixed_config",
+)  # fmt: skip
+"""Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a kernel. `default` is MISSING where there is none, or where it is not a literal."""
+
+    name: str
+    is_constexpr: bool
+    annotation: str | None = None
+    default: Any = MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autotune:
+    """What `@triton.autotune` says. `problem` tells why the configurations could not be read from the source."""
+
+    configs: tuple[ConfigLiteral, ...]
+    key: tuple[str, ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JitFunction:
+    """A `@triton.jit` function. `inductor` holds the literal arguments of TorchInductor's decorator, where it has one."""
+
+    name: str
+    line: int
+    end_line: int
+    parameters: tuple[Parameter, ...]
+    autotune: Autotune | None = None
+    heuristics: Mapping[str, ast.Lambda | ast.FunctionDef] = field(default_factory=dict)
+    inductor: Mapping[str, Any] | None = None
+    node: ast.FunctionDef = field(repr=False)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """One imported name: `from module import name as alias`, or `import module as alias` (name None). `level`: leading dots."""
+
+    alias: str
+    module: str
+    name: str | None
+    level: int = 0
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether it comes from triton itself."""
+        return self.level == 0 and (self.module == "triton" or self.module.startswith("triton."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A parsed file."""
+
+    path: Path
+    text: str
+    tree: ast.Module = field(repr=False)
+
+    @cached_property
+    def imports(self) -> dict[str, list[Import]]:
+        """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
+        found: dict[str, list[Import]] = {}
+        for node in _module_level(self.tree):
+            for item in _imports(node):
+                found.setdefault(item.alias, []).append(item)
+        return found
+
+    @cached_property
+    def triton_roots(self) -> frozenset[str]:
+        """Names that stand for triton or a module of it."""
+        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton for i in items))
+
+    @cached_property
+    def assignments(self) -> dict[str, ast.expr]:
+        """Expressions assigned to names at module level; the last one counts."""
+        found: dict[str, ast.expr] = {}
+        for node in _module_level(self.tree):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found[target.id] = node.value
+                    elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                        pairs = zip(target.elts, node.value.elts, strict=False)
+                        found.update({t.id: v for t, v in pairs if isinstance(t, ast.Name)})
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+                found[node.target.id] = node.value
+        return found
+
+    @cached_property
+    def plain_functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions that are not kernels."""
+        return {n.name: n for n in _module_level(self.tree) if isinstance(n, ast.FunctionDef) and not _is_jit(n)}
+
+    def evaluator(self, names: Mapping[str, Any] | None = None) -> Evaluator:
+        """An evaluator that knows the file's literals."""
+        evaluator = Evaluator({}, self.triton_roots | {"tl", "triton"}, self.plain_functions)
+        for name, node in self.assignments.items():
+            evaluator.names[name] = _later(evaluator, node)
+        evaluator.names.update(names or {})
+        return evaluator
+
+    @cached_property
+    def functions(self) -> dict[str, JitFunction]:
+        """The `@triton.jit` functions, by name."""
+        found: dict[str, JitFunction] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef) and _is_jit(node):
+                found[node.name] = self._function(node)
+        return found
+
+    @cached_property
+    def called(self) -> frozenset[str]:
+        """Kernels of the file that other kernels of it call: helpers."""
+        names: set[str] = set()
+        for function in self.functions.values():
+            for node in ast.walk(function.node):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != function.name:
+                    names.add(node.func.id)
+        return frozenset(names & set(self.functions))
+
+    @cached_property
+    def kernels_literal(self) -> dict[str, Any]:
+        """The `KERNELS` literal (triton_kernels/README.md); empty where there is none."""
+        node = self.assignments.get("KERNELS")
+        try:
+            value = ast.literal_eval(node) if node is not None else {}
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def kernel(self, name: str) -> JitFunction:
+        """The kernel `name`.
+
+        Raises:
+            UsageError: The file has none of that name; the message lists those it has.
+        """
+        if name in self.functions:
+            return self.functions[name]
+        names = ", ".join(self.functions) or "none at all"
+        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {names}")
+
+    def constant(self, name: str) -> Any:
+        """The literal value of a module-level name.
+
+        Raises:
+            NotLiteralError: It is not one.
+        """
+        if name not in self.assignments:
+            raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
+        return self.evaluator().evaluate(self.assignments[name])
+
+    def _function(self, node: ast.FunctionDef) -> JitFunction:
+        evaluator = self.evaluator()
+        autotune: Autotune | None = None
+        heuristics: dict[str, Any] = {}
+        inductor: dict[str, Any] | None = None
+        for decorator in node.decorator_list:
+            if not isinstance(decorator, ast.Call):
+                continue
+            last = (dotted(decorator.func) or "").rsplit(".", 1)[-1]
+            if last == "autotune":
+                autotune = _autotune(decorator, evaluator)
+            elif last == "heuristics":
+                heuristics.update(self._heuristics(decorator))
+            elif last in INDUCTOR_DECORATORS:
+                inductor = _inductor(decorator, evaluator)
+        return JitFunction(
+            name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
+            heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)),
+        )  # fmt: skip
+
+    def _heuristics(self, decorator: ast.Call) -> dict[str, Any]:
+        value: ast.expr | None = decorator.args[0] if decorator.args else None
+        value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
+        if isinstance(value, ast.Name):
+            value = self.assignments.get(value.id)
+        found: dict[str, Any] = {}
+        if isinstance(value, ast.Dict):
+            for key, item in zip(value.keys, value.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found[key.value] = self.plain_functions.get(item.id) if isinstance(item, ast.Name) else item
+        return found
+
+    def heuristic_values(self, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the heuristics of a kernel give for arguments.
+
+        Returns:
+            Values by name, and for those that cannot be evaluated the reason.
+        """
+        values: dict[str, Any] = {}
+        unknown: dict[str, str] = {}
+        for name, rule in function.heuristics.items():
+            try:
+                if not isinstance(rule, ast.Lambda) or len(rule.args.args) != 1:
+                    raise NotLiteralError("not a lambda of one argument")
+                evaluator = self.evaluator({rule.args.args[0].arg: {**arguments, **values}})
+                values[name] = evaluator.evaluate(rule.body)
+            except NotLiteralError as error:
+                unknown[name] = str(error)
+        return values, unknown
+
+
+def _later(evaluator: Evaluator, node: ast.expr) -> Any:
+    def value() -> Any:
+        return evaluator._visit(node)
+
+    return value
+
+
+def read_source(path: str | Path) -> SourceFile:
+    """Parse a file.
+
+    Raises:
+        InputError: It cannot be read, or is not Python.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path}: too large", f"{path.stat().st_size} bytes", f"at most {MAX_FILE_BYTES} bytes")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read", getattr(error, "strerror", None) or str(error), "a Python file") from None
+    return parse_source(text, path)
+
+
+def parse_source(text: str, path: str | Path) -> SourceFile:
+    """Parse a text that comes from `path`.
+
+    Raises:
+        InputError: It is not Python.
+    """
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in somebody's file are not ours to warn about
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source") from None
+    return SourceFile(path=Path(path), text=text, tree=tree)
+
+
+def _module_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements at module level, also those under `if`, `try` and `with`."""
+    waiting: list[ast.stmt] = list(reversed(tree.body))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        inner: list[ast.stmt] = []
+        if isinstance(node, ast.If):
+            inner = [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try):
+            inner = [*node.body, *(s for h in node.handlers for s in h.body), *node.orelse, *node.finalbody]
+        elif isinstance(node, ast.With):
+            inner = list(node.body)
+        waiting.extend(reversed(inner))
+
+
+def _imports(node: ast.stmt) -> Iterator[Import]:
+    if isinstance(node, ast.Import):
+        for item in node.names:
+            if item.asname:
+                yield Import(alias=item.asname, module=item.name, name=None)
+            else:
+                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
+    elif isinstance(node, ast.ImportFrom):
+        for item in node.names:
+            if item.name != "*":
+                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
+
+
+def _is_jit(node: ast.FunctionDef) -> bool:
+    for decorator in node.decorator_list:
+        target = decorator.func if isinstance(decorator, ast.Call) else decorator
+        name = dotted(target) or ""
+        if name in JIT_DECORATORS or name.endswith("triton.jit"):
+            return True
+    return False
+
+
+def _parameters(node: ast.FunctionDef, evaluator: Evaluator) -> Iterator[Parameter]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
+    defaults += list(node.args.kw_defaults)
+    for argument, default in zip(arguments, defaults, strict=True):
+        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else None
+        if isinstance(argument.annotation, ast.Constant) and isinstance(argument.annotation.value, str):
+            annotation = argument.annotation.value
+        value: Any = MISSING
+        if default is not None:
+            try:
+                value = evaluator.evaluate(default)
+            except NotLiteralError:
+                value = MISSING
+        yield Parameter(
+            name=argument.arg, annotation=annotation, default=value,
+            is_constexpr=bool(annotation) and annotation.split(".")[-1].startswith("constexpr"),  # type: ignore[union-attr]
+        )  # fmt: skip
+
+
+def _autotune(decorator: ast.Call, evaluator: Evaluator) -> Autotune:
+    arguments = {k.arg: k.value for k in decorator.keywords if k.arg}
+    arguments |= dict(zip(("configs", "key"), decorator.args, strict=False))
+    key: tuple[str, ...] = ()
+    problem = None
+    configs: tuple[ConfigLiteral, ...] = ()
+    try:
+        key = tuple(str(k) for k in evaluator.evaluate(arguments["key"])) if "key" in arguments else ()
+    except NotLiteralError as error:
+        problem = f"the key: {error}"
+    try:
+        found = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        configs = tuple(c for c in found if isinstance(c, ConfigLiteral))
+        if not configs:
+            problem = "no literal triton.Config in the list"
+    except NotLiteralError as error:
+        problem = f"the configurations: {error}"
+    return Autotune(configs=configs, key=key, problem=problem)
+
+
+def _inductor(decorator: ast.Call, evaluator: Evaluator) -> dict[str, Any]:
+    """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
+    found: dict[str, Any] = {}
+    for keyword in decorator.keywords:
+        node = keyword.value
+        if isinstance(node, ast.Dict):
+            part: dict[Any, Any] = {}
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    try:
+                        part[key.value] = evaluator.evaluate(value)
+                    except NotLiteralError:
+                        continue
+            found[str(keyword.arg)] = part
+        else:
+            try:
+                found[str(keyword.arg)] = evaluator.evaluate(node)
+            except NotLiteralError:
+                continue
+    return found
+
+
+def literal_text(value: Any) -> str:
+    """A literal value as Python source (`Symbol`s as they were written)."""
+    if isinstance(value, Symbol):
+        return value.text
+    return repr(value)
