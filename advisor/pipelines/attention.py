@@ -52,10 +52,9 @@ def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles
     if not np.any(causal):
         return full * tiles, full, s["N"] * tiles
     index = np.arange(1, int(np.max(tiles)) + 1, dtype=np.float64)
-    last = np.minimum(index * block_m[:, None], s["M"][:, None])  # queries up to and with this tile
-    # The kernel's loop ends at a key for the tile's last row, padding rows included.
-    end = np.minimum(s["N"][:, None] - s["M"][:, None] + index * block_m[:, None], s["N"][:, None])
-    seen = np.where(last > 0, np.maximum(end, 0), 0.0)
+    # The loop ends at the last key that the tile's last row sees, padding rows included.
+    end = s["N"][:, None] - s["M"][:, None] + index * block_m[:, None]
+    seen = np.clip(end, 0, s["N"][:, None])
     steps = np.where(index <= tiles[:, None], np.ceil(seen / block_n[:, None]), 0.0)
     keys = np.minimum(steps * block_n[:, None], s["N"][:, None])
     return (

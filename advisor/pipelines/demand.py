@@ -41,8 +41,8 @@ class Work:
 
 
 EMULATED_SPECIAL_FLOP = 6.0
-"""FLOP of a special function done on the fma pipeline: three FMA of a cubic polynomial, range reduction not counted. Source:
-FlashAttention-4 (together.ai/blog/flashattention-4) computes some of its exponentials so; a bound must grant every kernel that."""
+"""FLOP of a special function done on the fma pipeline: three FMA of a cubic polynomial, range reduction left out. Source:
+FlashAttention-4 (together.ai/blog/flashattention-4) computes some exponentials so; a bound must grant every kernel that."""
 
 
 def least_special(gpu: GpuSpec, special: Array, flop: Array) -> tuple[Array, Array]:

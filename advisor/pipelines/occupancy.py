@@ -115,7 +115,10 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     lanes = gpu.warp_size
     registers = np.clip(resources.registers, 1, gpu.max_registers_per_thread)
     per_warp = np.ceil(registers * lanes / gpu.register_allocation_unit) * gpu.register_allocation_unit
-    by_registers = np.floor(np.floor(gpu.registers_per_sm / per_warp) / resources.num_warps)
+    # Each of the SM's partitions has its own registers, and a warp lives in one (the CUDA occupancy calculator's granularity of 4).
+    partitions = 2 if gpu.compute_capability == "6.0" else 4
+    warps = np.floor(gpu.registers_per_sm / partitions / per_warp) * partitions
+    by_registers = np.floor(warps / resources.num_warps)
     need = resources.shared_memory_bytes + gpu.smem_reserved_bytes_per_cta
     by_smem = np.floor(gpu.smem_bytes_per_sm / np.maximum(need, 1.0))
     by_smem = np.where(resources.shared_memory_bytes > gpu.smem_bytes_per_cta, 0.0, by_smem)

@@ -1,0 +1,47 @@
+"""The bound against every published measurement: physics cannot be beaten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from measured import Measured, measurements
+
+from advisor.errors import UsageError
+from advisor.pipelines.operators import operator_batch
+
+
+@pytest.fixture(scope="module")
+def everything(data_dir: Path) -> list[Measured]:
+    return list(measurements(data_dir))
+
+
+def test_no_measurement_is_faster_than_its_bound(everything: list[Measured]) -> None:
+    assert {m.source for m in everything} == {
+        "fused_moe_default", "fused_moe_near_optimal", "fused_moe_sweep_summary", "gemm_fp8", "library_ops"
+    }  # fmt: skip
+    for m in everything:
+        assert (m.share <= 1).all(), (m.source, m.gpu.name, m.op, int((m.share > 1).sum()), float(m.share.max()))
+
+
+def test_no_configuration_is_faster_than_its_bound(everything: list[Measured]) -> None:
+    with_configuration = [m for m in everything if m.config_bound_us is not None]
+    assert with_configuration
+    for m in with_configuration:
+        assert (m.config_bound_us <= m.latency_us).all(), (m.source, m.gpu.name)
+        assert (m.config_bound_us >= m.bound_us * (1 - 1e-9)).all(), (m.source, m.gpu.name)
+
+
+def test_the_bound_is_close(everything: list[Measured]) -> None:
+    share = np.concatenate([m.share for m in everything if m.source == "fused_moe_default"])
+    assert np.median(share) >= 0.72
+
+
+def test_operators_that_are_not_known() -> None:
+    with pytest.raises(UsageError, match="unknown operator"):
+        operator_batch("conv2d", {})
+    with pytest.raises(UsageError, match="needs the size K"):
+        operator_batch("linear", {"M": [1], "N": [2]})
+    with pytest.raises(UsageError, match="needs positive H"):
+        operator_batch("softmax", {"B": [4, 4], "H": [8, 0]})

@@ -1,0 +1,161 @@
+"""What must hold of bounds, schedules and latencies for every family, configuration and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.hardware import GpuSpec, list_gpus, load_gpu
+from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, analyse, bound, column, gap, latency_us, work
+from advisor.pipelines.batch import SIZES
+from advisor.pipelines.space import combinations, family_space
+
+FEW = settings(max_examples=60, derandomize=True, deadline=None)
+GPUS = list_gpus()
+
+LARGE = st.integers(1, 9000)
+SMALL = st.integers(1, 40)
+HEAD = st.sampled_from([32, 64, 80, 96, 128, 256])
+RANGES: dict[str, dict[str, st.SearchStrategy[int]]] = {
+    "gemm": {"M": LARGE, "N": LARGE, "K": LARGE, "B": SMALL},
+    "fused_moe": {"M": LARGE, "E": st.integers(8, 300), "topk": st.integers(1, 8), "H": LARGE, "N": LARGE},
+    "attention": {"B": SMALL, "H_kv": st.integers(1, 16), "M": LARGE, "N": LARGE, "D": HEAD, "causal": st.integers(0, 1)},
+    "normalization": {"B": LARGE, "H": LARGE},
+    "elementwise": {"B": LARGE, "H": LARGE},
+}
+OPERATORS = [*SIZES, *(("elementwise", op) for op in ("add", "silu_and_mul", "gelu", "tanh", "relu"))]
+DECODE = {"BLOCK_M": (16, 64), "BLOCK_N": (16, 128), "NUM_KV_SPLITS": (1, 2, 8, 64), "num_warps": (4, 8), "num_stages": (2, 4)}
+SPLIT = {
+    "BLOCK_SIZE_M": (16, 64, 128), "BLOCK_SIZE_N": (32, 128), "BLOCK_SIZE_K": (32, 128), "GROUP_SIZE_M": (1, 16),
+    "SPLIT_K": (1, 3, 16), "num_warps": (4, 8), "num_stages": (2, 4),
+}  # fmt: skip
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> ProblemBatch:
+    """One problem of any family, operator, type and cache state."""
+    family, op = draw(st.sampled_from(OPERATORS))
+    sizes = {name: draw(values) for name, values in RANGES[family].items()}
+    if family == "attention":
+        sizes["H"] = sizes["H_kv"] * draw(st.sampled_from([1, 4, 7]))
+        sizes["M"] = draw(st.sampled_from([1, 2, 5])) if op == "decode" else sizes["M"]
+    dtype = draw(st.sampled_from(["bf16", "fp16", "fp8", "int8", "fp32", "tf32"]))
+    block_shape = (128, 128) if dtype == "fp8" and family in ("gemm", "fused_moe") and draw(st.booleans()) else None
+    return ProblemBatch(
+        family=family, op=op, sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype,
+        block_shape=block_shape, cache=draw(st.sampled_from(["cold", "warm"])),
+    )  # fmt: skip
+
+
+def space_of(problem: ProblemBatch) -> ConfigurationBatch:
+    if problem.op == "decode":
+        return combinations(DECODE)
+    if problem.family == "gemm":
+        return combinations(SPLIT)
+    batch = family_space(problem.family)
+    return batch.take(np.arange(0, len(batch), max(len(batch) // 150, 1)))
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS))
+def test_bound_config_bound_and_latency_are_ordered(problem: ProblemBatch, gpu: GpuSpec) -> None:
+    a = analyse(problem, space_of(problem), gpu)
+    launches = a.schedule.resident > 0
+    assert launches.any()
+    assert (a.bound.us > gpu.launch_latency_us).all()
+    assert np.isfinite(a.config_bound.us).all()
+    assert (a.bound.us <= a.config_bound.us * (1 + 1e-9)).all()
+    assert np.isfinite(a.latency_us[launches]).all()
+    assert np.isinf(a.latency_us[~launches]).all()
+    assert (a.latency_us >= a.bound.us * (1 - 1e-9)).all()
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS))
+def test_demand_is_never_below_work(problem: ProblemBatch, gpu: GpuSpec) -> None:
+    a = analyse(problem, space_of(problem), gpu)
+    totals, least = a.demand.totals(), a.work.amounts()
+    for pipeline in ("tensor", "l2", "dram"):
+        needed = a.bound.times_us["dram"][0] * 1e-9 if pipeline == "dram" else least[pipeline]
+        assert (totals[pipeline] >= needed * (1 - 1e-9)).all(), pipeline
+    assert (a.demand.useful_fraction <= 1 + 1e-9).all()
+    assert (a.demand.useful_fraction > 0).all()
+    assert (a.demand.launched_ctas >= a.demand.ctas).all()
+    assert (a.demand.compulsory_bytes == a.work.compulsory_bytes).all()
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS), st.data())
+def test_bound_grows_with_every_size(problem: ProblemBatch, gpu: GpuSpec, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([n for n in problem.sizes if n != "causal"]))
+    more = {**problem.sizes, name: problem.sizes[name] + data.draw(st.integers(1, 500))}
+    before = bound(work(problem, gpu), gpu, problem.cache)
+    after = bound(work(replace(problem, sizes=more), gpu), gpu, problem.cache)
+    assert after.us[0] >= before.us[0] * (1 - 1e-12)
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS))
+def test_a_cold_cache_is_never_faster(problem: ProblemBatch, gpu: GpuSpec) -> None:
+    cold, warm = (analyse(replace(problem, cache=cache), space_of(problem), gpu) for cache in ("cold", "warm"))
+    assert (cold.bound.us >= warm.bound.us).all()
+    assert (cold.config_bound.us >= warm.config_bound.us).all()
+    launches = cold.schedule.resident > 0
+    assert (cold.latency_us[launches] >= warm.latency_us[launches] * (1 - 1e-9)).all()
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS))
+def test_the_waves_hold_all_ctas(problem: ProblemBatch, gpu: GpuSpec) -> None:
+    a = analyse(problem, space_of(problem), gpu)
+    launches = a.schedule.resident > 0
+    slots = a.schedule.resident * gpu.num_sms
+    assert (np.ceil(a.schedule.waves - 1e-9) * slots >= a.demand.ctas)[launches].all()
+    assert ((a.schedule.last_wave_fill > 0) & (a.schedule.last_wave_fill <= 1)).all()
+    busiest = a.demand.busiest_sm(gpu.num_sms)
+    for pipeline, total in a.demand.totals().items():
+        if pipeline in busiest:
+            assert (busiest[pipeline] * gpu.num_sms >= total * (1 - 1e-9)).all()
+
+
+@FEW
+@given(problems(), st.sampled_from(GPUS))
+def test_the_gap_adds_up(problem: ProblemBatch, gpu: GpuSpec) -> None:
+    a = analyse(problem, space_of(problem), gpu)
+    parts = gap(a.demand, gpu, a.bound.us)
+    launches = a.schedule.resident > 0
+    total = sum(part[launches] for part in parts.values())
+    assert total == pytest.approx((a.latency_us - a.bound.us)[launches])
+
+
+def _rows(a: Analysis, read: Callable[[Analysis], np.ndarray]) -> list[float]:
+    return [float(v) for v in np.atleast_1d(read(a))]
+
+
+@pytest.mark.parametrize(("family", "op"), sorted(SIZES))
+def test_a_batch_is_its_rows(family: str, op: str) -> None:
+    """Columns of problems, one configuration each, give what every row gives alone."""
+    gpu = load_gpu("A100")
+    every = [
+        {"M": 5, "N": 129, "K": 300, "H": 256, "E": 8, "topk": 2, "B": 3, "H_kv": 2, "D": 64, "causal": 1},
+        {"M": 700, "N": 1000, "K": 64, "H": 1024, "E": 60, "topk": 4, "B": 17, "H_kv": 4, "D": 128, "causal": 0},
+        {"M": 333, "N": 77, "K": 4096, "H": 512, "E": 16, "topk": 1, "B": 1, "H_kv": 8, "D": 80, "causal": 1},
+    ]
+    names = [*SIZES[family, op], *(["causal"] if family == "attention" else [])]
+    config = space_of(ProblemBatch(family=family, op=op, sizes={n: column(e[n]) for n, e in zip(names, [every[0]] * 20, strict=False)}))
+    index = np.arange(3) * 7 % len(config)
+
+    def batch(rows: list[dict[str, int]]) -> ProblemBatch:
+        return ProblemBatch(family=family, op=op, sizes={n: column([r[n] for r in rows]) for n in names})
+
+    together = analyse(batch(every), config.take(index), gpu)
+    for i, row in enumerate(every):
+        alone = analyse(batch([row]), config.take(index[i : i + 1]), gpu)
+        for read in (lambda a: a.latency_us, lambda a: a.bound.us, lambda a: a.config_bound.us, lambda a: a.demand.l2_bytes):
+            assert _rows(together, read)[i] == pytest.approx(_rows(alone, read)[0])
+    assert np.isfinite(latency_us(together.demand, gpu)).all()
