@@ -150,6 +150,8 @@
     element.dataset.done = "yes";
   }
   var plots = Array.prototype.slice.call(document.querySelectorAll(".plot"));
+  var AT_ONCE = 6; /* the others when they come near */
+  plots.slice(0, AT_ONCE).forEach(function (plot) { setTimeout(draw, 0, plot); });
   if (window.Plotly && "IntersectionObserver" in window) {
     var near = new IntersectionObserver(function (entries) {
       entries.forEach(function (entry) {
@@ -158,9 +160,9 @@
         draw(entry.target.querySelector(".plot"));
       });
     }, { rootMargin: "800px 0px" });
-    plots.forEach(function (plot) { near.observe(plot.parentElement); });
+    plots.slice(AT_ONCE).forEach(function (plot) { near.observe(plot.parentElement); });
   } else {
-    plots.forEach(draw);
+    plots.slice(AT_ONCE).forEach(draw);
   }
   function redraw() { plots.forEach(function (plot) { if (plot.dataset.done) draw(plot); }); }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from advisor.schema import (
     Action,
@@ -35,9 +34,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 ESCAPES = "\x1b[31mred\x1b[0m [bold red]markup[/] |pipe| @someone #1 `tick` </script><script>alert(1)</script>"
 
 
-def configuration(
-    block_m: int, block_n: int = 128, *, warps: int = 4, stages: int = 3, group: int = 1
-) -> Configuration:
+def configuration(block_m: int, block_n: int = 128, *, warps: int = 4, stages: int = 3, group: int = 1) -> Configuration:
     """One entry of a fused-MoE table."""
     parameters: dict[str, int | bool | str] = {
         "BLOCK_SIZE_M": block_m,
@@ -104,7 +101,6 @@ def launch(tokens: int, op: str = "w13", *, measured: bool = False) -> LaunchRep
     predicted_us = 1.22 * config_us + 2.3
     ceiling_us = 1.12 * bound_us + 2.1
     current_us = 1.03 * predicted_us if measured else predicted_us
-    origin: Any = "measured" if measured else "predicted"
     saving = predicted_us - ceiling_us
     resident = 3 if block_m == 16 else 2
     waves = ctas / (SMS * resident)
@@ -391,9 +387,7 @@ def hostile() -> Result:
         fingerprint=replace(base.fingerprint, gpu=HOSTILE, driver=bad),
         gpu_figures=(SourcedFigure(name=bad, value=bad, source=bad),),
         verdict=replace(base.verdict, sentence=bad, binding_pipeline=HOSTILE, unknowns=(bad,)),
-        actions=tuple(
-            replace(entry, title=bad, detail=bad, snippet=f"```\n{bad}", rule=HOSTILE) for entry in base.actions
-        ),
+        actions=tuple(replace(entry, title=bad, detail=bad, snippet=f"```\n{bad}", rule=HOSTILE) for entry in base.actions),
         launches=(poisoned, *base.launches[1:]),
         table_findings=(replace(base.table_findings[0], title=bad, evidence=bad, rule=bad),),
         exports=(Export(name=bad, kind="table", content=f"````\n{bad}"),),

@@ -1,0 +1,233 @@
+"""The HTML page: whole, escaped, offline, and looked at by a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from advisor import result_json
+from advisor.rendering import page, plots
+from advisor.schema import Result
+
+from . import factory
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+SVG_LEAVES = {"path", "circle", "rect"}
+SECTIONS = ("verdict", "change", "time", "latency", "roofline", "findings", "all-sizes", "provenance")
+RESULTS = {
+    "table": lambda: factory.result(),
+    "launch": lambda: factory.result((64,), ("w13",)),
+    "measured": lambda: factory.result((1, 64, 1024), measured=True, searched=True),
+    "hostile": factory.hostile,
+    "empty": factory.empty,
+}
+
+
+class Document(HTMLParser):
+    """Collects what the tests ask for, and checks that elements are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []  # tag, name, value
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SVG_LEAVES | VOID
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag, f"</{tag}> out of order"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module", params=RESULTS)
+def case(request: pytest.FixtureRequest) -> tuple[Result, str, Document]:
+    result = RESULTS[request.param]()
+    text = page.to_html(result)
+    return result, text, Document(text)
+
+
+def without_library(text: str) -> str:
+    """The page without plotly's own source."""
+    library = plots.library()
+    assert library is not None
+    assert text.count(library) == 1
+    return text.replace(library, "")
+
+
+def test_sections_are_there(case: tuple[Result, str, Document]) -> None:
+    result, _, document = case
+    expected = [*SECTIONS]
+    expected += ["search"] if result.searches else []
+    expected += ["measurement"] if any(launch.measured_rounds for launch in result.launches) else []
+    for name in ("search", "measurement", *SECTIONS):
+        assert (name in document.ids) == (name in expected), name
+
+
+def test_anchors_are_unique_and_links_lead_somewhere(case: tuple[Result, str, Document]) -> None:
+    _, _, document = case
+    assert len(document.ids) == len(set(document.ids))
+    targets = [value[1:] for tag, name, value in document.attributes if name == "href" and value.startswith("#")]
+    assert targets
+    assert set(targets) <= set(document.ids)
+
+
+def test_nothing_is_asked_of_the_network(case: tuple[Result, str, Document]) -> None:
+    _, text, document = case
+    for _, name, value in document.attributes:
+        if name in ("src", "href", "srcset", "action", "data", "poster", "background", "formaction", "ping"):
+            assert value.startswith(("#", "data:")), (name, value[:80])
+        if name == "style":
+            assert "url(" not in value
+        assert not name.startswith("on"), name
+    ours = without_library(text)
+    styles = "".join(re.findall(r"<style>.*?</style>", ours, re.DOTALL))
+    assert "@import" not in styles and "url(" not in styles
+    policy = next(value for _, name, value in document.attributes if name == "content" and "default-src" in value)
+    assert "default-src 'none'" in policy and "http" not in policy
+    assert not {"iframe", "object", "embed", "img", "base", "form"} & set(document.tags)
+
+
+def test_scripts_end_where_they_should(case: tuple[Result, str, Document]) -> None:
+    _, _, document = case
+    for script in document.scripts:
+        assert "</script" not in script.lower()
+    figures = [script for script in document.scripts if script.startswith("{")]
+    for figure in figures:
+        assert set(json.loads(figure)) == {"data", "layout"}
+
+
+def test_json_on_the_page_is_the_result(case: tuple[Result, str, Document]) -> None:
+    result, _, document = case
+    address = next(value for _, name, value in document.attributes if name == "href" and "base64" in value)
+    assert result_json.from_json(base64.b64decode(address.split(",", 1)[1])) == result
+
+
+def test_numbers_say_where_they_come_from() -> None:
+    words = Document(page.to_html(factory.result((64,), ("w13",), measured=True))).words()
+    assert "518.0 µs measured" in words
+    assert "224.5 µs predicted" in words
+    assert "198.6 µs specified" in words
+    assert "512.8–523.2 µs (99 % interval)" in words
+    assert "Savings do not add up" in words
+
+
+def test_every_chart_has_a_table_and_a_drawing() -> None:
+    text = page.to_html(factory.result((1, 64, 1024), measured=True, searched=True))
+    charts = re.findall(r'<figure class="chart">.*?</figure>', text, re.DOTALL)
+    assert len(charts) == 5  # w13, w2, roofline, best so far, parameter importance
+    for chart in charts:
+        assert "<table>" in chart
+        assert 'class="plot"' in chart
+    assert sum('<svg class="static"' in chart for chart in charts) == 4
+    assert "BLOCK_SIZE_M" in charts[-1]
+
+
+def test_findings_have_the_promised_anchors() -> None:
+    document = Document(page.to_html(factory.result((64,))))
+    assert "finding-w13-M64-expert-padding" in document.ids
+    assert "finding-table-hole-in-table" in document.ids
+
+
+def test_page_without_plotly_keeps_its_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "library", lambda: None)
+    text = page.to_html(factory.result((1, 64)))
+    assert len(text) < 1_000_000
+    assert '<svg class="static"' in text
+    assert 'class="plot"' not in text
+
+
+def test_launch_with_the_least_known_is_shown() -> None:
+    result = factory.result((1, 64), ("w13",))
+    bare = tuple(
+        replace(
+            launch,
+            configuration=None,
+            pipelines=(),
+            predicted=None,
+            ceiling=None,
+            ceiling_configuration=None,
+            occupancy=None,
+            efficiency=None,
+            headroom=None,
+            p_speedup_10pct=None,
+            gap=(),
+            findings=(),
+            passed_rules=(),
+            recommendation=None,
+        )
+        for launch in result.launches
+    )
+    document = Document(page.to_html(replace(result, launches=bare, actions=(), table_findings=())))
+    assert "No rule found anything to change" in document.words()
+
+
+def test_faster_than_bound_is_a_fault_and_never_more_than_all() -> None:
+    result = factory.result((64,), ("w13",), measured=True)
+    launch = result.launches[0]
+    assert launch.measured is not None
+    fast = replace(
+        launch,
+        measured=replace(launch.measured, us=0.5 * launch.bound.us, low_us=None, high_us=None),
+        efficiency=2.0,
+        faults=("measured 99.3 µs is below the bound 198.6 µs: a fault of the model or of the measurement",),
+    )
+    verdict = replace(result.verdict, percent_of_ceiling=226.0, current_us=99.3)
+    words = Document(page.to_html(replace(result, launches=(fast,), verdict=verdict))).words()
+    assert "Faults of the model or of the measurement" in words
+    assert "below the bound" in words
+    assert not re.search(r"\b(?:1[0-9][1-9]|[2-9]\d\d) %", words)
+
+
+def test_page_is_quick_and_loads_no_plotly() -> None:
+    script = (
+        "import sys, time\n"
+        "from rendering import factory\n"
+        "from advisor.rendering import page\n"
+        "result = factory.result()\n"
+        "start = time.perf_counter(); page.to_html(result); print(time.perf_counter() - start)\n"
+        "print('plotly' in sys.modules or 'torch' in sys.modules)\n"
+    )
+    root = Path(__file__).resolve().parent.parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    seconds, loaded = done.stdout.split()
+    assert loaded == "False"
+    assert float(seconds) < 3, "the whole command may take 3 s"
+    assert time.perf_counter() - start < 20

@@ -1,0 +1,120 @@
+"""The page in headless Chromium: it fits, it draws, it says nothing on the console, it asks nothing of the network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from advisor.rendering import page
+from advisor.schema import Result
+
+from . import factory
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+# Reports what only a laid-out page knows, in its title; runs after the page's own script.
+REPORTER = """<script>
+setTimeout(function () {
+  var root = document.documentElement;
+  var wide = Array.from(document.querySelectorAll("main *")).filter(function (node) {
+    return node.getBoundingClientRect().right > root.clientWidth + 1 && !node.closest(".scroll, pre, nav, .plotted, svg");
+  }).slice(0, 3).map(function (node) { return node.tagName + "." + node.className; });
+  document.title = "REPORT width=" + root.clientWidth + " scroll=" + root.scrollWidth
+    + " drawn=" + document.querySelectorAll(".plotted.drawn .main-svg").length
+    + " sortable=" + document.querySelectorAll("th button").length
+    + " requests=" + performance.getEntriesByType("resource").length
+    + " attacked=" + (window.attacked ? "yes" : "no") + " wide=" + wide.join("|");
+}, 4000);
+</script>"""
+
+
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+            pytest.fail("chromium must be there in CI")
+        pytest.skip("chromium is not installed")
+    return found
+
+
+def load(result: Result, folder: Path, width: int) -> tuple[dict[str, str], str]:
+    """What the reporter said, and the console."""
+    text = page.to_html(result).replace("alert(1)", "window.attacked=true").replace("</body>", REPORTER + "</body>")
+    target = folder / "report.html"
+    target.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [
+            chromium(),
+            *FLAGS,
+            "--enable-logging=stderr",
+            "--virtual-time-budget=9000",
+            f"--user-data-dir={folder / 'profile'}",
+            f"--window-size={width},9000",
+            "--dump-dom",
+            target.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    title = re.search(r"<title>REPORT (.*?)</title>", done.stdout)
+    assert title, done.stderr[-2000:]
+    said = dict(part.split("=", 1) for part in title.group(1).split(" ", 6))
+    console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+    return said, console
+
+
+@pytest.mark.parametrize("width", [1280, 500])  # the browser makes no narrower window
+@pytest.mark.parametrize("name", ["table", "measured", "hostile"])
+def test_page_fits_draws_and_is_quiet(name: str, width: int, tmp_path: Path) -> None:
+    results = {
+        "table": lambda: factory.result(),
+        "measured": lambda: factory.result((1, 64, 1024), measured=True, searched=True),
+        "hostile": factory.hostile,
+    }
+    said, console = load(results[name](), tmp_path, width)
+    assert int(said["scroll"]) <= int(said["width"]) == width, said
+    assert said["wide"] == "", said
+    assert int(said["drawn"]) >= 1, said
+    assert int(said["sortable"]) >= 8, said
+    assert said["requests"] == "0", said
+    assert said["attacked"] == "no"
+    assert console == ""
+
+
+def test_screenshot_can_be_taken(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text(page.to_html(factory.result((1, 64, 1024))), encoding="utf-8")
+    picture = tmp_path / "report.png"
+    subprocess.run(
+        [
+            chromium(),
+            *FLAGS,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--window-size=1280,2000",
+            "--virtual-time-budget=5000",
+            f"--screenshot={picture}",
+            target.as_uri(),
+        ],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert picture.stat().st_size > 50_000

@@ -1,0 +1,160 @@
+"""The result on a terminal and down a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from advisor.rendering import figures, terminal
+from advisor.schema import Result
+
+from . import factory
+from .golden import compare
+
+
+class FakeTerminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def test_table_matches_golden() -> None:
+    result = factory.result((1, 64, 3072))
+    compare("terminal_table.txt", terminal.to_text(result, report="advisor-out/report.html"))
+
+
+def test_one_measured_launch_matches_golden() -> None:
+    result = factory.result((64,), ("w13",), measured=True)
+    compare("terminal_launch.txt", terminal.to_text(result, report="advisor-out/report.html"))
+
+
+def test_every_launch_of_a_table_has_a_row_with_its_figures() -> None:
+    result = factory.result()
+    text = terminal.to_text(result)
+    for tokens in factory.TOKENS:
+        rows = re.findall(rf"^  M={tokens}\s.*ceiling.*bound.*of ceiling$", text, re.MULTILINE)
+        assert len(rows) == 2, tokens
+    assert "report:" not in text
+
+
+def test_columns_are_stable() -> None:
+    text = terminal.to_text(factory.result())
+    rows = [line for line in text.splitlines() if line.startswith("  M=")]
+    for word in ("predicted", "ceiling", "bound"):
+        assert len({row.index(word) for row in rows}) == 1, word
+
+
+def test_pipe_gets_no_escapes_and_no_wrapping(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = terminal.to_text(factory.result())
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) > 120
+    assert text == terminal.to_text(factory.result())
+
+
+def test_terminal_gets_colours_and_no_color_takes_them(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured = FakeTerminal()
+    terminal.show(factory.result((64,)), file=coloured)
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]", coloured.getvalue())
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = FakeTerminal()
+    terminal.show(factory.result((64,)), file=plain)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain.getvalue())
+
+
+def test_hostile_texts_are_neutralised(plain_environment: None) -> None:
+    sink = FakeTerminal()
+    terminal.show(factory.hostile(), file=sink)
+    text = sink.getvalue()
+    assert "\\x1b[31mred" in text
+    assert "[bold red]markup[/]" in text
+    assert "\x1b[31mred" not in text
+    assert "\x1b[31mred" not in terminal.to_text(factory.hostile())
+
+
+def test_ascii_output_is_replaced_not_refused() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
+    terminal.show(factory.result((64,)), file=stream)
+    assert b"502.9 us" in raw.getvalue()
+
+
+def test_no_launches() -> None:
+    assert "no launches" in terminal.to_text(factory.empty())
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_current_says_where_it_comes_from(measured: bool) -> None:
+    text = terminal.to_text(factory.result((64,), ("w13",), measured=measured))
+    assert ("  measured " if measured else "  predicted ") in text
+
+
+def test_faster_than_the_ceiling_is_said_in_words() -> None:
+    result = factory.result((64,), ("w13",), measured=True)
+    launch = result.launches[0]
+    assert launch.measured is not None and launch.ceiling is not None
+    fast = replace(launch, measured=replace(launch.measured, us=0.8 * launch.ceiling.us))
+    text = terminal.to_text(replace(result, launches=(fast,)))
+    assert "faster than the predicted ceiling" in text
+    assert not re.search(r"\b1[0-9][1-9] %", text)
+
+
+def test_faults_are_shown() -> None:
+    result = factory.result((64,), ("w13",))
+    launch = replace(result.launches[0], faults=("measured 3.1 µs is below the bound 4.0 µs",))
+    assert "x fault: measured 3.1 µs is below" in terminal.to_text(replace(result, launches=(launch,)))
+
+
+def test_launch_without_ceiling_prediction_or_configuration() -> None:
+    result: Result = factory.result((64,), ("w13",))
+    bare = replace(
+        result.launches[0],
+        configuration=None,
+        predicted=None,
+        ceiling=None,
+        ceiling_configuration=None,
+        occupancy=None,
+        efficiency=None,
+        headroom=None,
+        gap=(),
+        findings=(),
+    )
+    text = terminal.to_text(replace(result, launches=(bare,)))
+    assert "bound of configuration" in text
+    assert " of ceiling\n" not in text.split("This table")[0]
+
+
+def test_console_of_rich_is_not_shared() -> None:
+    """Rich keeps a global console; ours must not change it."""
+    before = Console().soft_wrap
+    terminal.to_text(factory.empty())
+    assert Console().soft_wrap == before
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0, "0.00"), (0.0123, "0.012"), (1.234, "1.23"), (9.996, "10.0"), (12.34, "12.3"), (999.96, "1,000"), (12345.6, "12,346")],
+)
+def test_microseconds_keep_the_digits_that_matter(us: float, text: str) -> None:
+    assert figures.microseconds(us) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, "-"), (0.0, "<1 %"), (0.451, "45 %"), (0.996, "99 %"), (1.0, "100 %"), (1.004, "100 %"), (1.2, "beyond")],
+)
+def test_share_is_never_more_than_all(share: float | None, text: str) -> None:
+    assert figures.share_text(share) == text
