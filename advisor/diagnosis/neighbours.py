@@ -131,7 +131,7 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
             continue
         if name == "BLOCK_SIZE_K" and problem.block_shape is not None:
             high = min(high, problem.block_shape[1])  # one scale per step: the step may not span two
-        near = (now // 4, now // 2, now * 2, now * 4)
+        near: tuple[int, ...] = (now // 4, now // 2, now * 2, now * 4)
         if name in ("BLOCK_SIZE_M", "BLOCK_M"):  # a wrong number of rows is often far off: 256 where 16 are needed
             near = tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length()) if 1 << n != now)
         found[name] = [v for v in near if low <= v <= high]

@@ -52,7 +52,7 @@ sm_90.
             context,
             "warning",
             f"The results of a tile take {held:.0f} of {cap} registers per thread",
-            evidence=f"{block_m} × {block_n} accumulators over {warps} warps; {OTHER_REGISTERS} more are needed (estimated, not compiled)",
+            evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
             remedy=f"{better.text()} fits: {microseconds(better.us)} predicted, without the spills"
             if better
             else "raise num_warps or halve a block",

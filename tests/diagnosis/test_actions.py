@@ -1,0 +1,112 @@
+"""What to do first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.diagnosis import actions, diagnose
+from advisor.schema import Configuration, Latency, LaunchReport, Problem, Recommendation
+
+from .launches import launch, moe, tile
+
+
+def report(
+    problem: Problem,
+    configuration: Configuration,
+    *,
+    gpu: str = "H20",
+    key: int | None = None,
+    better: Configuration | None = None,
+    speedup: float = 2.0,
+) -> LaunchReport:
+    """A launch as `advise` would report it, as far as actions look at it."""
+    context = launch(problem, configuration, gpu)
+    diagnosis = diagnose(context)
+    predicted = Latency(us=context.current_us, origin="predicted", source="analytical model")
+    recommendation = None
+    if better is not None:
+        recommendation = Recommendation(
+            configuration=better,
+            latency=Latency(us=context.current_us / speedup, origin="predicted", source="analytical model"),
+            speedup=speedup,
+            p_speedup_10pct=None,
+            reason="less padding",
+            triton_config=f"triton.Config({dict(better.parameters)})",
+            table_entry={"BLOCK_SIZE_M": int(better.parameters["BLOCK_SIZE_M"])} if key is not None else None,
+        )
+    return LaunchReport(
+        id=f"{problem.op}-M{problem.sizes['M']}",
+        kernel="fused_moe",
+        problem=problem,
+        configuration=configuration,
+        configuration_source=f"table entry {key}" if key is not None else "kernel's own space",
+        pipelines=(),
+        binding_pipeline="dram",
+        config_binding_pipeline="dram",
+        bound=Latency(us=context.bound_us, origin="specified", source="bound"),
+        config_bound=Latency(us=context.bound_us, origin="specified", source="bound"),
+        predicted=predicted,
+        ceiling=None,
+        ceiling_configuration=None,
+        measured=None,
+        measured_rounds=None,
+        occupancy=None,
+        efficiency=None,
+        headroom=None,
+        p_speedup_10pct=None,
+        gap=diagnosis.gap,
+        findings=diagnosis.findings,
+        passed_rules=diagnosis.passed,
+        recommendation=recommendation,
+    )
+
+
+BAD, GOOD = tile(128, 64, 64, 32), tile(16, 128, 64)
+
+
+def test_recommended_entries_are_one_action_with_a_snippet() -> None:
+    launches = [report(moe(m, op), BAD, key=m, better=GOOD) for m in (256, 512) for op in ("w13", "w2")]
+    first = actions(launches)[0]
+    assert first.title == "Change entries M=256, 512"
+    assert first.saving_us == pytest.approx(sum(one.predicted.us / 2 for one in launches if one.predicted))
+    assert first.snippet is not None and first.snippet.startswith('"256": {') and '"512": {' in first.snippet
+    assert first.origin == "predicted" and len(first.launches) == 4
+
+
+def test_sizes_without_an_entry_of_their_own_are_added() -> None:
+    launches = [report(moe(256), BAD, key=256, better=GOOD), report(moe(384), BAD, key=256, better=GOOD)]
+    assert actions(launches)[0].title == "Change entry M=256 and add entry M=384"
+
+
+def test_without_a_table_the_snippet_is_triton_configs() -> None:
+    first = actions([report(moe(512), BAD, better=GOOD)])[0]
+    assert first.snippet is not None and first.snippet.startswith("triton.Config")
+
+
+def test_a_recommendation_that_is_no_faster_or_no_change_is_none() -> None:
+    same = report(moe(64), GOOD, better=GOOD)
+    slower = report(moe(64), tile(16, 64, 128), better=GOOD, speedup=0.9)
+    assert actions([same, slower]) == ()
+
+
+def test_findings_of_launches_without_a_recommendation_are_actions_by_rule() -> None:
+    found = actions([report(moe(512), BAD), report(moe(512, "w2"), BAD)])
+    assert found and found[0].rule == "expert-padding" and len(found[0].launches) == 2
+    assert [action.saving_us for action in found] == sorted((action.saving_us for action in found), reverse=True)
+
+
+def test_what_cannot_launch_comes_first_and_at_most_three_are_given() -> None:
+    broken = report(moe(64), tile(128, 256, 128, 1, 8, 5), gpu="L40S", key=64)
+    others = [report(moe(512), BAD, key=512, better=GOOD), report(moe(1024), tile(128, 32, 32, 1, 4, 2))]
+    finding = replace(others[1].findings[0], rule="another", saving_us=1.0)
+    others.append(replace(report(moe(16), GOOD), findings=(finding,)))
+    found = actions([*others, broken])
+    assert found[0].rule == "cannot-launch" and found[0].title == "Replace entry M=64: it cannot launch"
+    assert len(found) == 3
+
+
+def test_nothing_to_do() -> None:
+    assert actions([]) == ()
+    assert actions([report(moe(64), GOOD)]) == ()
