@@ -7,7 +7,7 @@ import numpy as np
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes
-from advisor.schema import Finding
+from advisor.schema import Finding, Severity
 
 MAX_THREADS_PER_CTA = 1024
 """Source: CUDA C++ Programming Guide, technical specifications (every compute capability); HIP: the same."""
@@ -27,7 +27,8 @@ kernel is launched: in a server, at the first request with this number of tokens
 ## How it is computed
 Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × bytes) × BLOCK_SIZE_K per buffer, one buffer
 per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
-may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated.
+may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated, and only a warning: the compiler
+may cap and spill them instead.
 
 ## What to do
 Fewer `num_stages`, then smaller blocks; the finding names the fastest neighbour that fits.
@@ -41,6 +42,7 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         """Fires where not one CTA fits on an SM."""
         gpu, resources, warps = context.gpu, context.asked.resources, context.parameter("num_warps", 4)
         threads = warps * gpu.warp_size
+        severity: Severity = "error"
         memory = first(resources.shared_memory_bytes)
         if threads > MAX_THREADS_PER_CTA:
             title = f"{threads:,} threads in a CTA, {MAX_THREADS_PER_CTA:,} are allowed"
@@ -52,9 +54,11 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         elif first(context.plan.resident) < 1:
             title = f"Not one CTA fits on an SM: {context.plan.limiter_name(0)}"
             evidence = (
-                f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated) against "
+                f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated, not compiled) against "
                 f"{gpu.registers_per_sm:,} registers per SM"
             )
+            if context.plan.limiter_name(0) == "registers":
+                severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
         else:
             return None
         around = context.neighbours()
@@ -63,7 +67,7 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         return found(
             self,
             context,
-            "error",
+            severity,
             title,
             evidence=evidence,
             remedy=f"{better.text()} fits, and is the fastest such neighbour by prediction"
