@@ -11,7 +11,7 @@ from advisor.schema import Action, Finding, LaunchReport, Origin
 
 MOST = 3
 _SHOWN = 6
-_ENTRY = re.compile(r"\bentry (\d+)")
+_ENTRY = re.compile(r"\bentry (?:M=)?(\d+)")
 
 ADVICE: dict[str, str] = {
     "not-tensor-dtype": "Run the products on the matrix pipeline",
@@ -53,7 +53,7 @@ def actions(launches: Sequence[LaunchReport]) -> tuple[Action, ...]:
     gains = [gain for gain in map(_gain, launches) if gain is not None]
     recommended = {gain.launch.id for gain in gains}
     found: list[Action] = []
-    broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch"]
+    broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch" and f.severity == "error"]
     if broken:
         found.append(_repair(broken))
     if gains:
