@@ -64,6 +64,30 @@ def _prefill_steps(s: Mapping[str, Array], block_m: Array, block_n: Array, tiles
     )
 
 
+def _resources(
+    problem: ProblemBatch, gpu: GpuSpec, block_m: Array, block_n: Array, block_d: Array, warps: Array, stages: Array, warp_group: Array
+) -> occupancy.Resources:
+    """What one CTA holds: Q, the buffers of K and V, and, for mma.sync on 64 rows or fewer, the probabilities on their way to V.
+
+    Shared memory is that of 44 compilations of `triton_kernels/attention.py` (Triton 3.9.0; sm_80, 90, 100, 120), to the byte but for
+    the barriers on sm_100; registers are a fit to them, within some 30.
+    """
+    keys = block_n * block_d * problem.weight_bytes
+    staged = np.where(stages > 1, 2 * occupancy.pipelined_buffers(gpu, warp_group, stages), 1.0) * keys
+    probabilities = np.where(np.logical_or(warp_group, block_m > 64), 0.0, block_m * block_n * problem.operand_bytes)
+    held = block_m * (block_n + block_d) / (gpu.warp_size * warps)
+    columns = None
+    tcgen05 = warp_group & np.asarray(gpu.architecture == "blackwell")
+    if tcgen05.any():  # the scores twice, and the accumulator
+        columns = np.where(tcgen05, 2.0 ** np.ceil(np.log2(2 * block_n + block_d)), 0.0)
+    with_warp_group = 50 + 1.4 * held if gpu.architecture == "blackwell" else 35 + 1.4 * held
+    return occupancy.Resources(
+        registers=np.where(warp_group, with_warp_group, 60 + 1.6 * held),
+        shared_memory_bytes=block_m * block_d * problem.operand_bytes + staged + probabilities + np.where(tcgen05, 1024, 0),
+        num_warps=warps, tensor_memory_columns=columns,
+    )  # fmt: skip
+
+
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
     """Query tiles of BLOCK_M rows stream key blocks of BLOCK_N; a causal prefill ends at the diagonal.
 
@@ -122,10 +146,5 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
         k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
         num_stages=stages, largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
-        resources=occupancy.Resources(
-            registers=np.minimum(block_m * (block_n + block_d) / (gpu.warp_size * warps) + 56, 255) + zero,
-            shared_memory_bytes=block_m * block_d * problem.operand_bytes
-            + staged * occupancy.pipelined_buffers(gpu, warp_group, stages) + zero,
-            num_warps=warps + zero,
-        ),
+        resources=_resources(problem, gpu, block_m, block_n, block_d, warps + zero, stages + zero, warp_group),
     )  # fmt: skip

@@ -73,13 +73,13 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     per_sm = ctas / gpu.num_sms if "tail-wave" in relax else np.ceil(ctas / gpu.num_sms)
     if "tail-wave" in relax:
         per_sm = np.maximum(per_sm, 1e-12)
-    useful = demand.useful_fraction if "padding" in relax else 1.0
+    useful = demand.useful_fraction if "padding" in relax else np.ones(1)
     times: list[Array] = []
     for name in SM_PIPELINES:
         rate = rates[name] / gpu.num_sms * EFFICIENCY[name]
         if rate:
-            rate = rate * demand.tensor_rate if name == "tensor" else rate
-            times.append(per_sm * demand.per_cta[name] * useful / rate)
+            share = demand.tensor_rate if name == "tensor" else np.ones(1)
+            times.append(per_sm * demand.per_cta[name] * useful / (rate * share))
     l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
     times.append(ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
     port = per_sm * demand.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz * EFFICIENCY["l2"])
@@ -138,7 +138,7 @@ def gap(demand: Demand, gpu: GpuSpec, bound_us: Array) -> dict[str, Array]:
     for cause in CAUSES:
         relaxed.append(cause)
         after = np.minimum(latency_us(demand, gpu, relaxed), before)
-        parts[cause] = before - after
+        parts[cause] = np.subtract(before, after, out=np.zeros_like(before), where=np.isfinite(before))
         before = after
     parts["efficiency"] = before - bound_us
     return parts

@@ -32,6 +32,7 @@ class Measured:
     latency_us: Array
     bound_us: Array
     config_bound_us: Array | None = None
+    resident: Array | None = None  # CTAs per SM
 
     @property
     def share(self) -> Array:
@@ -64,15 +65,16 @@ def measurements(folder: Path) -> Iterator[Measured]:
         for rows in _groups(read(folder / f"{source}.csv.gz"), "gpu"):
             gpu = load_gpu(str(rows["gpu"][0]))
             problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: rows[n] for n in ("M", "E", "topk", "H", "N")})
-            of_config = None
+            of_config = resident = None
             if all(n in rows for n in CONFIGURATION):
                 config = ConfigurationBatch(
                     parameters={n: rows[n] for n in CONFIGURATION}, num_warps=rows["num_warps"], num_stages=rows["num_stages"]
                 )
-                of_config = analyse(problem, config, gpu).config_bound.us
+                launches = analyse(problem, config, gpu)
+                of_config, resident = launches.config_bound.us, launches.schedule.resident
             yield Measured(
                 source=source, gpu=gpu, op="w13", latency_us=rows[latency],
-                bound_us=bound(work(problem, gpu), gpu, "warm").us, config_bound_us=of_config,
+                bound_us=bound(work(problem, gpu), gpu, "warm").us, config_bound_us=of_config, resident=resident,
             )  # fmt: skip
     for source, names, dtype in (("gemm_fp8", ("gpu",), "fp8"), ("library_ops", ("gpu", "op"), "fp32")):
         for rows in _groups(read(folder / f"{source}.csv.gz"), *names):

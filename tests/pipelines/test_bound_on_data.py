@@ -30,6 +30,7 @@ def test_no_configuration_is_faster_than_its_bound(everything: list[Measured]) -
     assert with_configuration
     for m in with_configuration:
         assert (m.config_bound_us <= m.latency_us).all(), (m.source, m.gpu.name)
+        assert (m.resident >= 1).all(), (m.source, m.gpu.name)  # it ran, so it fitted
         assert (m.config_bound_us >= m.bound_us * (1 - 1e-9)).all(), (m.source, m.gpu.name)
 
 
