@@ -1,7 +1,31 @@
-"""triton-advisor: how fast a Triton kernel can be, how far away it is, why, and what to change."""
+"""triton-advisor: how fast a Triton kernel can be, how far away it is, why, and what to change.
+
+`autotune`, `warmup` and `best_config` are loaded on first use: importing this package loads neither torch nor triton.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+_LAZY = {
+    "resolve_target": "advisor.targets",
+    "Request": "advisor.targets",
+    "load_gpu": "advisor.hardware",
+    "list_gpus": "advisor.hardware",
+    "load_predictor": "advisor.learned",
+}
+
+__all__ = ["Request", "__version__", "list_gpus", "load_gpu", "load_predictor", "resolve_target"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY and name in __all__:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'advisor' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
 from advisor.pipelines.bound import throughput_per_us
+from advisor.pipelines.cache import least_dram_bytes
 from advisor.pipelines.space import configuration_at, family_space
 from advisor.schema import (
     PIPELINE_UNITS,
@@ -316,6 +317,7 @@ def _pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...
     rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
     totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
     least = analysis.work.amounts()
+    least["dram"] = least_dram_bytes(analysis.work.compulsory_bytes, gpu.l2_bytes, analysis.problem.cache)
     out = []
     for name in PIPELINES:
         if name == "launch":
@@ -410,10 +412,8 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
 
 
 def _figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
-    import dataclasses
-
     out = []
-    for field in dataclasses.fields(gpu):
+    for field in fields(gpu):
         value = getattr(gpu, field.name)
         source = gpu.sources.get(field.name)
         if source is None or field.name == "sources" or value is None:

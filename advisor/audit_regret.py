@@ -21,6 +21,7 @@ class EntryRegret:
     tokens: int
     predicted_us: float
     ceiling_us: float
+    probability: float  # that at least 10 % can be won; of the GEMM that is least sure
 
     @property
     def regret(self) -> float:
@@ -40,15 +41,19 @@ def table_regret(table: Table, predictor: Predictor) -> tuple[EntryRegret, ...]:
         return ()
     now: dict[int, float] = defaultdict(float)
     best: dict[int, float] = defaultdict(float)
+    sure: dict[int, float] = defaultdict(lambda: 1.0)
     for members in _alike(target):
         problem = problem_batch([launch.problem for launch in members])
         configuration = configuration_batch([launch.configuration for launch in members if launch.configuration])
         predicted = predictor.predict(problem, configuration, target.gpu)
         ceiling = predictor.ceiling(problem, target.gpu)
-        for launch, us, least in zip(members, predicted.us, np.minimum(ceiling.us, predicted.us), strict=True):
-            now[launch.tokens or 0] += float(us)
-            best[launch.tokens or 0] += float(least)
-    return tuple(EntryRegret(tokens=m, predicted_us=now[m], ceiling_us=best[m]) for m in now)
+        chance = predictor.p_speedup(problem, target.gpu, None, predicted, ceiling)
+        for launch, us, least, p in zip(members, predicted.us, np.minimum(ceiling.us, predicted.us), chance, strict=True):
+            tokens = launch.tokens or 0
+            now[tokens] += float(us)
+            best[tokens] += float(least)
+            sure[tokens] = min(sure[tokens], float(p))
+    return tuple(EntryRegret(tokens=m, predicted_us=now[m], ceiling_us=best[m], probability=sure[m]) for m in now)
 
 
 def _alike(target: Target) -> list[list[PlannedLaunch]]:

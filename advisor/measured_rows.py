@@ -40,9 +40,10 @@ def match(target: Target, path: str | os.PathLike[str]) -> tuple[Mapping[str, Me
         used |= chosen
         values = latency[chosen]
         several = values.size > 1
+        source = f"{Path(path).name}, {values.size} rows" if several else Path(path).name
         out[launch.id] = Measured(
             latency=Latency(
-                us=float(np.median(values)), origin="measured", source=f"{Path(path).name}, {values.size} rows" if several else Path(path).name,
+                us=float(np.median(values)), origin="measured", source=source,
                 low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
                 coverage=1.0 if several else None,
             )

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from advisor import __version__
 from advisor.errors import AdvisorError
@@ -48,7 +49,7 @@ def _formatter() -> type[argparse.HelpFormatter]:
     return RawDescriptionRichHelpFormatter
 
 
-def _module(command: str):
+def _module(command: str) -> Any:
     try:
         return import_module(f"advisor.cli.{command}_command")
     except ModuleNotFoundError as error:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from advisor.advise import Measured
     from advisor.learned.base import Predictor
     from advisor.schema import Result
     from advisor.targets import Request, Target
@@ -103,7 +105,7 @@ def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace,
     from advisor.advise import advise
     from advisor.measured_rows import match
 
-    measured = {}
+    measured: Mapping[str, Measured] = {}
     if arguments.measured:
         measured, unmatched = match(target, arguments.measured)
         if unmatched:

@@ -9,11 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from advisor.configs.audit import Audit, AuditIssue
 
 HELP = "check tuned tables offline"
 
 REGRET = 0.10
 """Entries predicted this much slower than the best configuration are listed."""
+
+SURE = 0.8
+"""... and at least this probably so."""
 
 SEVERITIES = ("error", "warning", "advice", "info")
 
@@ -53,13 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
             entries = table_regret(table, predictor)
             predicted += bool(entries)
             for entry in entries:
-                if REGRET < entry.regret < float("inf"):
+                if REGRET < entry.regret < float("inf") and entry.probability >= SURE:
                     regrets.append((table.path, entry.regret, entry.tokens))
                     issues.append(
                         AuditIssue(
                             path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
-                            f"{entry.ceiling_us:.1f} µs predicted for a better configuration",
+                            f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
+                            f"(at least 10 % can be won with probability {entry.probability:.2f})",
                         )
                     )  # fmt: skip
     failed = any(issue.check in gates or issue.severity in gates for issue in issues)
@@ -72,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _json(found, issues, predicted: int) -> None:
+def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
     import dataclasses
     import json
 
@@ -84,12 +92,14 @@ def _json(found, issues, predicted: int) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _text(found, issues, predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool) -> None:
+def _text(
+    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool
+) -> None:
     from advisor.configs.audit import CHECKS
     from advisor.rendering.figures import clean
 
     shown = SEVERITIES if everything else ("error", "warning")
-    by_path: dict[str, list] = {}
+    by_path: dict[str, list[AuditIssue]] = {}
     for issue in issues:
         by_path.setdefault(issue.path, []).append(issue)
     for path in sorted(by_path):
@@ -98,11 +108,10 @@ def _text(found, issues, predicted: int, regrets: list[tuple[str, float, int]], 
                 where = f" entry {clean(issue.key)}" if issue.key is not None else ""
                 print(f"{issue.severity:<8}{issue.check:<18}{clean(path)}{where}: {clean(issue.message)}")
     counts = Counter(issue.check for issue in issues)
-    files = Counter()
-    for check in counts:
-        files[check] = len({issue.path for issue in issues if issue.check == check})
+    files = {check: len({issue.path for issue in issues if issue.check == check}) for check in counts}
     print(f"\n{found.files} files, {len(found.tables)} tables read, {predicted} predicted")
-    described = {**CHECKS, "predicted-regret": f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration"}
+    slow = f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration, with probability {SURE}"
+    described = {**CHECKS, "predicted-regret": slow}
     for check, count in counts.most_common():
         print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
     if regrets:

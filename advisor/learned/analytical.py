@@ -50,7 +50,7 @@ class AnalyticalPredictor:
         sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
         with np.errstate(invalid="ignore"):
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
-        return _normal_cdf(np.nan_to_num(margin, nan=0.0))
+        return _normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
 
 
 def _with_interval(us: Array, floor: Array) -> Prediction:
@@ -65,5 +65,5 @@ def _normal_cdf(x: Array) -> Array:
     """The standard normal distribution function (Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8)."""
     t = 1 / (1 + 0.2316419 * np.abs(x))
     poly = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    upper = np.exp(-np.minimum(x * x / 2, 700)) / np.sqrt(2 * np.pi) * poly
+    upper = np.exp(-x * x / 2) / np.sqrt(2 * np.pi) * poly
     return np.where(x >= 0, 1 - upper, upper)

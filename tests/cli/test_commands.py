@@ -1,0 +1,286 @@
+"""The commands as a user types them: what they print, what they write, how they fail."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import COMMANDS, _module, main
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
+ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+NAME = "E=128,N=768,device_name=NVIDIA_H20.json"
+
+
+def table(folder: Path, body: object, name: str = NAME) -> Path:
+    path = folder / name
+    path.write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
+    return path
+
+
+def advise(path: object, out: Path, *more: str) -> int:
+    return main(["advise", str(path), "--hidden-size", "2048", "--top-k", "8", "--output", str(out), *more])
+
+
+def test_advise_writes_page_and_result(tmp_path, capsys):
+    assert advise(EXAMPLE, tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "w13" in printed and "w2" in printed and "\x1b" not in printed
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["schema_version"] == "1.0"
+    assert len(result["launches"]) == 36
+    for launch in result["launches"]:
+        assert launch["bound"]["us"] <= launch["ceiling"]["us"] <= launch["predicted"]["us"] * (1 + 1e-9)
+        assert launch["bound"]["us"] <= launch["config_bound"]["us"] * (1 + 1e-9)
+        gap = sum(part["us"] for part in launch["gap"])
+        assert gap == pytest.approx(launch["predicted"]["us"] - launch["bound"]["us"], rel=1e-6, abs=1e-6)
+    assert "<html" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")[:200]
+
+
+def test_recommended_entries_suit_both_gemms_together(tmp_path):
+    assert advise(EXAMPLE, tmp_path) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    by_tokens: dict[int, list[dict]] = {}
+    for launch in result["launches"]:
+        by_tokens.setdefault(launch["problem"]["sizes"]["M"], []).append(launch)
+    changed = 0
+    for launches in by_tokens.values():
+        advice = [launch["recommendation"] for launch in launches]
+        if advice[0] is None:
+            assert advice == [None, None]
+            continue
+        changed += 1
+        assert advice[0]["table_entry"] == advice[1]["table_entry"]
+        now = sum(launch["predicted"]["us"] for launch in launches)
+        then = sum(recommendation["latency"]["us"] for recommendation in advice)
+        assert now / then >= 1.02
+    assert changed
+    exported = next(export for export in result["exports"] if export["kind"] == "table")
+    assert set(json.loads(exported["content"])) == set(json.loads(EXAMPLE.read_text()))
+
+
+def test_json_and_markdown_go_to_stdout(tmp_path, capsys):
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--format", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["launches"]) == 2
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--format", "md") == 0
+    assert capsys.readouterr().out.startswith(("#", "<!--"))
+
+
+def test_tokens_take_the_nearest_entry(tmp_path):
+    assert advise(EXAMPLE, tmp_path, "--tokens", "70,5000") == 0
+    sources = {launch["problem"]["sizes"]["M"]: launch["configuration_source"] for launch in
+               json.loads((tmp_path / "result.json").read_text())["launches"]}  # fmt: skip
+    assert sources == {70: "table entry 64", 5000: "table entry 4096"}
+
+
+def test_an_ambiguous_table_says_what_it_assumes(tmp_path, capsys):
+    assert main(["advise", str(EXAMPLE), "--tokens", "64", "--output", str(tmp_path)]) == 0
+    assert "is assumed" in capsys.readouterr().err
+    unknowns = json.loads((tmp_path / "result.json").read_text())["verdict"]["unknowns"]
+    assert any("assumed" in unknown for unknown in unknowns)
+
+
+def test_routing_is_part_of_the_problem(tmp_path):
+    skewed = tmp_path / "routing.json"
+    skewed.write_text(json.dumps([64] * 8 + [1] * 120))
+    assert advise(EXAMPLE, tmp_path / "uniform", "--tokens", "256") == 0
+    assert advise(EXAMPLE, tmp_path / "skewed", "--tokens", "256", "--routing", str(skewed)) == 0
+
+    def padded(folder: str) -> float:
+        launches = json.loads((tmp_path / folder / "result.json").read_text())["launches"]
+        tensor = next(p for p in launches[0]["pipelines"] if p["pipeline"] == "tensor")
+        return tensor["demand"] / tensor["problem_demand"]
+
+    assert padded("skewed") > padded("uniform")
+
+
+def test_measured_rows_are_compared(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,latency_us\nH20,w13,64,128,8,2048,768,300.0\nNVIDIA H20,w2,64,128,8,2048,768,0.5\n")
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--measured", str(rows)) == 0
+    first, second = json.loads((tmp_path / "result.json").read_text())["launches"]
+    assert first["measured"]["us"] == 300.0 and first["measured"]["origin"] == "measured"
+    assert sum(p["us"] for p in first["gap"]) == pytest.approx(300.0 - first["bound"]["us"], rel=1e-6)
+    assert second["faults"], "a measurement below the bound must be reported as a fault"
+    assert second["efficiency"] > 1, "and never clipped"
+    assert "fault" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{", ["JSON"]),
+        ("[]", []),
+        ('{"1": {"BLOCK_SIZE_M": 16}}', ["BLOCK_SIZE_N"]),
+        ({"1": {**ENTRY, "BLOCK_SIZE_M": 0}}, ["BLOCK_SIZE_M", "0"]),
+        ({"1": {**ENTRY, "BLOCK_SIZE_N": -64}}, ["BLOCK_SIZE_N", "-64"]),
+        ({"1": {**ENTRY, "BLOCK_SIZE_K": 10**9}}, ["BLOCK_SIZE_K"]),
+        ({"1": {**ENTRY, "num_warps": 4.5}}, ["num_warps", "4.5"]),
+        ({"1": {**ENTRY, "BLOCK_SIZE_M": True}}, ["BLOCK_SIZE_M"]),
+        ({"0": ENTRY}, ["0"]),
+        ({"-3": ENTRY}, ["-3"]),
+        ({"1.5": ENTRY}, ["1.5"]),
+        ({}, []),
+    ],
+)
+def test_a_bad_table_gets_one_line_and_exit_code_2(tmp_path, capsys, body, words):
+    assert advise(table(tmp_path, body), tmp_path / "out") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and message.startswith("advisor: error: ")
+    assert NAME in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("name", ["E=0,N=768,device_name=NVIDIA_H20.json", "E=-1,N=768,device_name=NVIDIA_H20.json",
+                                  "E=1.5,N=768,device_name=NVIDIA_H20.json", "E=99999999999999,N=1,device_name=NVIDIA_H20.json",
+                                  "N=768.json", "hello.json", "E=8,N=768,device_name=NO_SUCH_GPU.json"])  # fmt: skip
+def test_a_bad_name_gets_one_line_and_exit_code_2(tmp_path, capsys, name):
+    assert advise(table(tmp_path, {"1": ENTRY}, name), tmp_path / "out") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_table_of_a_million_entries_is_refused_quickly(tmp_path, capsys):
+    body = "{" + ",".join(f'"{m}":{{}}' for m in range(1, 1_000_001)) + "}"
+    assert advise(table(tmp_path, body), tmp_path / "out") == 2
+    assert "entries" in capsys.readouterr().err
+
+
+def test_html_in_a_name_is_escaped(tmp_path):
+    hostile = "E=128,N=768,device_name=<img src=x onerror=alert(1)>.json"
+    path = table(tmp_path, {"1": ENTRY}, hostile)
+    assert advise(path, tmp_path / "out", "--gpu", "H20") in (0, 2)
+    page = tmp_path / "out" / "report.html"
+    if page.exists():
+        assert "<img src=x" not in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["advise", "nowhere.json"], ["nowhere.json"]),
+        (["advise", "no-such-kernel"], ["no-such-kernel"]),
+        (["advise", "fused_moe", "--model", "Qwen3-30B-A3B"], ["--gpu"]),
+        (["advise", "fused_moe", "--gpu", "H200"], ["--model"]),
+        (["advise", "fused_moe", "--gpu", "H2000", "--model", "Qwen3-30B-A3B"], ["H200"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Qwen9"], ["Qwen"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tokens", "0"], ["--tokens", "0"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tokens", "1.5"], ["--tokens"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tensor-parallel", "9"], ["14336"]),
+        (["explain", "tail-waves"], ["tail-wave"]),
+        (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
+        (["predict"], ["ROWS.csv"]),
+        (["frobnicate"], ["frobnicate"]),
+        (["audit", "nowhere"], ["nowhere"]),
+    ],
+)  # fmt: skip
+def test_usage_errors(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1, message
+    for word in words:
+        assert word in message
+
+
+def test_a_folder_without_tables_matches_nothing(tmp_path, capsys):
+    assert main(["advise", str(tmp_path)]) == 5
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written(tmp_path, capsys):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert advise(EXAMPLE, blocked / "out", "--tokens", "64") == 2
+    assert "--output" in capsys.readouterr().err
+    if os.geteuid() != 0:
+        closed = tmp_path / "closed"
+        closed.mkdir()
+        closed.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        assert advise(EXAMPLE, closed / "out", "--tokens", "64") == 2
+
+
+def test_predict_adds_its_columns(tmp_path):
+    out = tmp_path / "out.csv"
+    assert main(["predict", str(ROOT / "tests/data/rows.csv"), "-o", str(out)]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert len(rows) == 4 and rows[0]["note"] == "small tiles"
+    for row in rows:
+        bound, low, us, high = (float(row[n]) for n in ("bound_us", "predicted_low_us", "predicted_us", "predicted_high_us"))
+        assert 0 < bound <= us and low <= us <= high
+        assert float(row["ceiling_us"]) <= us * (1 + 1e-6)
+        assert 0 <= float(row["p_speedup_10pct"]) <= 1
+        assert row["binding_pipeline"]
+    assert rows[3]["config_bound_us"] == "" and rows[0]["config_bound_us"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("H200,w13,0,128,8,2048,768", ["row 1", "M"]),
+        ("H200,w13,64,128,8,-2048,768", ["row 1", "H"]),
+        ("H200,w13,64,128,8,2048,", ["row 1", "N"]),
+        ("H200,w13,64.5,128,8,2048,768", ["row 1", "M", "64.5"]),
+        ("GTX9000,w13,64,128,8,2048,768", ["GTX9000"]),
+        (",w13,64,128,8,2048,768", ["gpu"]),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, capsys, line, words):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"gpu,gemm,M,E,topk,H,N\n{line}\n")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    for word in words:
+        assert word in message
+
+
+def test_rank_lists_the_best_first(tmp_path):
+    out = tmp_path / "out.csv"
+    assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"] * 2
+    assert len({tuple(row[n] for n in ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"))
+                for row in rows[:5]}) == 5  # fmt: skip
+
+
+def test_audit_gates(tmp_path, capsys):
+    huge = table(tmp_path, {"1": {**ENTRY, "BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 256, "num_stages": 5}})
+    assert main(["audit", str(huge), "--no-regret"]) == 0
+    assert main(["audit", str(huge), "--fail-on", "does-not-fit"]) == 1
+    assert main(["audit", str(huge), "--fail-on", "nonsense"]) == 2
+    capsys.readouterr()
+    assert main(["audit", str(huge), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["does-not-fit"] == 1
+
+
+def test_every_command_has_help(capsys):
+    for command in COMMANDS:
+        if _module(command) is None:
+            continue
+        code = main([command, "--help"])
+        printed = capsys.readouterr()
+        assert code == 0, f"{command}: {printed.err}"
+        assert command in printed.out
+
+
+def test_every_rule_is_explained(capsys):
+    from advisor.diagnosis.rules import RULES
+
+    for rule in RULES:
+        assert main(["explain", rule.id]) == 0
+        assert rule.title in capsys.readouterr().out
+
+
+def test_schema_describes_the_result(tmp_path, capsys):
+    jsonschema = pytest.importorskip("jsonschema")
+    assert main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
+    jsonschema.validate(json.loads((tmp_path / "result.json").read_text()), schema)

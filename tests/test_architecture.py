@@ -1,0 +1,108 @@
+"""The folders are the diagram: imports point one way, and heavy packages load where they are used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "advisor"
+
+# Lower layers first; a module may import from its own layer's package and from layers below it.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"schema", "errors", "resources", "settings"}),
+    frozenset({"result_json", "hardware"}),
+    frozenset({"configs"}),
+    frozenset({"pipelines", "compiled"}),
+    frozenset({"learned", "fingerprint"}),
+    frozenset({"measurement", "search", "diagnosis"}),
+    frozenset({"rendering"}),
+    frozenset({"advise", "targets", "audit_regret", "measured_rows", "autotune", "autotuning", "comparison"}),
+    frozenset({"cli"}),
+)
+APART = frozenset({"measurement", "search", "diagnosis"})
+"""These do not know each other."""
+
+RENDERING_MAY_IMPORT = frozenset({"schema", "errors", "resources", "result_json", "rendering"})
+
+
+def layer_of(part: str) -> int:
+    for number, parts in enumerate(LAYERS):
+        if part in parts:
+            return number
+    raise AssertionError(f"advisor/{part} belongs to no layer: name its place in LAYERS")
+
+
+def imports() -> list[tuple[str, str, str]]:
+    """(file, part it lies in, part it imports), imports inside functions and for type checking included."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        if relative.name == "__init__.py" and len(relative.parts) == 1:
+            continue
+        part = relative.parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                if node.module == "advisor":
+                    names = [f"advisor.{alias.name}" for alias in node.names]
+                else:
+                    names = [node.module]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                pieces = name.split(".")
+                if pieces[0] == "advisor" and len(pieces) > 1 and pieces[1] not in ("__version__",):
+                    found.append((str(relative), part, pieces[1]))
+    return found
+
+
+def test_imports_point_one_way():
+    wrong = [f"{file}: {part} imports {other}" for file, part, other in imports() if layer_of(other) > layer_of(part)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_measurement_search_and_diagnosis_do_not_know_each_other():
+    wrong = [f"{file} imports {other}" for file, part, other in imports() if {part, other} <= APART and part != other]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rendering_knows_only_the_schema():
+    wrong = [f"{file} imports {other}" for file, part, other in imports() if part == "rendering" and other not in RENDERING_MAY_IMPORT]
+    assert not wrong, "\n".join(wrong)
+
+
+HEAVY = ("torch", "triton", "optuna", "plotly", "sklearn", "pandas", "scipy")
+
+
+@pytest.mark.parametrize("statement", ["import advisor", "import advisor.cli", "from advisor import load_gpu; load_gpu('H200')"])
+def test_heavy_packages_load_where_they_are_used(statement):
+    check = f"{statement}; import sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_advise_loads_neither_torch_nor_triton(tmp_path):
+    check = (
+        "import sys; from advisor.cli import main; "
+        "code = main(['advise', 'fused_moe', '--model', 'Qwen3-30B-A3B', '--gpu', 'H200', '--tokens', '64', '--output', sys.argv[1]]); "
+        f"print(code, sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", check, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stderr.strip().endswith("0 []")
+
+
+def test_public_names_are_there_and_documented():
+    import advisor
+
+    for name in advisor.__all__:
+        value = getattr(advisor, name)
+        if name != "__version__":
+            assert value.__doc__, f"advisor.{name} has no docstring"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [name for name in advisor.__all__ if name != "__version__" and name not in readme]
+    assert not missing, f"README.md does not mention {missing}"

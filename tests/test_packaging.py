@@ -1,0 +1,55 @@
+"""The wheel holds the package and nothing else, and works from anywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_only_the_package(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    assert {entry for entry in top if not entry.endswith(".dist-info")} == {"advisor"}
+    assert any(name.startswith("advisor/_ceilings/") for name in names)
+    assert any(name.startswith("advisor/_triton_kernels/") for name in names)
+    assert any(name.startswith("advisor/_reports/") for name in names)
+    assert sum(entry.file_size for entry in zipfile.ZipFile(wheel).infolist()) < 20e6
+
+
+def test_an_installed_wheel_advises_from_another_folder(wheel, tmp_path):
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    # The dependencies are installed already: what is tested is our wheel, not the network.
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], check=True, capture_output=True)
+    outside = next(path for path in sys.path if path.endswith("site-packages"))
+    site = next((environment / "lib").glob("python*/site-packages"))
+    (site / "dependencies.pth").write_text(outside + "\n")
+    for finder in Path(outside).glob("__editable__*triton_advisor*"):
+        assert finder.exists()
+    (tmp_path / "elsewhere").mkdir()
+    command = [environment / "bin" / "advisor", "advise", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64"]
+    done = subprocess.run(command, cwd=tmp_path / "elsewhere", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "elsewhere" / "advisor-out" / "report.html").stat().st_size > 100_000
+    where = subprocess.run([python, "-c", "import advisor; print(advisor.__file__)"], cwd=tmp_path, capture_output=True, text=True)
+    assert str(site) in where.stdout
+    probe = subprocess.run([python, "-c", "import importlib.util as u; print(u.find_spec('triton_kernels'))"], cwd=tmp_path,
+                           capture_output=True, text=True)  # fmt: skip
+    assert probe.stdout.strip() == "None"

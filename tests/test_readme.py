@@ -1,0 +1,54 @@
+"""What the README prints works as printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+LINES = [line for language, block in BLOCKS if language == "console" for line in block.splitlines() if line.strip()]
+COMMAND_LINES = [line for line in LINES if line.startswith("advisor ")]
+
+
+def test_every_line_is_one_we_can_check():
+    assert COMMAND_LINES
+    for line in LINES:
+        assert line.startswith(("advisor ", "make ", "pip install ")), line
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for line in LINES:
+        if line.startswith("make "):
+            assert set(line.split()[1:]) <= targets, line
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_commands_run_as_printed(line, tmp_path, monkeypatch, capsys):
+    for folder in ("reports", "tests", "triton_kernels"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("block", [block for language, block in BLOCKS if language == "python"])
+def test_python_runs_as_printed(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def test_every_command_is_mentioned():
+    from advisor.cli import _module
+
+    missing = [command for command in COMMANDS if _module(command) and f"advisor {command}" not in README]
+    assert not missing, f"README.md does not mention {missing}"
+
+
+def test_make_targets_of_the_contract_are_there():
+    assert "make advise" in README and "make test" in README
+    assert shutil.which("make") is None or (ROOT / "Makefile").exists()
