@@ -1,0 +1,290 @@
+"""Time launches on this machine's GPU, and append one row for each to a file as they come.
+
+TARGET is a bundled kernel (fused_moe, gemm, gemm_kernel, …), FILE.py::KERNEL, a tuned table, or a file of rows or shapes; or give a
+campaign with --plan. What the output holds already is not measured again, so a run that was cut off goes on where it was.
+
+examples:
+  advisor measure fused_moe --model Qwen3-30B-A3B --tokens 1,64,4096 --configurations 32 -o rows.csv
+  advisor measure 'my_kernels.py::scale_kernel' --sizes B=4096,H=8192 -o rows.csv
+  advisor measure --plan tests/gpu/campaign.toml -o rows.csv --time-limit 9m
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.cli.options import add_model_arguments, positive_integer, positive_integers, token_counts, warn
+from advisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.measurement import Launch, Progress, Summary
+    from advisor.schema import Problem
+
+HELP = "time launches on this machine's GPU"
+PROGRESS_INTERVAL_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor measure`."""
+    parser.add_argument("target", nargs="?", help="a bundled kernel, FILE.py::KERNEL, a tuned table, or rows or shapes (CSV)")
+    parser.add_argument("-o", "--output", required=True, metavar="ROWS.csv", help="the file rows are appended to")
+    parser.add_argument("--plan", metavar="FILE", help="a campaign (TOML) instead of a target")
+    parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="stop after this long: 90s, 9m, 1h")
+    parser.add_argument("--device", default="auto", help="auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME] (default: auto)")
+    parser.add_argument("--cache", choices=("warm", "cold"), help="what the L2 holds when a launch starts (default: warm)")
+    parser.add_argument("--rounds", type=positive_integer, metavar="N", help="rounds that must count (default: 10)")
+    parser.add_argument(
+        "--resume", action=argparse.BooleanOptionalAction, default=True,
+        help="go on with a file that has rows (--no-resume: refuse to)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--configurations", type=_configurations, default=1, metavar="N|all",
+        help="per problem, most informative first; 1 is the kernel's default (default: 1)",
+    )  # fmt: skip
+    parser.add_argument("--op", metavar="OP", help="operator of the kernel, e.g. w13, w2, prefill (default: all)")
+    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…", help="a problem; may be repeated")
+    parser.add_argument("--tokens", type=positive_integers, nargs="+", metavar="M", help="token counts")
+    parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU of a table whose name does not say it")
+    parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
+    parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
+    parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
+    parser.add_argument("--seed", type=int, default=0, help="of inputs and orders (default: 0)")
+    add_model_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
+    from advisor.measurement import Limits, measure, run_plan
+
+    if (arguments.target is None) == (arguments.plan is None):
+        raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
+    watch = _Watch()
+    common: dict[str, Any] = {
+        "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
+        "time_limit_s": arguments.time_limit, "limits": Limits.uniform(arguments.timeout) if arguments.timeout else None,
+        "compile_workers": arguments.compile_workers, "watch": watch,
+    }  # fmt: skip
+    try:
+        if arguments.plan:
+            summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
+        else:
+            summary = measure(launches_of_target(arguments), arguments.output, seed=arguments.seed, **common)
+    finally:
+        watch.end()
+    return _report(summary)
+
+
+def _report(summary: Summary) -> int:
+    failed = sum(summary.failed.values())
+    parts = [f"{summary.measured} measured", f"{failed} failed", f"{summary.skipped} in the file already"]
+    print(f"{summary.output}: {', '.join(parts)} on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
+    for kind, count in summary.failed.most_common():
+        print(f"  {kind}: {count}")
+    if summary.ceilings is not None:
+        print(f"  ceilings: {summary.ceilings}")
+    for text in summary.warnings:
+        warn(text)
+    for text in summary.faults[:20]:
+        warn(f"faster than the bound (a fault of the model or the measurement): {text}")
+    if len(summary.faults) > 20:
+        warn(f"faster than the bound: {len(summary.faults) - 20} more, see the column `fault`")
+    return 3 if failed and not summary.measured else 0
+
+
+def launches_of_target(arguments: argparse.Namespace) -> list[Launch]:
+    """The launches that the target and its options name.
+
+    Raises:
+        UsageError, InputError: It names none, or cannot be read.
+    """
+    target = arguments.target
+    if target.endswith(".json"):
+        found = _table_launches(arguments)
+    elif target.endswith((".csv", ".csv.gz")):
+        found = _row_launches(arguments)
+    else:
+        found = _kernel_launches(arguments)
+    cache = arguments.cache
+    return [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+
+
+def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
+    """What the serving stack launches by a tuned table."""
+    from advisor.measurement import Launch, find_kernels
+    from advisor.targets import resolve_target
+
+    found = resolve_target(arguments.target, _request(arguments))
+    launches = []
+    for planned in found.launches:
+        if planned.problem.family != "fused_moe":
+            raise UsageError(f"{arguments.target}: no bundled kernel runs these launches", planned.kernel, "a fused-MoE table")
+        kernel = find_kernels("fused_moe::fused_moe_kernel")[0]
+        if planned.configuration is not None and (arguments.op is None or planned.problem.op == arguments.op):
+            launches.append(Launch(kernel=kernel, problem=planned.problem, configuration=planned.configuration))
+    return launches
+
+
+def _request(arguments: argparse.Namespace) -> Any:
+    from advisor.targets import Request
+
+    return Request(
+        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
+        tokens=token_counts(arguments.tokens), dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
+    )  # fmt: skip
+
+
+def _routing(arguments: argparse.Namespace) -> tuple[int, ...] | None:
+    if arguments.routing is None:
+        return None
+    from advisor.configs.routing import read_routing
+
+    return read_routing(arguments.routing)
+
+
+def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
+    """The launches of a file of rows; a row without a configuration gets the kernel's default ones."""
+    from advisor.measurement import Launch, launches_of, read_measured
+
+    launches, gpu = [], _ordering_gpu(arguments)
+    for row in read_measured(arguments.target):
+        kernel = _kernel_for(row.kernel, row.problem)
+        if row.configuration is not None:
+            launches.append(Launch(kernel=kernel, problem=row.problem, configuration=row.configuration))
+        else:
+            launches += launches_of(kernel, [row.problem], gpu, arguments.configurations)
+    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in launches}.values())
+
+
+def _kernel_for(name: str, problem: Problem) -> Any:
+    """The bundled kernel of that name, else the first that does the problem's operator."""
+    from advisor.measurement import KernelRef, find_kernels, read_kernels
+    from advisor.measurement.kernel_file import bundled_files
+
+    if name:
+        return find_kernels(name)[0]
+    for file in bundled_files():
+        for function, entry in read_kernels(file).items():
+            if entry["family"] == problem.family and problem.op in entry["ops"] and "make_inputs" in entry:
+                return KernelRef(file=str(file), function=function)
+    raise UsageError("no bundled kernel does this operator", f"{problem.family} {problem.op}", None, "name the kernel in a column `kernel`")
+
+
+def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
+    from advisor.measurement import find_kernels, launches_of
+    from advisor.measurement.kernel_file import check_runnable
+
+    launches, gpu = [], _ordering_gpu(arguments)
+    kernels = find_kernels(arguments.target)
+    for kernel in kernels:
+        problems = _problems(kernel, arguments)
+        if problems or len(kernels) == 1:
+            check_runnable(kernel)
+        launches += launches_of(kernel, problems, gpu, arguments.configurations)
+    return launches
+
+
+def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
+    """The problems of a kernel that the options name; its own example where they name no sizes."""
+    from advisor.configs.models import find_model
+    from advisor.measurement.kernel_file import kernel_entry
+    from advisor.schema import Problem
+
+    entry = kernel_entry(kernel)
+    ops = [op for op in entry["ops"] if arguments.op in (None, op)]
+    sizes = [dict(each) for each in arguments.sizes or ()]
+    if arguments.model and entry["family"] == "fused_moe":
+        model, split, ranks = find_model(arguments.model), arguments.tensor_parallel or 1, arguments.expert_parallel or 1
+        sizes.append({"M": 1, "E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split})
+    if not sizes:
+        sizes = [dict(entry.get("example") or {})]
+    if not sizes[0]:
+        raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
+    tokens = token_counts(arguments.tokens)
+    if tokens:
+        sizes = [{**each, "M": m} for each in sizes for m in tokens]
+    dtype = arguments.dtype or next(iter(entry.get("dtypes", ("bf16",))))
+    block = (128, 128) if dtype == "fp8" and entry["family"] == "fused_moe" else None
+    return [
+        Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block, routing=_routing(arguments))
+        for each in sizes for op in ops
+    ]  # fmt: skip
+
+
+def _ordering_gpu(arguments: argparse.Namespace) -> Any:
+    """The GPU whose model orders the configurations: none where only the default one is asked for."""
+    if arguments.configurations == 1:
+        return None
+    from advisor.hardware import load_gpu, match_device_name
+    from advisor.measurement import find_device
+    from advisor.measurement.probe import probe_gpu
+
+    if arguments.gpu:
+        return load_gpu(arguments.gpu)
+    device = find_device(arguments.device)
+    if device.kind == "cuda":
+        return match_device_name(probe_gpu().name or "")
+    name = device.options.get("gpu", "H200" if device.kind == "fake" else "")
+    return match_device_name(str(name))
+
+
+def duration_s(text: str) -> float:
+    """`90`, `90s`, `9m` or `1.5h`, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    if not found or not 0 < float(found[1]) < 1e7:
+        raise argparse.ArgumentTypeError(f"must be a time such as 90s, 9m or 1h (got {text!r})")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _configurations(text: str) -> int | None:
+    return None if text == "all" else positive_integer(text)
+
+
+def _sizes(text: str) -> dict[str, int]:
+    sizes = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not re.fullmatch(r"\d{1,10}", value.strip()):
+            raise argparse.ArgumentTypeError(f"must be NAME=INTEGER,… as in M=64,N=4096,K=4096 (got {part!r})")
+        sizes[name.strip()] = int(value)
+    return sizes
+
+
+class _Watch:
+    """Progress on stderr: one line that rewrites itself on a terminal; in a pipe a plain line every 10 s or 10 %."""
+
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty()
+        self.said_at, self.said_share, self.open = time.monotonic(), 0.0, False
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        share = progress.done / progress.total if progress.total else 0.0
+        if not self.live and now - self.said_at < PROGRESS_INTERVAL_S and share - self.said_share < 0.1:
+            return
+        self.said_at, self.said_share = now, share
+        of = f"/{progress.total}" if progress.total else ""
+        left = ""
+        if 0 < share < 1:
+            left = f", {progress.elapsed_s * (1 - share) / share:.0f} s left"
+        text = f"measured {progress.done}{of}, {progress.failed} failed, {progress.elapsed_s:.0f} s{left}: {progress.last}"
+        if self.live:
+            sys.stderr.write(f"\r\x1b[2K{text[:120]}")
+            self.open = True
+        else:
+            sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clears the live line."""
+        if self.open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

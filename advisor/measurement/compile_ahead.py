@@ -1,0 +1,88 @@
+"""Compiles a launch without launching it, so that Triton's disk cache holds it before the GPU needs it.
+
+Runs in worker processes that never touch the GPU: an offline driver tells Triton the target, and the kernel goes through
+`JITFunction.warmup`, the runtime's own path to the compiler, so that the cache key is the runtime's own too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, load_module
+from advisor.schema import Configuration, Problem
+
+_TORCH_NAMES = {
+    "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+    "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
+}  # fmt: skip
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
+
+
+class _Tensor:
+    """What Triton asks of a tensor argument when it only compiles: a type, an aligned address, and a range of addresses."""
+
+    def __init__(self, triton_type: str) -> None:
+        self.dtype = f"torch.{_TORCH_NAMES.get(triton_type, triton_type)}"
+        self.shape = (1,)
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0
+
+    @staticmethod
+    def ptr_range() -> int:
+        return 0
+
+    @staticmethod
+    def stride() -> tuple[int, ...]:
+        return (1,)
+
+
+def _argument(value: Any) -> Any:
+    """What stands for one argument that a kernel file's `arguments` describes."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("*"):
+        return _Tensor(value[1:].removeprefix("k"))
+    if found := _DESCRIPTOR.fullmatch(value):
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        block = [int(size) for size in found[2].split(",")]
+        strides = [1]
+        for size in reversed(block[1:]):
+            strides.insert(0, strides[0] * max(size, 16))
+        return TensorDescriptor(_Tensor(found[1]), block, strides, block)
+    return value  # a constexpr that is a text
+
+
+def use_offline_target(backend: str, architecture: int | str, warp_size: int) -> None:
+    """Tells Triton, in this process, to compile for this target; no GPU is looked for from here on."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime.driver import driver
+
+    class OfflineDriver:
+        def get_current_target(self) -> Any:
+            return GPUTarget(backend, architecture, warp_size)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int | None = None) -> int:
+            return 0
+
+    driver.set_active(OfflineDriver())  # type: ignore[arg-type]
+
+
+def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configuration) -> bool:
+    """Compiles one launch into Triton's disk cache; False where the kernel file does not say its arguments.
+
+    `use_offline_target` comes first. Raises what the compiler raises.
+    """
+    describe = function_of(kernel, "arguments")
+    if describe is None:
+        return False
+    flat = flat_configuration(configuration)
+    values = {name: _argument(value) for name, value in describe(flat_problem(problem), flat).items()}
+    getattr(load_module(kernel.file), kernel.function).warmup(grid=(1,), **{**flat, **values})
+    return True

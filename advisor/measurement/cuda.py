@@ -1,0 +1,267 @@
+"""A CUDA GPU through torch. Lives in a worker process: anything here may hang, or take the process with it.
+
+Timing: a launch whose cache is warm and that takes less than `GRAPH_BELOW_US` is captured many times into one CUDA graph, so that
+neither the launch from Python nor an event's own cost shows. Everything else is timed by CUDA events around each launch, with
+the queue filled behind a spinning kernel first, so that the GPU never waits for Python; a cold cache is made by overwriting
+more than twice the L2 before every launch.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.errors import NoGpuError
+from advisor.hardware import GpuSpec, match_device_name
+from advisor.measurement.failures import WrongOutputError
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry
+from advisor.measurement.nvml import Monitor
+from advisor.measurement.rounds import Timing
+from advisor.schema import Configuration, Fingerprint, Problem
+
+GRAPH_BELOW_US = 100.0
+"""Triton's launch from Python takes 10-40 us: below this, gaps between launches would show even behind a filled queue."""
+GRAPH_SAMPLE_US = 300.0  # length of one graph
+GRAPH_LAUNCHES = (4, 64)
+SAMPLE_BUDGET_US = 3_000.0  # of one side in one round, on the GPU
+SAMPLES = (3, 10)
+FLUSH_FACTOR = 2.1  # of the L2
+ENQUEUE_US = 80.0  # what Python takes to enqueue flush, two events and a launch, generously
+DEFAULT_TOLERANCE = (1e-2, 1e-3)
+CHECK_ELEMENTS = 1 << 27  # compared at once, so that fp64 copies stay small
+
+
+@dataclass(slots=True)
+class Launched:
+    """A launch that ran and was checked, and how it is timed."""
+
+    run: Callable[[], Any]
+    output: Any
+    graph: Any = None
+    graph_launches: int = 0
+    samples: int = 0
+
+
+class CudaDevice:
+    """The first GPU that CUDA_VISIBLE_DEVICES shows."""
+
+    def __init__(self) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise NoGpuError("measuring needs torch", str(error), None, "pip install 'triton-advisor[torch]'") from None
+        if not torch.cuda.is_available():
+            raise NoGpuError("torch sees no GPU", torch.__version__, "a CUDA build of torch, a GPU and its driver")
+        self.torch = torch
+        self.properties = torch.cuda.get_device_properties(0)
+        uuid = getattr(self.properties, "uuid", None)
+        self.uuid = f"GPU-{uuid}" if uuid is not None else None
+        self.monitor = Monitor(self.uuid)
+        self.facts = self.monitor.facts()
+        self._gpu = match_device_name(self.properties.name)
+        l2_bytes = int(getattr(self.properties, "L2_cache_size", 0)) or (self._gpu.l2_bytes if self._gpu else 64 << 20)
+        self.l2_bytes = l2_bytes
+        self._flush_buffer: Any = None
+
+    @property
+    def gpu_name(self) -> str:
+        """Short name where `ceilings/` describes the GPU."""
+        return self._gpu.name if self._gpu else str(self.properties.name)
+
+    @property
+    def gpu(self) -> GpuSpec | None:
+        """Its description."""
+        return self._gpu
+
+    @property
+    def default_clock_mhz(self) -> float | None:
+        """The driver's default SM clock."""
+        return self.facts.default_clock_mhz
+
+    def fingerprint(self) -> Fingerprint:
+        """The GPU, its driver, and the software that runs on it."""
+        import triton
+
+        reading = self.monitor.read()
+        return Fingerprint(
+            mode="gpu", gpu=self.gpu_name, gpu_uuid=self.uuid, driver=self.facts.driver, cuda=self.torch.version.cuda,
+            torch=self.torch.__version__, triton=triton.__version__, python=platform.python_version(),
+            sm_clock_mhz=self.facts.default_clock_mhz, memory_clock_mhz=reading.memory_clock_mhz, mig=self.facts.mig,
+            power_cap_w=self.facts.power_cap_w,
+        )  # fmt: skip
+
+    def open(self, kernel: KernelRef, problem: Problem, seed: int) -> CudaBench:
+        """Fresh random inputs, and the reference in fp64."""
+        return CudaBench(self, kernel, problem, seed)
+
+    def measure_ceilings(self) -> dict[str, float]:
+        """Copy and L2 bandwidth, matrix products, an empty launch."""
+        from advisor.measurement.ceilings import measure_on_cuda
+
+        return measure_on_cuda(self)
+
+    def flush_l2(self) -> None:
+        """Enqueues the overwriting of more than twice the L2."""
+        if self._flush_buffer is None:
+            self._flush_buffer = self.torch.empty(int(FLUSH_FACTOR * self.l2_bytes) // 4, dtype=self.torch.int32, device="cuda")
+        self._flush_buffer.zero_()
+
+    def hold_queue(self, duration_us: float) -> None:
+        """Enqueues a kernel that spins, so that what is enqueued meanwhile runs without gaps."""
+        clock_mhz = self.facts.default_clock_mhz or 1500.0
+        self.torch.cuda._sleep(int(duration_us * clock_mhz))
+
+    def time_events(self, run: Callable[[], Any], samples: int, *, flush: bool) -> tuple[float, ...]:
+        """Durations of `samples` runs in microseconds, each between two events."""
+        event = self.torch.cuda.Event
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(samples)]
+        self.hold_queue(ENQUEUE_US * samples)
+        for start, end in pairs:
+            if flush:
+                self.flush_l2()
+            start.record()
+            run()
+            end.record()
+        return tuple(self._elapsed(pairs))
+
+    def _elapsed(self, pairs: list[tuple[Any, Any]], launches: int = 1) -> list[float]:
+        self.torch.cuda.synchronize()
+        return [1e3 * start.elapsed_time(end) / launches for start, end in pairs]
+
+
+class CudaBench:
+    """One problem of one kernel."""
+
+    def __init__(self, device: CudaDevice, kernel: KernelRef, problem: Problem, seed: int) -> None:
+        self.device, self.kernel, self.problem, self.torch = device, kernel, problem, device.torch
+        self.entry = kernel_entry(kernel)
+        generator = self.torch.Generator(device="cuda").manual_seed(seed)
+        self.inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cuda", generator)
+        self.want = _tuple(function_of(kernel, "reference")(self.inputs))
+        self.torch.cuda.synchronize()
+
+    def launch(self, configuration: Configuration) -> Launched:
+        """Compiles (or finds compiled), runs once on a poisoned output, and waits."""
+        flat = flat_configuration(configuration)
+        space = self.entry.get("space")
+        if space:  # options the kernel's launch does not know stay at their defaults
+            flat = {name: value for name, value in flat.items() if name in space or name not in ("num_warps", "num_stages")}
+        for tensor in _tuple(self.inputs["output"]):
+            poison(tensor)
+        run = function_of(self.kernel, "prepare")(self.inputs, flat)
+        output = run()
+        self.torch.cuda.synchronize()
+        return Launched(run=run, output=output)
+
+    def check(self, launched: Launched) -> None:
+        """Compares with the reference, then decides how the launch is timed."""
+        relative, absolute = (self.entry.get("tolerance") or {}).get(self.problem.dtype, DEFAULT_TOLERANCE)
+        got = _tuple(launched.output)
+        if len(got) != len(self.want):
+            raise WrongOutputError(f"{self.kernel.label}: number of outputs", len(got), str(len(self.want)))
+        for index, (one, other) in enumerate(zip(got, self.want, strict=True)):
+            compare(one, other, float(relative), float(absolute), f"{self.kernel.label} output {index}")
+        self._choose_timer(launched)
+
+    def _choose_timer(self, launched: Launched) -> None:
+        launched.run()  # what runs once only (lazy allocations, module load) is behind us
+        estimate = max(0.5, min(self.device.time_events(launched.run, 3, flush=False)))
+        launched.samples = int(min(max(SAMPLE_BUDGET_US / estimate, SAMPLES[0]), SAMPLES[1]))
+        if self.problem.cache == "warm" and estimate < GRAPH_BELOW_US:
+            count = int(min(max(GRAPH_SAMPLE_US / estimate, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1]))
+            graph = self.torch.cuda.CUDAGraph()
+            try:
+                with self.torch.cuda.graph(graph):
+                    for _ in range(count):
+                        launched.run()
+            except RuntimeError:  # something in the launch cannot be captured: events it is
+                self.torch.cuda.synchronize()
+            else:
+                launched.graph, launched.graph_launches = graph, count
+
+    def timer(self, launched: Launched) -> str:
+        """A graph of many launches, or events around each."""
+        return "events" if launched.graph is None else "graph"
+
+    def time(self, launched: Launched, round_number: int, replica: int) -> Timing:
+        """One round of one side; the clock is read while the GPU is busy with it."""
+        device, event = self.device, self.torch.cuda.Event
+        cold = self.problem.cache == "cold"
+        count = max(launched.samples, SAMPLES[0])
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(count)]
+        device.hold_queue(ENQUEUE_US * count)
+        if not cold:  # warm: this very launch ran before, not another side's
+            launched.graph.replay() if launched.graph is not None else launched.run()
+        for start, end in pairs:
+            if cold:
+                device.flush_l2()
+            start.record()
+            if launched.graph is not None:
+                launched.graph.replay()
+            else:
+                launched.run()
+            end.record()
+        reading = device.monitor.read()
+        samples = device._elapsed(pairs, launched.graph_launches or 1)
+        return Timing(
+            samples_us=tuple(round(value, 4) for value in samples), sm_clock_mhz=reading.sm_clock_mhz,
+            throttle=reading.throttle, temperature_c=reading.temperature_c, power_w=reading.power_w,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Frees the tensors."""
+        self.inputs, self.want = {}, ()
+        self.torch.cuda.empty_cache()
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def poison(tensor: Any) -> None:
+    """Fills an output with what no right result holds."""
+    import torch
+
+    if tensor.dtype.is_floating_point and tensor.element_size() == 1:
+        tensor.view(torch.uint8).fill_(0x7F)  # NaN in e4m3
+    elif tensor.dtype.is_floating_point:
+        tensor.fill_(math.nan)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).min)
+
+
+def compare(got: Any, want: Any, relative: float, absolute: float, what: str) -> None:
+    """|got - want| <= relative |want| + absolute rms(want), everywhere; NaN only where the reference has it.
+
+    Raises:
+        WrongOutputError: Not so; says how much of it is wrong, and the worst place.
+    """
+    import torch
+
+    if tuple(got.shape) != tuple(want.shape):
+        raise WrongOutputError(f"{what}: shape", tuple(got.shape), str(tuple(want.shape)))
+    if got.numel() == 0:
+        return
+    got, want = got.reshape(-1), want.reshape(-1)
+    finite_square = torch.nan_to_num(want.double(), posinf=0.0, neginf=0.0).square_()
+    rms = math.sqrt(float(finite_square.mean()))
+    del finite_square
+    wrong, worst = 0, (0.0, 0, 0.0, 0.0)
+    for start in range(0, got.numel(), CHECK_ELEMENTS):
+        one, other = got[start : start + CHECK_ELEMENTS].double(), want[start : start + CHECK_ELEMENTS].double()
+        right = ((one - other).abs_() <= relative * other.abs() + absolute * rms) | (one == other) | (one.isnan() & other.isnan())
+        bad = int((~right).sum())
+        if bad:
+            wrong += bad
+            excess = torch.where(right, torch.zeros_like(one), torch.nan_to_num((one - other).abs_(), nan=math.inf))
+            place = int(excess.argmax())
+            if float(excess[place]) >= worst[0]:
+                worst = (float(excess[place]), start + place, float(one[place]), float(other[place]))
+    if wrong:
+        raise WrongOutputError(
+            f"{what}: {wrong} of {got.numel()} elements differ from the reference",
+            f"{worst[2]:.6g} at {worst[1]}", f"{worst[3]:.6g} ± {relative:g} relative, {absolute:g} of the rms",
+        )  # fmt: skip

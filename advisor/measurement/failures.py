@@ -1,0 +1,83 @@
+"""Why a launch has no latency: a typed failure, never `inf` or None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.errors import MeasurementError, shorten
+
+FAILURE_KINDS = (
+    "illegal-access",  # the kernel touched memory it may not; the CUDA context is lost
+    "hang",  # it did not come back in time, and was killed
+    "out-of-memory",  # the tensors do not fit
+    "out-of-resources",  # the configuration needs more shared memory, registers or threads than an SM has
+    "compile-error",
+    "wrong-output",
+    "crash",  # the worker died, or raised something else
+    "not-recorded",  # a replayed file has no such launch
+)
+MESSAGE_LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One failure. `stage` says where it happened: inputs, compile, launch, check or rounds."""
+
+    kind: str
+    message: str
+    stage: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAILURE_KINDS:
+            raise ValueError(f"failure kind must be one of {', '.join(FAILURE_KINDS)} (got {self.kind!r})")
+
+
+class WrongOutputError(MeasurementError):
+    """A launch wrote something other than its reference."""
+
+
+class NotRecordedError(MeasurementError):
+    """A replayed file has no such launch."""
+
+
+# Texts of CUDA and of Triton's driver, in lower case (CUDA 13 `cudaGetErrorString`; Triton 3.6 and 3.9 `driver.c`).
+_TEXTS: tuple[tuple[str, str], ...] = (
+    ("illegal memory access", "illegal-access"),
+    ("illegal address", "illegal-access"),
+    ("misaligned address", "illegal-access"),
+    ("unspecified launch failure", "illegal-access"),
+    ("invalid address space", "illegal-access"),
+    ("illegal instruction", "illegal-access"),
+    ("out of memory", "out-of-memory"),
+    ("out of resource", "out-of-resources"),
+    ("too many resources requested", "out-of-resources"),
+    ("launch timed out", "hang"),
+)
+_TYPES: dict[str, str] = {
+    "OutOfMemoryError": "out-of-memory",  # torch
+    "MemoryError": "out-of-memory",
+    "OutOfResources": "out-of-resources",  # triton
+    "CompilationError": "compile-error",
+    "CompileTimeAssertionFailure": "compile-error",
+    "PTXASError": "compile-error",
+    "UnsupportedLanguageConstruct": "compile-error",
+    "WrongOutputError": "wrong-output",
+    "NotRecordedError": "not-recorded",
+}
+_FATAL_TEXTS = ("cuda error", "triton error [cuda]", "device-side assert")
+
+
+def classify(error: BaseException, stage: str) -> Failure:
+    """The failure that an exception stands for; by name and text, so that neither torch nor triton need be imported."""
+    text = str(error).lower()
+    kind = next((_TYPES[base.__name__] for base in type(error).__mro__ if base.__name__ in _TYPES), None)
+    if kind is None:
+        kind = next((kind for part, kind in _TEXTS if part in text), "compile-error" if stage == "compile" else "crash")
+    return Failure(kind=kind, message=shorten(f"{type(error).__name__}: {error}", MESSAGE_LIMIT), stage=stage)
+
+
+def is_fatal(error: BaseException, failure: Failure) -> bool:
+    """Whether nothing can run in this process any more: the CUDA context is lost with an illegal access or an assertion."""
+    if failure.kind in ("out-of-memory", "out-of-resources", "compile-error", "wrong-output", "not-recorded"):
+        return False
+    return failure.kind == "illegal-access" or any(part in str(error).lower() for part in _FATAL_TEXTS)

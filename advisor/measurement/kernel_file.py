@@ -1,0 +1,226 @@
+"""Kernel files: any Python file with a `KERNELS` literal (triton_kernels/README.md), ours or a user's, found and loaded alike.
+
+Listing a kernel only parses its file. Running one imports it, which runs its top level: that happens in workers and where a
+space must be filtered by the file's own `valid`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import itertools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from advisor.errors import InputError, UsageError
+from advisor.resources import folder
+from advisor.schema import FAMILIES, Configuration, Problem
+
+MAX_FILE_BYTES = 8_000_000
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_REQUIRED = ("family", "ops")
+_FUNCTIONS = ("make_inputs", "prepare", "reference")
+_REMEDY = "see triton_kernels/README.md for the convention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRef:
+    """A kernel: the file it is in and the name of its function."""
+
+    file: str
+    function: str
+
+    @property
+    def label(self) -> str:
+        """`fused_moe.py::fused_moe_kernel`."""
+        return f"{Path(self.file).name}::{self.function}"
+
+
+def read_kernels(file: str | Path) -> dict[str, dict[str, Any]]:
+    """The `KERNELS` literal of a file, without importing it.
+
+    Raises:
+        InputError: The file cannot be read, or has no such literal, or an entry lacks what every entry needs.
+    """
+    path = Path(file)
+    try:
+        stamp = path.stat()
+        if stamp.st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path.name}: too large for a kernel file", f"{stamp.st_size} bytes", f"at most {MAX_FILE_BYTES}")
+        return _read_kernels(str(path.resolve()), stamp.st_mtime_ns, stamp.st_size)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path.name}: cannot be read ({reason})", str(file), "a Python file with a KERNELS literal", _REMEDY) from None
+
+
+@lru_cache(maxsize=64)
+def _read_kernels(file: str, _changed: int, _size: int) -> dict[str, dict[str, Any]]:
+    path = Path(file)
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{path.name}: is not Python ({type(error).__name__})", None, "a kernel file", _REMEDY) from None
+    literal = None
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        if any(isinstance(t, ast.Name) and t.id == "KERNELS" for t in targets):
+            literal = node.value  # type: ignore[attr-defined]
+    if literal is None:
+        raise InputError(f"{path.name}: has no KERNELS literal", None, "KERNELS = {…}", _REMEDY)
+    try:
+        kernels = ast.literal_eval(literal)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise InputError(f"{path.name}: KERNELS is not a literal", None, "plain values only", _REMEDY) from None
+    if not isinstance(kernels, dict) or not kernels:
+        raise InputError(f"{path.name}: KERNELS", kernels, "a dictionary of kernel name to entry", _REMEDY)
+    for name, entry in kernels.items():
+        missing = [key for key in _REQUIRED if not isinstance(entry, dict) or key not in entry]
+        if missing:
+            raise InputError(f"{path.name}: KERNELS[{name!r}] lacks {', '.join(missing)}", None, None, _REMEDY)
+        if entry["family"] not in FAMILIES:
+            raise InputError(f"{path.name}: KERNELS[{name!r}]: family", entry["family"], f"one of {', '.join(FAMILIES)}", _REMEDY)
+    return kernels
+
+
+def kernel_entry(kernel: KernelRef) -> dict[str, Any]:
+    """The kernel's entry of `KERNELS`.
+
+    Raises:
+        InputError: The file has no such kernel.
+    """
+    kernels = read_kernels(kernel.file)
+    if kernel.function not in kernels:
+        raise InputError(f"{Path(kernel.file).name}: no such kernel", kernel.function, f"one of {', '.join(kernels)}", _REMEDY)
+    return kernels[kernel.function]
+
+
+def bundled_files() -> tuple[Path, ...]:
+    """The kernel files of `triton_kernels/`."""
+    return tuple(path for path in sorted(folder("triton_kernels").glob("*.py")) if path.name != "__init__.py")
+
+
+def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRef, ...]:
+    """The kernels a target names: `FILE.py::KERNEL`, `FILE.py` (all of its kernels), a bundled file (`gemm`) or kernel.
+
+    Raises:
+        InputError, UsageError: There is no such file or kernel.
+    """
+    name, _, function = target.partition("::")
+    if name.endswith(".py"):
+        path = Path(name) if relative_to is None else relative_to / name
+        kernels = read_kernels(path)
+        chosen = (function,) if function else tuple(kernels)
+        refs = tuple(KernelRef(file=str(path.resolve()), function=each) for each in chosen)
+        for ref in refs:
+            kernel_entry(ref)
+        return refs
+    known: list[str] = []
+    for path in bundled_files():
+        kernels = read_kernels(path)
+        known += [path.stem, *kernels]
+        if name == path.stem and (not function or function in kernels):
+            return tuple(KernelRef(file=str(path), function=each) for each in ((function,) if function else kernels))
+        if name in kernels and not function:
+            return (KernelRef(file=str(path), function=name),)
+    raise UsageError("no such kernel", target, f"FILE.py::KERNEL, or one of {', '.join(dict.fromkeys(known))}", "check the spelling")
+
+
+_modules: dict[tuple[str, int], ModuleType] = {}
+
+
+def load_module(file: str | Path) -> ModuleType:
+    """Imports a kernel file under a name of its own (once per version of the file). Runs its top level.
+
+    Raises:
+        InputError: Importing it fails.
+    """
+    path = Path(file).resolve()
+    key = (str(path), path.stat().st_mtime_ns if path.exists() else 0)
+    if key not in _modules:
+        # A stable name: Triton's disk cache must not depend on the process that compiled.
+        name = f"advisor_kernel_file_{path.stem}_{hashlib.sha256(str(key).encode()).hexdigest()[:12]}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise InputError(f"{path.name}: cannot be imported", str(path), "a Python file", _REMEDY)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise InputError(f"{path.name}: importing it failed ({type(error).__name__}: {error})", None, None, _REMEDY) from error
+        _modules[key] = module
+    return _modules[key]
+
+
+def function_of(kernel: KernelRef, role: str) -> Any:
+    """The function of the file that plays `role` (`make_inputs`, `prepare`, `reference`, `valid`, …); None where it names none.
+
+    Raises:
+        InputError: The entry names a function the file does not have.
+    """
+    name = kernel_entry(kernel).get(role)
+    if name is None:
+        return None
+    module = load_module(kernel.file)
+    if not callable(getattr(module, str(name), None)):
+        raise InputError(f"{kernel.label}: {role} names no function of the file", name, "a function", _REMEDY)
+    return getattr(module, str(name))
+
+
+def check_runnable(kernel: KernelRef) -> None:
+    """Raises InputError where the entry lacks what measuring needs."""
+    missing = [role for role in _FUNCTIONS if role not in kernel_entry(kernel)]
+    if missing:
+        raise InputError(f"{kernel.label}: cannot be measured without {', '.join(missing)}", None, None, _REMEDY)
+
+
+def flat_problem(problem: Problem) -> dict[str, Any]:
+    """A problem as kernel files take it: one flat dictionary."""
+    flat: dict[str, Any] = {**problem.sizes, "op": problem.op, "dtype": problem.dtype}
+    for name in ("weight_dtype", "output_dtype", "block_shape", "routing"):
+        value = getattr(problem, name)
+        if value is not None:
+            flat[name] = list(value) if name == "routing" else value
+    return flat
+
+
+def flat_configuration(configuration: Configuration) -> dict[str, Any]:
+    """A configuration as kernel files take it: one flat dictionary."""
+    flat: dict[str, Any] = {**configuration.parameters, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
+    if configuration.num_ctas != 1:
+        flat["num_ctas"] = configuration.num_ctas
+    if configuration.maxnreg is not None:
+        flat["maxnreg"] = configuration.maxnreg
+    return flat
+
+
+def configuration_of(flat: Mapping[str, Any]) -> Configuration:
+    """The reverse of `flat_configuration`."""
+    return Configuration(
+        parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS},
+        num_warps=int(flat.get("num_warps", 4)),
+        num_stages=int(flat.get("num_stages", 3)),
+        num_ctas=int(flat.get("num_ctas", 1)),
+        maxnreg=flat.get("maxnreg"),
+    )
+
+
+def configurations(kernel: KernelRef, problem: Problem) -> tuple[Configuration, ...]:
+    """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
+    space = kernel_entry(kernel).get("space") or {}
+    valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
+    flat = flat_problem(problem)
+    found = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    if valid is not None:
+        found = [config for config in found if valid(config, flat)]
+    if default is not None:
+        first = dict(default(flat))
+        found = [first, *(config for config in found if config != first)]
+    return tuple(configuration_of(config) for config in found)

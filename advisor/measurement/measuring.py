@@ -1,0 +1,225 @@
+"""Measuring launches and whole campaigns into a file of rows."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from advisor.errors import MeasurementError, NothingMatchedError
+from advisor.hardware import GpuSpec, match_device_name
+from advisor.measurement.ceilings import file_name, write_ceilings
+from advisor.measurement.device import DeviceSpec, find_device
+from advisor.measurement.journal import Journal
+from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
+from advisor.measurement.plan import batches_of, read_plan
+from advisor.measurement.rows import OK, MeasuredRow, bound_us, row_key, row_of
+from advisor.measurement.scheduler import Limits, Scheduler
+from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
+from advisor.schema import Fingerprint
+
+MAX_BATCH = 16
+"""Launches of one problem that share rounds, at most: with more, the rounds of one launch lie too far apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is. `total` None: a campaign, which has no end but the time limit."""
+
+    done: int
+    total: int | None
+    failed: int
+    elapsed_s: float
+    last: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What a run did.
+
+    Attributes:
+        gpu: What it ran on.
+        measured: Launches with a latency.
+        failed: Launches without, by kind of failure.
+        skipped: Launches the file had already.
+        faults: Rows faster than the bound.
+        finished: Whether nothing was left to do (else: the time limit).
+        ceilings: The file the GPU's own ceilings went to.
+    """
+
+    gpu: str
+    output: str
+    fingerprint: Fingerprint
+    measured: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    skipped: int = 0
+    faults: list[str] = field(default_factory=list)
+    finished: bool = False
+    ceilings: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+Watch = Callable[[Progress], None]
+
+
+def measure(
+    launches: Sequence[Launch], output: str | os.PathLike[str], *, device: str | DeviceSpec = "auto", rounds: int = MIN_ROUNDS,
+    time_limit_s: float | None = None, resume: bool = True, limits: Limits | None = None, compile_workers: int | None = None,
+    seed: int = 0, watch: Watch | None = None,
+) -> Summary:  # fmt: skip
+    """Times launches and appends a row for each, as they come.
+
+    Args:
+        launches: In the order in which to measure; consecutive launches of one problem share their rounds.
+        output: The rows file; what it holds already is not measured again.
+        device: `auto`, `cuda`, `fake…`, `recorded:FILE`.
+        rounds: Rounds that must count, per launch.
+        time_limit_s: After which nothing more is begun, and what is running is left.
+        resume: Whether the file may have rows already.
+        limits: How long a launch may take before it counts as hung.
+        compile_workers: Processes that compile ahead; None: one less than cores.
+        seed: Of inputs and orders.
+        watch: Told how far it is.
+
+    Raises:
+        NothingMatchedError: There are no launches.
+        NoGpuError: There is no device to measure on.
+        UsageError: The file cannot be written.
+    """
+    if not launches:
+        raise NothingMatchedError("nothing to measure", None, "at least one launch", "widen the selection")
+    start = time.monotonic()
+    spec = find_device(device)
+    with Journal(output, resume=resume) as journal, Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler:
+        done, gpu = journal.keys(), scheduler.description.gpu
+        left = [launch for launch in launches if _key(gpu, launch) not in done]
+        summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
+        summary.skipped = len(launches) - len(left)
+        batches = _batches(left, rounds, seed)
+        _run(batches, scheduler, journal, summary, start, time_limit_s, len(left), watch)
+    return summary
+
+
+def run_plan(
+    path: str | Path, output: str | os.PathLike[str], time_limit_s: float | None = None, *,
+    device: str | DeviceSpec = "auto", rounds: int | None = None, resume: bool = True, limits: Limits | None = None,
+    compile_workers: int | None = None, ceilings_folder: Path | None = None, watch: Watch | None = None,
+) -> Summary:  # fmt: skip
+    """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
+
+    The GPU's own ceilings are measured first, once, where the plan names a folder for them (a fake device's are written beside the
+    output instead). Arguments as for `measure`; `rounds` None: the plan's.
+
+    Raises:
+        InputError: The plan cannot be read.
+        NoGpuError: There is no device to measure on.
+        UsageError: The file cannot be written.
+    """
+    start = time.monotonic()
+    plan = read_plan(path)
+    if rounds is not None:
+        plan = replace(plan, rounds=rounds)
+    spec = find_device(device)
+    with Journal(output, resume=resume) as journal, Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler:
+        done, gpu = journal.keys(), scheduler.description.gpu
+        summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
+        folder = ceilings_folder or plan.ceilings_folder
+        if folder is not None:
+            _ceilings(scheduler, spec, folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent, summary)
+
+        def key(launch: Launch) -> str:
+            found = _key(gpu, launch)
+            summary.skipped += found in done
+            return found
+
+        batches = batches_of(plan, match_device_name(gpu), done=done, key=key)
+        _run(batches, scheduler, journal, summary, start, time_limit_s, None, watch)
+    return summary
+
+
+def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Summary) -> None:
+    path = folder / file_name(summary.gpu)
+    if path.exists():  # measured before: a resumed run has better things to do
+        return
+    try:
+        figures = scheduler.measure_ceilings()
+    except MeasurementError as error:
+        summary.warnings.append(f"the GPU's own ceilings were not measured: {error}")
+        return
+    if figures:
+        origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
+        summary.ceilings = write_ceilings(folder, summary.gpu, figures, summary.fingerprint, origin)
+
+
+def _key(gpu: str, launch: Launch) -> str:
+    return row_key(gpu, launch.kernel.function, launch.problem, launch.configuration)
+
+
+def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Batch]:
+    for _, group in groupby(launches, key=lambda launch: (launch.kernel, problem_key(launch.problem))):
+        same = list(group)
+        for begin in range(0, len(same), MAX_BATCH):
+            yield Batch(launches=tuple(same[begin : begin + MAX_BATCH]), rounds=rounds, max_rounds=max(rounds, MAX_ROUNDS), seed=seed)
+
+
+def _run(
+    batches: Iterable[Batch], scheduler: Scheduler, journal: Journal, summary: Summary, start: float, time_limit_s: float | None,
+    total: int | None, watch: Watch | None,
+) -> None:  # fmt: skip
+    """The loop: a batch, its rows to the disk, the next."""
+    gpu = match_device_name(summary.gpu)
+    deadline = None if time_limit_s is None else start + time_limit_s
+    expected = 0
+
+    def counted() -> Iterator[Batch]:
+        nonlocal expected
+        for batch in batches:
+            expected += 1
+            yield batch
+        summary.finished = True  # all batches were drawn; whether all came back is seen below
+
+    came_back = 0
+    for batch, outcomes in scheduler.run(counted(), deadline=deadline):
+        came_back += 1
+        # A session's sides were interleaved. Nothing was, where nothing ran.
+        session = secrets.token_hex(6) if scheduler.spec.kind == "cuda" else scheduler.spec.kind
+        journal.append(_rows(batch, outcomes, summary, gpu, session))
+        if watch is not None:
+            done, failed = summary.measured + sum(summary.failed.values()), sum(summary.failed.values())
+            last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
+            watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
+    summary.finished = summary.finished and came_back == expected
+
+
+def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec | None, session: str) -> list[dict[str, str]]:
+    bound = bound_us(batch.problem, gpu)
+    rows = []
+    for launch, outcome in zip(batch.launches, outcomes, strict=True):
+        cells = row_of(launch, outcome, gpu=summary.gpu, fingerprint=summary.fingerprint, session=session, bound=bound)
+        if cells["status"] == OK:
+            summary.measured += 1
+        else:
+            summary.failed[cells["status"]] += 1
+        if cells["fault"]:
+            summary.faults.append(f"{launch.kernel.function} {_sizes(launch)}: {cells['latency_us']} us, bound {cells['bound_us']} us")
+        rows.append(cells)
+    return rows
+
+
+def _sizes(launch: Launch) -> str:
+    return f"{launch.problem.op} " + " ".join(f"{name}={value}" for name, value in launch.problem.sizes.items())
+
+
+def violations(rows: Iterable[MeasuredRow]) -> list[str]:
+    """Rows faster than the bound of their problem, as `ceilings/` has it now (not as it was when they were measured)."""
+    found = []
+    for row in rows:
+        least = bound_us(row.problem, match_device_name(row.gpu))
+        if row.latency_us is not None and least is not None and row.latency_us < least:
+            found.append(f"{row.gpu} {row.kernel} {row.problem.op} {row.problem.sizes}: {row.latency_us:g} us, bound {least:g} us")
+    return found

@@ -1,0 +1,155 @@
+"""Clocks, throttle reasons, temperature and power of one GPU: through NVML (pynvml) where it is installed, else nvidia-smi.
+
+Reads only. Nothing here changes a setting of the GPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+# nvmlClocksEventReasons bits (NVML API reference, "NvmlClocksEventReasons"). Idle and applications-clock settings lower no
+# clock of a busy GPU, so they are not reported.
+REASONS: tuple[tuple[int, str], ...] = (
+    (0x4, "sw-power-cap"),
+    (0x8, "hw-slowdown"),
+    (0x10, "sync-boost"),
+    (0x20, "sw-thermal"),
+    (0x40, "hw-thermal"),
+    (0x80, "hw-power-brake"),
+    (0x100, "display-clock"),
+)
+SMI_INTERVAL_S = 1.0
+"""nvidia-smi takes tens of milliseconds: its answer is used again for this long."""
+_SMI_FIELDS = (
+    "clocks.sm", "clocks.mem", "clocks_throttle_reasons.active", "temperature.gpu", "power.draw", "power.limit",
+    "clocks.default_applications.graphics", "clocks.max.sm", "driver_version", "mig.mode.current",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The state of a GPU at one moment; None where it does not say."""
+
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What does not change while measuring."""
+
+    default_clock_mhz: float | None = None
+    driver: str | None = None
+    power_cap_w: float | None = None
+    mig: bool | None = None
+
+
+def reasons(bits: int) -> tuple[str, ...]:
+    """The names of the throttle reasons set in `bits`."""
+    return tuple(name for bit, name in REASONS if bits & bit)
+
+
+class Monitor:
+    """Reads one GPU. A figure it cannot get is None; it never raises."""
+
+    def __init__(self, uuid: str | None, index: int = 0) -> None:
+        self.selector = uuid or str(index)
+        self.source = "none"
+        self._nvml: Any = None
+        self._handle: Any = None
+        self._last: tuple[float, dict[str, str]] = (-1e9, {})
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
+            self._nvml, self._handle, self.source = pynvml, handle, "nvml"
+        except Exception:  # not installed, no driver, not permitted: nvidia-smi may still answer
+            if self._smi():
+                self.source = "nvidia-smi"
+
+    def read(self) -> Reading:
+        """The state now."""
+        if self._nvml is not None:
+            nvml = self._nvml
+            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons") or self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+            power = self._call("nvmlDeviceGetPowerUsage")
+            return Reading(
+                sm_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1)),
+                memory_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_MEM", 2)),
+                throttle=reasons(int(bits or 0)),
+                temperature_c=self._call("nvmlDeviceGetTemperature", 0),
+                power_w=None if power is None else power / 1e3,
+            )
+        values = self._smi()
+        bits_text = values.get("clocks_throttle_reasons.active", "")
+        try:
+            active = int(bits_text, 16)
+        except ValueError:
+            active = 0
+        return Reading(
+            sm_clock_mhz=_number(values.get("clocks.sm")), memory_clock_mhz=_number(values.get("clocks.mem")),
+            throttle=reasons(active), temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
+        )  # fmt: skip
+
+    def facts(self) -> Facts:
+        """What does not change."""
+        if self._nvml is not None:
+            nvml = self._nvml
+            clock = self._call("nvmlDeviceGetDefaultApplicationsClock", getattr(nvml, "NVML_CLOCK_SM", 1))
+            clock = clock or self._call("nvmlDeviceGetMaxClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1))
+            cap, mig = self._call("nvmlDeviceGetEnforcedPowerLimit"), None
+            try:
+                driver = nvml.nvmlSystemGetDriverVersion()
+            except Exception:
+                driver = None
+            try:
+                mig = bool(nvml.nvmlDeviceGetMigMode(self._handle)[0])
+            except Exception:
+                mig = None
+            return Facts(
+                default_clock_mhz=clock, driver=driver.decode() if isinstance(driver, bytes) else driver,
+                power_cap_w=None if cap is None else cap / 1e3, mig=mig,
+            )  # fmt: skip
+        values = self._smi()
+        default = _number(values.get("clocks.default_applications.graphics")) or _number(values.get("clocks.max.sm"))
+        mig_text = values.get("mig.mode.current", "").lower()
+        return Facts(
+            default_clock_mhz=default, driver=values.get("driver_version"), power_cap_w=_number(values.get("power.limit")),
+            mig={"enabled": True, "disabled": False}.get(mig_text),
+        )  # fmt: skip
+
+    def _call(self, name: str, *arguments: Any) -> float | None:
+        try:
+            return float(getattr(self._nvml, name)(self._handle, *arguments))
+        except Exception:  # not supported on this GPU, or not known to this version of pynvml
+            return None
+
+    def _smi(self) -> dict[str, str]:
+        taken, values = self._last
+        if time.monotonic() - taken < SMI_INTERVAL_S:
+            return values
+        try:
+            done = subprocess.run(
+                ["nvidia-smi", f"--query-gpu={','.join(_SMI_FIELDS)}", "--format=csv,noheader,nounits", "-i", self.selector],
+                capture_output=True, text=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+            cells = [cell.strip() for cell in done.stdout.strip().splitlines()[0].split(",")] if done.returncode == 0 else []
+        except (OSError, subprocess.TimeoutExpired, IndexError):
+            cells = []
+        values = dict(zip(_SMI_FIELDS, cells, strict=False)) if len(cells) == len(_SMI_FIELDS) else {}
+        self._last = (time.monotonic(), values)
+        return values
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:  # "[N/A]", "[Not Supported]"
+        return None

@@ -1,0 +1,100 @@
+"""In which order to measure what cannot all be measured: most informative first, so that any cut-off leaves a useful set.
+
+Problems come in a low-discrepancy order over all axes at once (Roberts' R sequence), so that the first n cover every axis evenly.
+A problem's configurations come densest near the predicted best, yet reach through the whole space: pick i is the one at quantile
+u_i ** 2 of the predicted order, with u a van der Corput sequence. Deterministic: the order is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.errors import AdvisorError
+from advisor.hardware import GpuSpec
+from advisor.schema import Configuration, Problem
+
+
+def low_discrepancy(lengths: Sequence[int], offset: float = 0.5) -> list[tuple[int, ...]]:
+    """Every cell of a grid with these axis lengths, once, in low-discrepancy order.
+
+    The axis of length n is cut into n equal parts; point i lies at frac(offset + i / phi^(d + 1)) on axis d, where phi is the root of
+    x^(D + 1) = x + 1 (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
+    """
+    if not lengths or min(lengths) < 1:
+        return [()] if not lengths else []
+    dimensions, total = len(lengths), math.prod(lengths)
+    phi = 2.0
+    for _ in range(60):
+        phi = (1 + phi) ** (1 / (dimensions + 1))
+    steps = np.array([phi ** -(d + 1) for d in range(dimensions)])
+    shape = np.array(lengths)
+    cells: dict[tuple[int, ...], None] = {}
+    # A cell is met after about total * ln(total) points; what is left then follows in its own order.
+    points = np.arange(int(4 * total * (math.log(total) + 1)) + 1)
+    grid = np.floor(((offset + points[:, None] * steps) % 1.0) * shape).astype(int)
+    for cell in map(tuple, np.minimum(grid, shape - 1).tolist()):
+        cells.setdefault(cell)
+        if len(cells) == total:
+            break
+    for flat in range(total):
+        cells.setdefault(tuple(int(i) for i in np.unravel_index(flat, lengths)))
+    return list(cells)
+
+
+def van_der_corput(count: int) -> np.ndarray:
+    """The first `count` numbers of the base-2 sequence in (0, 1)."""
+    numbers = np.arange(1, count + 1)
+    result, scale = np.zeros(count), 0.5
+    while numbers.any():
+        result += scale * (numbers & 1)
+        numbers >>= 1
+        scale /= 2
+    return result
+
+
+def informative_order(count: int, *, first: int = 0) -> list[int]:
+    """Ranks 0..count-1 in the order in which to visit them: dense near rank 0, the first `first` ranks as they are."""
+    order = dict.fromkeys(range(min(first, count)))
+    if count > len(order):
+        # Each rank's quantile is drawn many times over before all are met; the rest follows in its own order.
+        for u in van_der_corput(8 * count):
+            order.setdefault(min(int(u * u * count), count - 1))
+            if len(order) == count:
+                break
+        for rank in range(count):
+            order.setdefault(rank)
+    return list(order)
+
+
+def predicted_latency_us(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None) -> np.ndarray | None:
+    """The analytical model's latencies, [configurations]; inf where one cannot launch; None where there is no model."""
+    if gpu is None or not configurations:
+        return None
+    from advisor import pipelines
+
+    try:
+        analysis = pipelines.analyse(
+            pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu
+        )
+    except (AdvisorError, KeyError):
+        return None
+    return np.broadcast_to(analysis.latency_us, (len(configurations),)).astype(np.float64)
+
+
+def visiting_order(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None, *, seed: int = 0) -> list[Configuration]:
+    """The configurations in the order in which to measure them.
+
+    The first one (the kernel's default) stays first; those that the model says cannot launch are left out. Where there is no model,
+    the order is a seeded shuffle.
+    """
+    if not configurations:
+        return []
+    predicted = predicted_latency_us(problem, configurations, gpu)
+    if predicted is None:
+        rest = np.random.default_rng(seed).permutation(len(configurations) - 1) + 1
+        return [configurations[0], *(configurations[i] for i in rest)]
+    ranks = [int(i) for i in np.argsort(predicted, kind="stable") if i != 0 and np.isfinite(predicted[i])]
+    return [configurations[0], *(configurations[ranks[rank]] for rank in informative_order(len(ranks)))]

@@ -1,0 +1,311 @@
+"""A campaign: what to sweep, read from a TOML file, as batches in the order in which to measure them.
+
+```toml
+version = 1
+configurations_per_visit = 8      # launches that share a problem's inputs and rounds
+[ceilings]
+folder = "../../ceilings/measurements"   # relative to this file; where the GPU's own ceilings go
+[[sweep]]
+kernel = "fused_moe::fused_moe_kernel"   # bundled, or FILE.py::KERNEL relative to this file
+share = 8                                # of the visits, against the other sweeps
+op = ["w13", "w2"]                       # every list is an axis
+M = [1, 16, 256]
+problems = [{E = 128, topk = 8, H = 2048, N = 768}]   # sizes that belong together: one axis
+routing = ["uniform", "skewed"]          # fused_moe only
+```
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import GpuSpec
+from advisor.measurement.kernel_file import KernelRef, check_runnable, configurations, find_kernels, kernel_entry
+from advisor.measurement.launch import Batch, Launch
+from advisor.measurement.ordering import low_discrepancy, visiting_order
+from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
+from advisor.schema import Problem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+MAX_FILE_BYTES = 1_000_000
+MAX_PROBLEMS = 1_000_000
+MEMORY_SHARE = 0.4
+"""Problems whose tensors take more of the GPU's memory than this are left out: the fp64 reference needs its room too."""
+SKEW = 1.0
+"""Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
+of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
+
+_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "ceilings", "sweep"}
+_SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations"}
+_SIZES = {"M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal"}
+_TEXT_AXES = ("op", "dtype", "cache", "routing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One kernel over a grid of problems. `axes` in file order; `configurations` 0: the whole space."""
+
+    kernel: KernelRef
+    share: float
+    axes: dict[str, tuple[Any, ...]]
+    fixed: dict[str, Any] = field(default_factory=dict)
+    configurations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A campaign."""
+
+    path: Path
+    sweeps: tuple[Sweep, ...]
+    seed: int = 0
+    rounds: int = 10
+    configurations_per_visit: int = 8
+    ceilings_folder: Path | None = None
+
+
+def skewed_routing(tokens: int, experts: int, topk: int, exponent: float = SKEW) -> tuple[int, ...]:
+    """Token slots per expert, in proportion to 1 / (i + 1) ** exponent, none above `tokens` (a token picks an expert once)."""
+    weight = 1.0 / np.arange(1, experts + 1) ** exponent
+    slots = tokens * topk
+    low, high = 0.0, slots / float(weight.min())
+    for _ in range(200):  # the factor at which the capped shares add up to all slots
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.minimum(weight * middle, tokens).sum() < slots else (low, middle)
+    exact = np.minimum(weight * high, tokens)
+    whole = np.floor(exact).astype(int)
+    for i in np.argsort(-(exact - whole), kind="stable"):
+        if whole.sum() >= slots:
+            break
+        whole[i] += whole[i] < tokens
+    i = 0
+    while whole.sum() < slots:  # rounding left some over, and the largest remainders were full
+        whole[i % experts] += whole[i % experts] < tokens
+        i += 1
+    return tuple(int(value) for value in whole)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Reads and checks a campaign.
+
+    Raises:
+        InputError: Names file, key, value, limit and remedy.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise InputError(f"{file.name}: too large for a campaign", None, f"at most {MAX_FILE_BYTES} bytes")
+        data = tomllib.loads(raw.decode())
+    except (OSError, ValueError, RecursionError) as error:
+        what = f"{file.name}: cannot be read as a campaign ({error})"
+        raise InputError(what, str(path), "a TOML file", "see tests/gpu/campaign.toml") from None
+    reject = partial(_reject, file.name)
+    _known(data, _TOP, file.name, "")
+    if data.get("version") != 1:
+        reject("version", data.get("version"), "1")
+    sweeps = data.get("sweep")
+    if not isinstance(sweeps, list) or not sweeps:
+        reject("sweep", sweeps, "at least one [[sweep]]")
+    ceilings = data.get("ceilings", {})
+    if not isinstance(ceilings, dict) or not isinstance(ceilings.get("folder", ""), str):
+        reject("ceilings", ceilings, 'folder = "…"')
+    _known(ceilings, {"folder"}, file.name, "ceilings.")
+    found = tuple(_sweep(each, i, file) for i, each in enumerate(sweeps or ()))
+    return Plan(
+        path=file, sweeps=found, seed=_count(data, "seed", 0, file.name, 0), rounds=_count(data, "rounds", 10, file.name, 3),
+        configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
+        ceilings_folder=file.resolve().parent / ceilings["folder"] if "folder" in ceilings else None,
+    )  # fmt: skip
+
+
+def _reject(file: str, key: str, got: object, limit: str) -> None:
+    raise InputError(f"{file}: {key}", got, limit, "see the head of advisor/measurement/plan.py")
+
+
+def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) -> None:
+    for key in table:
+        if key not in known:
+            raise InputError(f"{file}: unknown key {prefix}{key}", None, f"one of {', '.join(sorted(known))}", "rename or remove it")
+
+
+def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int) -> int:
+    value = table.get(key, default)
+    if type(value) is not int or not low <= value <= 100_000:
+        _reject(file, key, value, f"an integer from {low} to 100000")
+    return int(value)
+
+
+def _sweep(data: Any, index: int, file: Path) -> Sweep:
+    where = f"sweep[{index}]."
+    reject = partial(_reject, file.name)
+    if not isinstance(data, dict) or not isinstance(data.get("kernel"), str):
+        reject(where + "kernel", data, "a kernel: fused_moe::fused_moe_kernel, or FILE.py::KERNEL")
+    _known(data, _SWEEP | _SIZES, file.name, where)
+    refs = find_kernels(data["kernel"], relative_to=file.resolve().parent)
+    if len(refs) != 1:
+        reject(where + "kernel", data["kernel"], f"one kernel, such as {refs[0].label}")
+    check_runnable(refs[0])
+    share = data.get("share", 1)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1e6:
+        reject(where + "share", share, "a positive number")
+    axes: dict[str, tuple[Any, ...]] = {}
+    for key, value in data.items():
+        if key in _TEXT_AXES or key in _SIZES:
+            values = value if isinstance(value, list) else [value]
+            good = all(isinstance(v, str) if key in _TEXT_AXES else type(v) is int and (v > 0 or key == "causal") for v in values)
+            if not values or not good:
+                reject(where + key, value, "texts" if key in _TEXT_AXES else "positive integers")
+            axes[key] = tuple(values)
+    if "problems" in data:
+        rows = data["problems"]
+        good = isinstance(rows, list) and bool(rows) and all(
+            isinstance(row, dict) and row and all(k in _SIZES and type(v) is int and v >= 0 for k, v in row.items()) for row in rows
+        )  # fmt: skip
+        if not good:
+            reject(where + "problems", rows, "a list of {SIZE = integer, …}")
+        axes["problems"] = tuple(rows)
+    fixed = {name: data[name] for name in ("output_dtype", "block_shape") if name in data}
+    count = data.get("configurations", 0)
+    if type(count) is not int or count < 0:
+        reject(where + "configurations", count, "how many per problem; 0: the whole space")
+    sweep = Sweep(kernel=refs[0], share=float(share), axes=axes, fixed=fixed, configurations=count)
+    if np.prod([len(values) for values in axes.values()] or [1]) > MAX_PROBLEMS:
+        reject(where.rstrip("."), "more problems than that", f"at most {MAX_PROBLEMS}")
+    _check_problems(sweep, where, file.name)
+    return sweep
+
+
+def _check_problems(sweep: Sweep, where: str, file: str) -> None:
+    """Every corner of the grid must be a problem; the first that is not is an error now rather than in an hour."""
+    family, entry = kernel_entry(sweep.kernel)["family"], kernel_entry(sweep.kernel)
+    for op in sweep.axes.get("op", (next(iter(entry["ops"])),)):
+        if op not in entry["ops"]:
+            _reject(file, where + "op", op, f"one of {', '.join(entry['ops'])}")
+        needed = SIZES.get((family, op), ("B", "H"))
+        for row in sweep.axes.get("problems", ({},)):
+            missing = [size for size in needed if size not in row and size not in sweep.axes]
+            if missing:
+                _reject(file, where.rstrip("."), f"no {', '.join(missing)}", f"sizes {', '.join(needed)} for {op}")
+    for dtype in sweep.axes.get("dtype", ("bf16",)):
+        if dtype not in entry.get("dtypes", ELEMENT_BYTES):
+            _reject(file, where + "dtype", dtype, f"one of {', '.join(entry.get('dtypes', ELEMENT_BYTES))}")
+    for cache in sweep.axes.get("cache", ()):
+        if cache not in ("warm", "cold"):
+            _reject(file, where + "cache", cache, "warm or cold")
+    for routing in sweep.axes.get("routing", ()):
+        if routing not in ("uniform", "skewed"):
+            _reject(file, where + "routing", routing, "uniform or skewed")
+
+
+def problems_of(sweep: Sweep) -> Iterator[Problem]:
+    """The sweep's problems, most informative first."""
+    entry = kernel_entry(sweep.kernel)
+    seen: set[Any] = set()
+    for cell in low_discrepancy([len(values) for values in sweep.axes.values()]):
+        chosen = {name: values[i] for (name, values), i in zip(sweep.axes.items(), cell, strict=True)}
+        sizes = {**chosen.get("problems", {}), **{name: chosen[name] for name in chosen if name in _SIZES}}
+        if sizes.get("topk", 0) > sizes.get("E", sizes.get("topk", 0)):
+            continue
+        routing = None
+        if chosen.get("routing") == "skewed":
+            routing = skewed_routing(sizes["M"], sizes["E"], sizes["topk"])
+        block = sweep.fixed.get("block_shape")
+        problem = Problem(
+            family=entry["family"], op=chosen.get("op", next(iter(entry["ops"]))), sizes=sizes, dtype=chosen.get("dtype", "bf16"),
+            output_dtype=sweep.fixed.get("output_dtype"), block_shape=None if block is None else tuple(block), routing=routing,
+            cache=chosen.get("cache", "warm"),
+        )  # fmt: skip
+        key = (problem.op, problem.dtype, problem.cache, tuple(sorted(sizes.items())), routing)
+        if key not in seen:
+            seen.add(key)
+            yield problem
+
+
+def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
+    """Whether the problem's tensors leave room for a reference."""
+    if gpu is None:
+        return True
+    from advisor import pipelines
+
+    sizes = problem.sizes
+    if problem.family == "fused_moe":  # every expert's weights are there, also those of idle ones
+        width = 3 * sizes["N"] if problem.op == "w13" else sizes["N"]
+        needed = sizes["E"] * width * sizes["H"] * ELEMENT_BYTES[problem.dtype]
+        return needed <= MEMORY_SHARE * gpu.dram_bytes
+    try:
+        work = pipelines.work(pipelines.problem_batch([problem]), gpu)
+    except (AdvisorError, KeyError):
+        return True
+    return float(np.ravel(work.compulsory_bytes)[0]) <= MEMORY_SHARE * gpu.dram_bytes
+
+
+def runs_on(kernel: KernelRef, gpu: GpuSpec | None) -> bool:
+    """Whether the kernel's file says it runs on this GPU."""
+    least = kernel_entry(kernel).get("min_capability")
+    if least is None or gpu is None or gpu.vendor != "nvidia":
+        return True
+    return int(gpu.compute_capability.replace(".", "")) >= int(least)
+
+
+def dtype_runs_on(dtype: str, gpu: GpuSpec | None) -> bool:
+    """Whether the GPU's matrix units take the type (fp32 runs anywhere)."""
+    return gpu is None or dtype in ("fp32", "fp64") or gpu.supports(dtype)
+
+
+def batches_of(plan: Plan, gpu: GpuSpec | None, *, done: frozenset[str] | set[str] = frozenset(), key: Any = None) -> Iterator[Batch]:
+    """The plan's launches in order, in batches; those whose `key(launch)` is in `done` left out.
+
+    Visit v of a problem takes its v-th handful of configurations; sweeps alternate by their shares; no problem gets a second visit
+    before all of its sweep have had their first.
+    """
+    sources = [(sweep, _visits(sweep, plan, gpu)) for sweep in plan.sweeps if runs_on(sweep.kernel, gpu)]
+    used = [0.0] * len(sources)
+    while sources:
+        turn = min(range(len(sources)), key=lambda i: ((used[i] + 1) / sources[i][0].share, i))
+        launches = next(sources[turn][1], None)
+        if launches is None:
+            del sources[turn], used[turn]
+            continue
+        used[turn] += 1
+        left = tuple(launch for launch in launches if key is None or key(launch) not in done)
+        if left:
+            yield Batch(launches=left, rounds=plan.rounds, seed=plan.seed)
+
+
+def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Launch, ...]]:
+    problems = [p for p in problems_of(sweep) if fits(p, gpu) and dtype_runs_on(p.dtype, gpu)]
+    visit, chunk = 0, plan.configurations_per_visit
+    while problems:
+        remaining = []
+        for problem in problems:
+            order = visiting_order(problem, configurations(sweep.kernel, problem), gpu, seed=plan.seed)
+            order = order[: sweep.configurations] if sweep.configurations else order
+            chosen = order[visit * chunk : (visit + 1) * chunk]
+            if len(order) > (visit + 1) * chunk:
+                remaining.append(problem)
+            if chosen:
+                yield tuple(Launch(kernel=sweep.kernel, problem=problem, configuration=each) for each in chosen)
+        problems, visit = remaining, visit + 1
+
+
+def launches_of(kernel: KernelRef, problems: Sequence[Problem], gpu: GpuSpec | None, count: int | None = 1) -> list[Launch]:
+    """`count` launches per problem in visiting order (1: the kernel's default; None: the whole space)."""
+    found = []
+    for problem in problems:
+        order = visiting_order(problem, configurations(kernel, problem), gpu)
+        found += [Launch(kernel=kernel, problem=problem, configuration=each) for each in order[:count]]
+    return found

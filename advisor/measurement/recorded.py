@@ -1,0 +1,183 @@
+"""Replays measurements that are in a file: a first-class device, for searches and reports without a GPU.
+
+Given problem and configuration it answers with the recorded latency; a launch the file does not have is a failure of the kind
+`not-recorded`. Read: rows with a configuration and `latency_us` (a sweep, near-optimal rows, what `advisor measure` writes), and
+sweep summaries (`default_us` with its `default_…` columns).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from advisor.errors import InputError, UsageError
+from advisor.hardware import GpuSpec, match_device_name
+from advisor.measurement.failures import NotRecordedError
+from advisor.measurement.kernel_file import KernelRef, flat_configuration
+from advisor.measurement.rounds import Timing
+from advisor.schema import Configuration, Fingerprint, Problem
+
+ConfigurationKey = tuple[tuple[str, object], ...]
+ProblemKey = tuple[object, ...]
+
+
+def recorded_problem_key(problem: Problem) -> ProblemKey:
+    """What tells recorded problems apart. Not the cache state: published rows do not say it."""
+    return (problem.family, problem.op, problem.dtype, tuple(sorted(problem.sizes.items())), problem.routing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Latencies of one GPU, in microseconds, by problem and configuration."""
+
+    gpu: str
+    source: str
+    latencies: Mapping[ProblemKey, Mapping[ConfigurationKey, tuple[float, Configuration]]]
+    problems: Mapping[ProblemKey, Problem]
+
+    def latency_us(self, problem: Problem, configuration: Configuration) -> float:
+        """The recorded latency.
+
+        Raises:
+            NotRecordedError: The file has no such launch.
+        """
+        known = self.latencies.get(recorded_problem_key(problem))
+        if known is None:
+            raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
+        found = known.get(_configuration_key(configuration))
+        if found is None:
+            raise NotRecordedError(f"{self.source}: the problem was not recorded with this configuration", configuration.label())
+        return found[0]
+
+    def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
+        """The recorded configurations of a problem, fastest first."""
+        known = self.latencies.get(recorded_problem_key(problem), {})
+        return tuple(configuration for _, configuration in sorted(known.values(), key=lambda entry: entry[0]))
+
+    def best(self, problem: Problem) -> tuple[Configuration, float]:
+        """The fastest recorded configuration and its latency in microseconds.
+
+        Raises:
+            NotRecordedError: The file has no such problem.
+        """
+        known = self.latencies.get(recorded_problem_key(problem))
+        if not known:
+            raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
+        latency, configuration = min(known.values(), key=lambda entry: entry[0])
+        return configuration, latency
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.problems.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.latencies.values()))
+
+
+def _configuration_key(configuration: Configuration) -> ConfigurationKey:
+    return tuple(sorted(flat_configuration(configuration).items()))
+
+
+def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Recording:
+    """Reads a file of rows.
+
+    Args:
+        path: CSV, plain or gzipped.
+        gpu: Which GPU's rows, where the file has several.
+
+    Raises:
+        InputError: It cannot be read, or holds no latency of a known configuration.
+        UsageError: It holds several GPUs and none is named.
+    """
+    from advisor.measurement.rows import read_measured
+
+    source = os.path.basename(os.fspath(path))  # noqa: PTH119 - also for paths with a NUL, which Path refuses
+    latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}
+    problems: dict[ProblemKey, Problem] = {}
+    gpus: dict[str, str] = {}
+    wanted = _canonical(gpu) if gpu else None
+    for row in read_measured(path):
+        name = _canonical(row.gpu) if row.gpu else ""
+        gpus.setdefault(name, row.gpu)
+        if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
+            continue
+        key = recorded_problem_key(row.problem)
+        problems.setdefault(key, row.problem)
+        latencies.setdefault(key, {})[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
+    if wanted is not None and wanted not in gpus:
+        raise UsageError(f"{source}: has no rows of this GPU", gpu, f"one of {', '.join(sorted(gpus.values()))}")
+    if wanted is None and len(gpus) > 1:
+        raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one", "add gpu=NAME")
+    if not latencies:
+        raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
+    return Recording(gpu=wanted if wanted is not None else next(iter(gpus)), source=source, latencies=latencies, problems=problems)
+
+
+def _canonical(name: str) -> str:
+    gpu = match_device_name(name)
+    return gpu.name if gpu else name
+
+
+class RecordedDevice:
+    """A recording behind the device protocol."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], gpu: str | float | None = None) -> RecordedDevice:
+        """See `read_recording`."""
+        return cls(read_recording(path, None if gpu is None else str(gpu)))
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU whose latencies are replayed."""
+        return self.recording.gpu
+
+    @property
+    def gpu(self) -> GpuSpec | None:
+        """Its description."""
+        return match_device_name(self.recording.gpu)
+
+    @property
+    def default_clock_mhz(self) -> None:
+        """Nothing runs."""
+        return None
+
+    def fingerprint(self) -> Fingerprint:
+        """Says that nothing was run here."""
+        return Fingerprint(mode="offline", gpu=self.recording.gpu)
+
+    def open(self, kernel: KernelRef, problem: Problem, seed: int) -> RecordedBench:
+        """The rows of one problem."""
+        return RecordedBench(self.recording, problem)
+
+    def measure_ceilings(self) -> dict[str, float]:
+        """A file has none."""
+        return {}
+
+
+class RecordedBench:
+    """The recorded configurations of one problem."""
+
+    def __init__(self, recording: Recording, problem: Problem) -> None:
+        self.recording, self.problem = recording, problem
+
+    def launch(self, configuration: Configuration) -> float:
+        """The recorded latency."""
+        return self.recording.latency_us(self.problem, configuration)
+
+    def check(self, launched: float) -> None:
+        """Whoever recorded it had to."""
+
+    def timer(self, launched: float) -> str:
+        """Nothing is timed."""
+        return "recorded"
+
+    def time(self, launched: float, round_number: int, replica: int) -> Timing:
+        """The same in every round."""
+        return Timing(samples_us=(launched,))
+
+    def close(self) -> None:
+        """Nothing is held."""
+

@@ -1,0 +1,294 @@
+"""Measured launches as rows of a CSV file, and back.
+
+The columns are those of the published measurements (`advisor.configs.rows`), then what was measured: samples by round
+(rounds separated by `;`, samples by blanks), clocks, what was discarded and why, the A/A floor, the bound, and the fingerprint.
+Configuration parameters that have no column of their own are in `parameters`, as JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from advisor.configs.rows import read_rows as read_columns
+from advisor.errors import InputError
+from advisor.hardware import GpuSpec
+from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
+from advisor.measurement.launch import Launch, Outcome
+from advisor.measurement.statistics import median_interval, outliers
+from advisor.schema import Configuration, Fingerprint, Problem, Round
+
+PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
+SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
+PARAMETER_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+OPTION_COLUMNS = ("num_warps", "num_stages")
+MEASURED_COLUMNS = (
+    "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
+    "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
+)  # fmt: skip
+HEADER = (*PROBLEM_COLUMNS, *SIZE_COLUMNS, *PARAMETER_COLUMNS, *OPTION_COLUMNS, "parameters", *MEASURED_COLUMNS)
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow:
+    """One row, read. `latency_us` None: it failed, or the file does not say."""
+
+    gpu: str
+    kernel: str
+    problem: Problem
+    configuration: Configuration | None
+    latency_us: float | None
+    status: str = OK
+    rounds: tuple[Round, ...] = ()
+    noise_floor: float | None = None
+    session: str | None = None
+    fingerprint: Fingerprint | None = None
+    failure: Failure | None = None
+    cells: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self) -> str:
+        """As `row_key`."""
+        return row_key(self.gpu, self.kernel, self.problem, self.configuration)
+
+
+def row_key(gpu: str, kernel: str, problem: Problem, configuration: Configuration | None) -> str:
+    """What a row is about: the same launch on the same model of GPU, on whatever machine."""
+    flat = {} if configuration is None else asdict(configuration)
+    return json.dumps([gpu, kernel, asdict(problem), flat], sort_keys=True)
+
+
+def bound_us(problem: Problem, gpu: GpuSpec | None) -> float | None:
+    """The problem's bound in microseconds; None where the GPU or the operator has no model."""
+    if gpu is None:
+        return None
+    from advisor import pipelines
+    from advisor.errors import AdvisorError
+
+    try:
+        batch = pipelines.problem_batch([problem])
+        found = pipelines.bound(pipelines.work(batch, gpu), gpu, batch.cache)
+    except (AdvisorError, KeyError, ZeroDivisionError):
+        return None
+    value = float(np.ravel(found.us)[0])
+    return value if math.isfinite(value) else None
+
+
+def row_of(launch: Launch, outcome: Outcome, *, gpu: str, fingerprint: Fingerprint, session: str, bound: float | None) -> dict[str, str]:
+    """The cells of one outcome, by column."""
+    problem, configuration = launch.problem, launch.configuration
+    cells: dict[str, Any] = {
+        "gpu": gpu, "family": problem.family, "op": problem.op, "gemm": problem.op if problem.family == "fused_moe" else "",
+        "dtype": problem.dtype, "weight_dtype": problem.weight_dtype, "output_dtype": problem.output_dtype, "cache": problem.cache,
+        "block_shape": None if problem.block_shape is None else " ".join(map(str, problem.block_shape)),
+        "routing": None if problem.routing is None else " ".join(map(str, problem.routing)),
+        "kernel": launch.kernel.function, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages,
+    }  # fmt: skip
+    rest = dict(configuration.parameters)
+    cells |= {name: rest.pop(name, None) for name in PARAMETER_COLUMNS}
+    if configuration.num_ctas != 1:
+        rest["num_ctas"] = configuration.num_ctas
+    if configuration.maxnreg is not None:
+        rest["maxnreg"] = configuration.maxnreg
+    cells["parameters"] = json.dumps(rest, sort_keys=True) if rest else None
+    sizes = dict(problem.sizes)
+    cells |= {name: sizes.pop(name, None) for name in SIZE_COLUMNS}
+    if sizes:
+        raise InputError(f"{launch.kernel.label}: sizes without a column", ", ".join(sizes), f"sizes of {', '.join(SIZE_COLUMNS)}")
+    cells |= _measured_cells(outcome, bound)
+    known = {name: value for name, value in asdict(fingerprint).items() if value is not None}
+    cells |= {"session": session, "fingerprint": json.dumps(known, sort_keys=True)}
+    return {name: _text(cells.get(name)) for name in HEADER}
+
+
+def _measured_cells(outcome: Outcome, bound: float | None) -> dict[str, Any]:
+    interval = median_interval(outcome.rounds) if outcome.failure is None else None
+    cells: dict[str, Any] = {"bound_us": bound, "timer": outcome.timer}
+    if outcome.failure is not None:
+        cells |= {"status": outcome.failure.kind, "reason": f"{outcome.failure.stage}: {outcome.failure.message}"[:MESSAGE_LIMIT]}
+        return cells
+    cells |= {
+        "status": OK, "rounds": sum(r.discarded is None for r in outcome.rounds), "outliers": outliers(outcome.rounds),
+        "noise_floor": outcome.noise_floor, "throttle": " ".join(outcome.throttle), "temperature_c": outcome.temperature_c,
+        "power_w": outcome.power_w,
+        "samples_us": ";".join(" ".join(f"{s:.6g}" for s in r.samples_us) for r in outcome.rounds),
+        "clocks_mhz": ";".join("" if r.sm_clock_mhz is None else f"{r.sm_clock_mhz:g}" for r in outcome.rounds),
+        "discarded": json.dumps({i: r.discarded for i, r in enumerate(outcome.rounds) if r.discarded}),
+    }  # fmt: skip
+    if cells["discarded"] == "{}":
+        cells["discarded"] = None
+    if interval is None:
+        return cells | {"status": "discarded", "reason": "no round counts: the clock was too low in all of them"}
+    cells |= {"latency_us": interval[0], "low_us": interval[1], "high_us": interval[2]}
+    if bound is not None and interval[0] < bound:
+        cells["fault"] = "faster than the bound: model or measurement fault"
+    return cells
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    # One line per row is what makes a partial last line recognisable.
+    return re.sub(r"[\x00-\x1f\x7f]+", " ", str(value))
+
+
+def line_of(cells: Mapping[str, str]) -> str:
+    """One row as a line of the file, line end included."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow([cells.get(name, "") for name in HEADER])
+    return out.getvalue()
+
+
+def read_measured(path: str | os.PathLike[str]) -> Iterator[MeasuredRow]:
+    """The rows of any ROWS file: what `advisor measure` wrote, or published measurements (sweep summaries too).
+
+    Raises:
+        InputError: It cannot be read, or a cell is off; names file, row, column, value and remedy.
+    """
+    # Configuration cells are read here: rows of kernels without the three block sizes are as good as any.
+    rows = read_columns(path, problems_only=True)
+    label = os.path.basename(os.fspath(path))  # noqa: PTH119
+    names, text = rows.header, rows.text
+    summary = "default_us" in names and "latency_us" not in names
+    for i in range(len(rows)):
+        cells = {name: text[name][i] for name in names}
+        sizes = {n: int(rows.columns[n][i]) for n in SIZE_COLUMNS if n in rows.columns and cells[n].strip()}
+        yield _read_row(_Source(label, i + 1, cells), sizes, str(rows.family[i]), str(rows.op[i]), str(rows.dtype[i]), summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The cells of a row, and where they are from."""
+
+    label: str
+    row: int
+    cells: Mapping[str, str]
+
+    def get(self, name: str) -> str:
+        return self.cells.get(name, "").strip()
+
+    def error(self, column: str, limit: str) -> InputError:
+        return InputError(f"{self.label}: row {self.row}: {column}", self.get(column), limit, "correct the cell, or leave the row out")
+
+    def number(self, name: str) -> float | None:
+        if not self.get(name):
+            return None
+        try:
+            value = float(self.get(name))
+        except ValueError:
+            raise self.error(name, "a number") from None
+        if not math.isfinite(value):
+            raise self.error(name, "a finite number")
+        return value
+
+    def integer(self, name: str) -> int | None:
+        value = self.number(name)
+        if value is not None and (value != int(value) or not 0 < value < 2**31):
+            raise self.error(name, "a positive integer")
+        return None if value is None else int(value)
+
+    def integers(self, name: str, separator: str | None = None) -> tuple[int, ...] | None:
+        try:
+            return tuple(int(part) for part in re.split(r"[\s,;\[\]x]+", self.get(name)) if part) or None
+        except ValueError:
+            raise self.error(name, "integers separated by blanks") from None
+
+    def document(self, name: str) -> dict[str, Any]:
+        if not self.get(name):
+            return {}
+        try:
+            value = json.loads(self.get(name))
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self.error(name, "a JSON object")
+        return value
+
+
+def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtype: str, summary: bool) -> MeasuredRow:
+    if family == "attention":
+        sizes.setdefault("H_kv", sizes["H"])
+    routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
+    block_shape = source.integers("block_shape")
+    if block_shape is not None and len(block_shape) != 2:
+        raise source.error("block_shape", "two integers")
+    cache = source.get("cache").lower() or "warm"
+    if cache not in ("warm", "cold"):
+        raise source.error("cache", "warm or cold")
+    problem = Problem(
+        family=family, op=op, sizes=sizes, dtype=dtype, weight_dtype=source.get("weight_dtype") or None,  # type: ignore[arg-type]
+        output_dtype=source.get("output_dtype") or None, block_shape=block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
+    )  # fmt: skip
+    status = source.get("status") or OK
+    failure = None
+    if status in FAILURE_KINDS:
+        stage, _, message = source.get("reason").partition(": ")
+        failure = Failure(kind=status, message=message, stage=stage)
+    latency = source.number("default_us" if summary else "latency_us")
+    if latency is not None and latency <= 0:
+        raise source.error("latency_us", "a positive latency in microseconds")
+    return MeasuredRow(
+        gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
+        configuration=_read_configuration(source, "default_" if summary else ""), latency_us=latency, status=status,
+        rounds=_read_rounds(source), noise_floor=source.number("noise_floor"), session=source.get("session") or None,
+        fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
+    )  # fmt: skip
+
+
+def _read_configuration(source: _Source, prefix: str) -> Configuration | None:
+    rest = source.document("parameters")
+    parameters = {name: source.integer(prefix + name) for name in PARAMETER_COLUMNS}
+    given: dict[str, int | bool | str] = {name: value for name, value in parameters.items() if value is not None}
+    warps, stages = source.integer(prefix + "num_warps"), source.integer(prefix + "num_stages")
+    if not given and not rest and warps is None and stages is None:
+        return None
+    for name, value in rest.items():
+        if not isinstance(value, (int, str)):
+            raise source.error("parameters", "numbers and texts")
+        if name not in ("num_ctas", "maxnreg"):
+            given[name] = value
+    return Configuration(
+        parameters=given, num_warps=warps or 4, num_stages=stages or 3, num_ctas=int(rest.get("num_ctas", 1)),
+        maxnreg=rest.get("maxnreg"),
+    )  # fmt: skip
+
+
+def _read_rounds(source: _Source) -> tuple[Round, ...]:
+    if not source.get("samples_us"):
+        return ()
+    discarded = source.document("discarded")
+    groups = source.get("samples_us").split(";")
+    clocks = source.get("clocks_mhz").split(";") if source.get("clocks_mhz") else [""] * len(groups)
+    if len(clocks) != len(groups):
+        raise source.error("clocks_mhz", f"one clock per round ({len(groups)})")
+    try:
+        return tuple(
+            Round(
+                samples_us=tuple(float(s) for s in group.split()), sm_clock_mhz=float(clock) if clock else None,
+                discarded=discarded.get(str(i)),
+            )
+            for i, (group, clock) in enumerate(zip(groups, clocks, strict=True))
+        )  # fmt: skip
+    except ValueError:
+        raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
+
+
+def _read_fingerprint(source: _Source) -> Fingerprint | None:
+    values = source.document("fingerprint")
+    if not values:
+        return None
+    try:
+        return Fingerprint(**values)
+    except TypeError:
+        raise source.error("fingerprint", "the fields of a fingerprint") from None
