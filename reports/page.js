@@ -102,13 +102,20 @@
   /* Labels of an axis that would touch are left out. */
   function thinned(axis, width) {
     if (!axis || !axis.tickvals || !axis.range) return;
-    var span = axis.range[1] - axis.range[0], last = -Infinity, kept = [];
-    axis.tickvals.forEach(function (value, index) {
+    var span = axis.range[1] - axis.range[0], places = {}, last = axis.tickvals.length - 1;
+    function rank(index) {
+      return index === 0 || index === last ? 0 : Number.isInteger(Math.log2(axis.tickvals[index])) ? 1 : 2;
+    }
+    var order = axis.tickvals.map(function (_, index) { return index; });
+    order.sort(function (a, b) { return rank(a) - rank(b) || a - b; });
+    var kept = order.filter(function (index) {
+      var value = axis.tickvals[index], room = 9 + 7.5 * String(axis.ticktext[index]).length;
       var at = (((axis.type === "log" ? Math.log10(value) : value) - axis.range[0]) / span) * width;
-      if (at - last < 9 + 7.5 * String(axis.ticktext[index]).length) return;
-      last = at;
-      kept.push(index);
+      var free = Object.keys(places).every(function (other) { return Math.abs(at - places[other]) >= room; });
+      if (free) places[index] = at;
+      return free;
     });
+    kept.sort(function (a, b) { return a - b; });
     axis.ticktext = kept.map(function (index) { return axis.ticktext[index]; });
     axis.tickvals = kept.map(function (index) { return axis.tickvals[index]; });
   }

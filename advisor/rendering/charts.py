@@ -106,8 +106,7 @@ def latency_over_sizes(part: Group, number: int) -> Chart | None:
     return Chart(
         id=f"latency-{number}",
         title=part.name,
-        summary=f"Latency of {part.name} in microseconds over {size}, both logarithmic: "
-        f"{', '.join(item.name for item in series)}",
+        summary=f"Latency of {part.name} in microseconds over {size}, both logarithmic: {', '.join(item.name for item in series)}",
         x_title=f"{figures.clean(size)} ({_size_words(size, launches[0])})",
         y_title="latency (µs)",
         series=tuple(series),

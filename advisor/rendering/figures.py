@@ -31,15 +31,13 @@ def clean(text: object, *, lines: bool = False) -> str:
 
 
 def microseconds(us: float) -> str:
-    """A latency with the digits that matter: `1,234`, `123.4`, `12.3`, `1.23`, `0.012`."""
+    """A latency with the digits that matter: `1,234`, `123.4`, `12.3`, `1.23`, `0.01`."""
     size = abs(us)
     if size >= 999.95:
         return f"{us:,.0f}"
     if size >= 9.995:
         return f"{us:.1f}"
-    if size >= 0.0995 or size == 0:
-        return f"{us:.2f}"
-    return f"{us:.2g}"
+    return f"{us:.2f}" if size >= 0.005 else "0.00"  # no latency is known to less than 10 ns
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -161,9 +159,7 @@ def changes(now: Configuration | None, then: Configuration) -> list[str]:
         return [f"{key}={value}" for key, value in after.items()]
     before = fields_of(now)
     return [
-        f"{key} {before.get(key, 'unset')}→{after.get(key, 'unset')}"
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
+        f"{key} {before.get(key, 'unset')}→{after.get(key, 'unset')}" for key in {**before, **after} if before.get(key) != after.get(key)
     ]
 
 

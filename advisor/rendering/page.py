@@ -148,8 +148,7 @@ def _search_view(search: SearchReport, number: int, library: str | None) -> Sear
         search=search,
         best=_drawing(best, library) if best is not None else None,
         plots=tuple(
-            _foreign_plot(f"search-{number}-{index}", title, plot, library)
-            for index, (title, plot) in enumerate(search.plots.items(), 1)
+            _foreign_plot(f"search-{number}-{index}", title, plot, library) for index, (title, plot) in enumerate(search.plots.items(), 1)
         ),
     )
 

@@ -74,18 +74,25 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
 def _x_axis(chart: Chart, low: float, high: float, across: Scale, top: float) -> list[str]:
     bottom = HEIGHT - BOTTOM
     values = list(chart.x_ticks) or ticks(low, high, chart.x_log)
-    parts, last = [], -math.inf
-    for value in values:
+    parts, places = [], list[float]()
+    for value in sorted(values, key=lambda value: _rank(value, values)):
         x = across(value)
-        if x - last < 34:  # labels would touch
+        if any(abs(x - other) < 34 for other in places):  # labels would touch
             continue
-        last = x
+        places.append(x)
         parts.append(f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{tick_text(value)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     title = html.escape(chart.x_title)
     parts.append(f'<text class="axis" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{title}</text>')
     return parts
+
+
+def _rank(value: float, values: list[float]) -> int:
+    """The ends of an axis are labelled first, then powers of two, then the others."""
+    if value in (values[0], values[-1]):
+        return 0
+    return 1 if value > 0 and math.log2(value).is_integer() else 2
 
 
 def _y_axis(chart: Chart, low: float, high: float, up: Scale, top: float) -> list[str]:

@@ -113,7 +113,7 @@ def _of_ceiling(share: float | None) -> Text:
 
 def _finding(item: Finding, *, indent: int) -> Text:
     line = Text(" " * indent)
-    line.append(f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<18}", style=_STYLES[item.severity])
+    line.append(f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<20}", style=_STYLES[item.severity])
     line.append(f" {figures.clean(item.title)}")
     if item.saving_us is not None:
         line.pad_right(max(0, _GAINS - len(line)))

@@ -28,6 +28,7 @@ _CAUSES = {
     "latency": "Exposed latency",
     "traffic": "Extra traffic",
     "launch": "Launch",
+    "efficiency": "Below peak rate",
     "configuration": "Configuration",
     "unexplained": "Unexplained",
 }
@@ -72,6 +73,7 @@ class LaunchView:
     steps: tuple[Step, ...]
     ceiling_at: float | None  # per cent, on the scale of the steps
     pipelines: tuple[PipelineRow, ...]
+    idle: tuple[str, ...]  # pipelines of which nothing is asked
     changes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...]
 
@@ -156,6 +158,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         steps=steps,
         ceiling_at=ceiling_at,
         pipelines=_pipeline_rows(launch, now),
+        idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
         changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
         sizes=tuple(launch.problem.sizes.items()),
     )
@@ -184,7 +187,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
             last = []
         steps.append(
             Step(
-                name=_CAUSES.get(part.cause, part.cause),
+                name=_CAUSES.get(part.cause, part.cause.replace("-", " ").capitalize()),
                 kind="loss" if part.us >= 0 else "gain",
                 us=part.us,
                 left=100 * min(start, end) / longest,
@@ -200,11 +203,15 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
 
 
+def _busy(part: PipelineTime) -> bool:
+    return part.demand > 0 or part.time_us > 0 or part.problem_time_us > 0
+
+
 def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...]:
     longest = max((max(part.time_us, part.problem_time_us) for part in launch.pipelines), default=0.0)
     longest = max(longest, now.us, 1e-9)
     rows = []
-    for part in sorted(launch.pipelines, key=lambda part: part.time_us, reverse=True):
+    for part in sorted(filter(_busy, launch.pipelines), key=lambda part: part.time_us, reverse=True):
         binds_now = part.pipeline == launch.config_binding_pipeline
         binds_bound = part.pipeline == launch.binding_pipeline
         rows.append(
@@ -213,13 +220,7 @@ def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...
                 width=100 * part.time_us / longest,
                 least=100 * part.problem_time_us / longest,
                 share=figures.share_of(part.time_us, now.us),
-                binding="binding"
-                if binds_now and binds_bound
-                else "binding now"
-                if binds_now
-                else "sets the bound"
-                if binds_bound
-                else "",
+                binding="binding" if binds_now and binds_bound else "binding now" if binds_now else "sets the bound" if binds_bound else "",
             )
         )
     return tuple(rows)
@@ -249,9 +250,7 @@ def rule_views(result: Result, views: list[LaunchView], anchors: Anchors) -> lis
                 items=tuple(items),
             )
         )
-    return sorted(
-        out, key=lambda entry: (entry.severity != "error", -(entry.most_us or 0.0), figures.SEVERITIES.index(entry.severity))
-    )
+    return sorted(out, key=lambda entry: (entry.severity != "error", -(entry.most_us or 0.0), figures.SEVERITIES.index(entry.severity)))
 
 
 def passed_rules(result: Result) -> list[tuple[str, int]]:

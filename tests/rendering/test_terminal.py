@@ -146,7 +146,16 @@ def test_console_of_rich_is_not_shared() -> None:
 
 @pytest.mark.parametrize(
     ("us", "text"),
-    [(0, "0.00"), (0.0123, "0.012"), (1.234, "1.23"), (9.996, "10.0"), (12.34, "12.3"), (999.96, "1,000"), (12345.6, "12,346")],
+    [
+        (0, "0.00"),
+        (0.0123, "0.01"),
+        (-1e-9, "0.00"),
+        (1.234, "1.23"),
+        (9.996, "10.0"),
+        (12.34, "12.3"),
+        (999.96, "1,000"),
+        (12345.6, "12,346"),
+    ],
 )
 def test_microseconds_keep_the_digits_that_matter(us: float, text: str) -> None:
     assert figures.microseconds(us) == text
