@@ -84,8 +84,13 @@ def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Ar
     more (before sm_90, two stages of a shallow tile), its size is an estimate, at most 64 KiB, which fits any GPU's CTA.
     """
     m, n, warps = tile.block_m, tile.block_n, tile.num_warps
-    step = (m * tile.a_bytes + n * tile.b_bytes) * tile.block_k
-    loop = step * np.where(pipelined, pipelined_buffers(gpu, warp_group, tile.num_stages), 1.0)
+    buffers = np.where(pipelined, pipelined_buffers(gpu, warp_group, tile.num_stages), 1.0)
+    if tile.a_bytes == tile.b_bytes:
+        loop = (m * tile.a_bytes + n * tile.b_bytes) * tile.block_k * buffers
+    else:  # weights are widened on the way: in registers for mma.sync, through one more buffer for a warp-group instruction
+        fewer = np.where(pipelined, np.maximum(tile.num_stages - 1, 1), 1.0)
+        widened = np.where(warp_group, n * tile.a_bytes, 0.0)
+        loop = (m * tile.a_bytes * buffers + n * tile.b_bytes * fewer + widened) * tile.block_k
     if tile.block_scaled:
         lanes = gpu.warp_size * warps
         in_tensor_memory = warp_group & np.asarray(gpu.architecture == "blackwell")
@@ -113,7 +118,9 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
         limiter [n]: Index into `LIMITERS`.
     """
     lanes = gpu.warp_size
-    registers = np.clip(resources.registers, 1, gpu.max_registers_per_thread)
+    # The compiler spills rather than exceed what one CTA's threads can share.
+    share = np.floor(gpu.registers_per_sm / (resources.num_warps * lanes))
+    registers = np.clip(resources.registers, 1, np.minimum(gpu.max_registers_per_thread, np.maximum(share, 1)))
     per_warp = np.ceil(registers * lanes / gpu.register_allocation_unit) * gpu.register_allocation_unit
     # Each of the SM's partitions has its own registers, and a warp lives in one (the CUDA occupancy calculator's granularity of 4).
     partitions = 2 if gpu.compute_capability == "6.0" else 4
