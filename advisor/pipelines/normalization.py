@@ -28,8 +28,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
         tensor_flop=np.zeros_like(elements),
         fma_flop=fma,
         xu_op=xu,
-        compulsory_bytes=elements * (problem.operand_bytes + problem.result_bytes)
-        + PARAMETERS[problem.op] * length * problem.weight_bytes,
+        compulsory_bytes=elements * (problem.operand_bytes + problem.result_bytes) + PARAMETERS[problem.op] * length * problem.weight_bytes,
         result_bytes=elements * problem.result_bytes,
         tensor_dtype=None,
     )

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.configs.launchability import shared_memory_bytes
 from advisor.hardware import load_gpu
 from advisor.pipelines import ProblemBatch, column, configuration_batch, demand, occupancy
+from advisor.pipelines.batch import ELEMENT_BYTES
+from advisor.pipelines.space import family_space
 from advisor.resources import folder
 from advisor.schema import Configuration
 
@@ -146,6 +149,27 @@ def test_shared_memory_of_attention(gpu: str, op: str, d: int, block_m: int, blo
     problem = ProblemBatch(family="attention", op=op, sizes={n: column(v) for n, v in sizes.items()})
     asked = demand(problem, configuration_batch([config]), load_gpu(gpu))
     assert asked.resources.shared_memory_bytes[0] == compiled
+
+
+@pytest.mark.parametrize("gpu", ["A100", "A40", "L40", "H100", "B200", "RTX 5090", "MI300X"])
+@pytest.mark.parametrize(("dtype", "weight_dtype"), [("bf16", None), ("fp8", None), ("bf16", "int8")])
+def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight_dtype: str | None) -> None:
+    """`configs` has the same rule without GPUs and problems; both must give one answer over the whole space."""
+    spec, space = load_gpu(gpu), family_space("fused_moe")
+    sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
+    problem = ProblemBatch(
+        family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype, weight_dtype=weight_dtype
+    )
+    ours = demand(problem, space, spec).resources.shared_memory_bytes
+    m, n, k = (space.parameters[f"BLOCK_SIZE_{axis}"] for axis in "MNK")
+    theirs = shared_memory_bytes(
+        m, n, k, space.num_stages, compute_capability=spec.compute_capability, num_warps=space.num_warps,
+        a_bytes=ELEMENT_BYTES[dtype], b_bytes=ELEMENT_BYTES[weight_dtype or dtype],
+    )  # fmt: skip
+    assert ((ours > spec.smem_bytes_per_cta) == (theirs > spec.smem_bytes_per_cta)).all()
+    # Beside the buffers only this model counts the epilogue's scratch (at most 64 KiB) and the barrier of tcgen05.
+    assert (ours >= theirs).all()
+    assert (ours <= np.maximum(theirs + 16, 64 * KIB)).all()
 
 
 LIVE = [
