@@ -121,7 +121,7 @@ class Occupancy:
 
     ctas: int
     resident_ctas_per_sm: int  # 0: the configuration cannot launch
-    limiter: str  # registers | shared-memory | warps | slots | grid | none
+    limiter: str  # registers | shared-memory | tensor-memory | warps | slots | grid | none
     waves: float  # CTAs / (SMs x resident CTAs), not rounded
     last_wave_fill: float  # 0..1
     registers_per_thread: int
