@@ -1,0 +1,187 @@
+"""What one execution of an operation asks of each pipeline.
+
+FLOP as everybody counts them: an addition or multiplication 1, a fused multiply-add 2, a dot 2 M N K. Special functions count
+one operation of the xu pipeline each, and what their expansion takes of fma where that is more than a scaling.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from advisor.compiled.ir import Operation, Type
+
+ELEMENT_BITS = {
+    "f64": 64, "f32": 32, "f16": 16, "bf16": 16, "tf32": 32, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 8, "i4": 4, "i128": 128,
+}  # fmt: skip
+
+
+def element_bytes(element: str) -> float:
+    """Bytes of an element as it lies in memory."""
+    if element in ELEMENT_BITS:
+        return ELEMENT_BITS[element] / 8
+    if element.startswith(("f8", "i8")):
+        return 1.0
+    if element.startswith("!tt.ptr"):
+        return 8.0
+    found = re.match(r"[iu]?i(\d+)", element)
+    return int(found.group(1)) / 8 if found else 4.0
+
+
+TENSOR_TYPES = {"f16": "fp16", "bf16": "bf16", "i8": "int8", "f64": "fp64"}
+
+_FMA = {
+    "arith.addf": 1, "arith.subf": 1, "arith.mulf": 1, "math.fma": 2, "arith.maximumf": 1, "arith.minimumf": 1,
+    "arith.maxnumf": 1, "arith.minnumf": 1, "arith.negf": 1, "math.absf": 1, "tt.clampf": 2,
+}  # fmt: skip
+
+_XU: dict[str, tuple[int, int]] = {
+    # operation: (xu operations, FLOP on fma besides)
+    "math.exp": (1, 1), "math.exp2": (1, 0), "math.log": (1, 1), "math.log2": (1, 0), "math.log1p": (1, 4), "math.expm1": (1, 4),
+    "math.sqrt": (1, 0), "math.rsqrt": (1, 0), "math.sin": (1, 2), "math.cos": (1, 2), "math.tanh": (1, 0), "math.erf": (1, 16),
+    "math.powf": (2, 2), "arith.divf": (1, 2), "tt.precise_sqrt": (1, 6), "tt.precise_divf": (1, 8), "arith.remf": (1, 4),
+}  # fmt: skip
+
+_EXTERN_XU: dict[str, tuple[int, int]] = {
+    "tanh": (2, 4), "exp": (1, 1), "exp2": (1, 0), "log": (1, 1), "log2": (1, 0), "log1p": (1, 6), "expm1": (1, 6), "rsqrt": (1, 0),
+    "sqrt": (1, 0), "erf": (1, 16), "erfc": (1, 16), "sin": (1, 8), "cos": (1, 8), "pow": (2, 20), "powi": (0, 8), "rcp": (1, 0),
+    "div": (1, 2), "sigmoid": (2, 2), "lgamma": (2, 20), "fast_expf": (1, 1), "fast_dividef": (1, 1), "fast_logf": (1, 1),
+    "fma": (0, 2), "abs": (0, 1), "floor": (0, 1), "ceil": (0, 1), "rint": (0, 1), "round": (0, 1), "llrint": (0, 1),
+}  # fmt: skip
+
+_FREE = frozenset(
+    "arith.constant tt.splat tt.broadcast tt.expand_dims tt.reshape tt.make_range tt.get_program_id tt.get_num_programs "
+    "scf.yield scf.condition tt.return cf.br cf.cond_br scf.for scf.if scf.while tt.call tt.unsplat tt.trans tt.split tt.join tt.cat "
+    "tt.reduce.return tt.scan.return tt.make_tensor_descriptor tt.reduce tt.scan tt.dot tt.dot_scaled ub.poison tt.map_elementwise "
+    "tt.map_elementwise.return tt.assert tt.print llvm.intr.assume gpu.barrier".split()
+)
+MEMORY = frozenset(
+    "tt.load tt.store tt.descriptor_load tt.descriptor_store tt.atomic_rmw tt.atomic_cas tt.descriptor_gather "
+    "tt.descriptor_scatter tt.descriptor_reduce".split()
+)
+
+
+@dataclass(slots=True)
+class Cost:
+    """Demand of one execution by one program."""
+
+    tensor_flop: dict[str, float] = field(default_factory=dict)
+    fma: float = 0.0
+    xu: float = 0.0
+    alu: float = 0.0
+    fp64: float = 0.0
+    smem: float = 0.0
+
+    def add(self, other: Cost) -> None:
+        """Add another cost."""
+        for kind, flop in other.tensor_flop.items():
+            self.tensor_flop[kind] = self.tensor_flop.get(kind, 0.0) + flop
+        self.fma += other.fma
+        self.xu += other.xu
+        self.alu += other.alu
+        self.fp64 += other.fp64
+        self.smem += other.smem
+
+
+def tensor_type(operation: Operation, left: Type) -> str | None:
+    """Type a dot runs in on the tensor pipeline; None: on the fma pipeline."""
+    element = left.element
+    if element in TENSOR_TYPES:
+        return TENSOR_TYPES[element]
+    if element.startswith("f8"):
+        return "fp8"
+    if element == "f32":
+        precision = operation.attribute("inputPrecision") or "ieee"
+        return {"tf32": "tf32", "tf32x3": "tf32", "bf16x3": "bf16", "bf16x6": "bf16"}.get(precision)
+    return None
+
+
+PRODUCTS = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}
+"""Tensor products that emulate one of fp32."""
+
+
+def cost(operation: Operation) -> Cost:
+    """What one execution asks of the pipelines of an SM; memory traffic is counted apart."""
+    name = operation.name
+    found = Cost()
+    result = operation.result or (operation.types[0] if operation.types else None)
+    elements = float(result.elements) if result is not None else 1.0
+    if name in ("tt.dot", "tt.dot_scaled"):
+        return _dot(operation)
+    if name in ("tt.reduce", "tt.scan"):
+        return _reduction(operation)
+    if name == "tt.map_elementwise":
+        for region in operation.regions:
+            for block in region:
+                for inner in block.operations:
+                    scaled = cost(inner)
+                    found.add(Cost(fma=scaled.fma * elements, xu=scaled.xu * elements, alu=scaled.alu * elements))
+        return found
+    if name in _FREE or name in MEMORY:
+        if name == "tt.atomic_rmw" or name == "tt.atomic_cas":
+            found.alu = elements
+        return found
+    wide = result is not None and result.element == "f64"
+    if name in _FMA:
+        flop = _FMA[name] * elements
+        found.fp64, found.fma = (flop, 0.0) if wide else (0.0, flop)
+    elif name in _XU:
+        xu, fma = _XU[name]
+        found.xu, found.fma = xu * elements, fma * elements
+    elif name == "tt.extern_elementwise":
+        symbol = (operation.attribute("symbol") or "").replace("__nv_", "").replace("__ocml_", "")
+        base = re.sub(r"(_f32|_f64|_f16)$", "", symbol)
+        xu, fma = _EXTERN_XU.get(base) or _EXTERN_XU.get(base.rstrip("f")) or (1, 8)
+        found.xu, found.fma = xu * elements, fma * elements
+    elif name in ("arith.divsi", "arith.remsi", "arith.divui", "arith.remui"):
+        # No integer divider: a reciprocal and about a dozen and a half of integer operations (more for 64 bits).
+        found.xu, found.alu = elements, elements * (60 if result is not None and result.element == "i64" else 18)
+    elif name == "tt.elementwise_inline_asm":
+        found.alu = elements * max(1, operation.text.count(";"))
+    elif name.startswith(("arith.", "math.", "tt.")):
+        found.alu = elements * (2 if result is not None and result.element == "i64" else 1)
+    return found
+
+
+def _dot(operation: Operation) -> Cost:
+    tensors = [t for t in operation.types if t.shape]
+    if len(tensors) < 2:
+        return Cost()
+    left, right = tensors[0], tensors[1]
+    result = operation.result or tensors[-1]
+    if operation.name == "tt.dot_scaled":
+        kind = _scaled_type(operation)
+        depth = left.shape[-1] * (2 if "e2m1" in operation.text.split("=")[0] else 1)
+        if "lhs = e2m1" in operation.text:
+            depth = left.shape[-1] * 2
+        flop = 2.0 * result.elements * depth
+        return Cost(tensor_flop={kind: flop}, smem=2.0 * (left.elements + right.elements))
+    flop = 2.0 * result.elements * left.shape[-1]
+    kind_or_none = tensor_type(operation, left)
+    staged = left.elements * element_bytes(left.element) + right.elements * element_bytes(right.element)
+    if kind_or_none is None:
+        return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
+    flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1
+    return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
+
+
+def _scaled_type(operation: Operation) -> str:
+    text = operation.text
+    return "fp8" if "e4m3" in text or "e5m2" in text else "fp4" if "e2m1" in text else "bf16"
+
+
+def _reduction(operation: Operation) -> Cost:
+    tensors = [t for t in operation.types if t.shape]
+    if not tensors:
+        return Cost()
+    operands = max(len(operation.operands), 1)
+    before = tensors[0].elements
+    outs = operation.result_types[0].elements if operation.result_types else 1
+    combined = float(before - (outs if operation.name == "tt.reduce" else 0))
+    found = Cost(smem=2.0 * 4 * 32 * operands)
+    for region in operation.regions:
+        for block in region:
+            for inner in block.operations:
+                once = cost(inner)
+                found.add(Cost(fma=once.fma * combined, xu=once.xu * combined, alu=once.alu * combined, fp64=once.fp64 * combined))
+    return found

@@ -1,0 +1,414 @@
+"""The demand of a launch, counted in the IR of its kernel: per pipeline, per source line, per class of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled.costs import Cost, cost, element_bytes
+from advisor.compiled.evaluate import Access, Evaluator, Execution, Inputs
+from advisor.compiled.ir import Module, Operation, parse
+from advisor.compiled.values import MAX_DENSE
+from advisor.errors import InputError
+
+EXACT_PROGRAMS = 16_384
+"""Grids up to this many programs are evaluated whole; of larger ones the ends and a sample, spread evenly."""
+SAMPLED_PROGRAMS = 8_192
+
+COLUMNS = ("tensor", "fma", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessDemand:
+    """One load, store or atomic operation over the whole launch.
+
+    Attributes:
+        kind: load, store or atomic.
+        argument: The pointer argument; None where it cannot be told.
+        element: Type of an element.
+        executions: Over all programs.
+        issued_bytes: Of active lanes.
+        requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
+        extent_bytes: From the first to the last byte touched; None where not known.
+        lanes: Of one execution, masked or not.
+        masked: Whether there is a mask; `active_fraction` of its lanes are active.
+        contiguous: Elements in a row.
+        in_loop: Whether it stands in a loop.
+    """
+
+    operation: Operation = field(repr=False)
+    kind: str
+    argument: str | None
+    element: str
+    executions: float
+    issued_bytes: float
+    requested_bytes: float
+    extent_bytes: float | None
+    lanes: int
+    masked: bool
+    active_fraction: float
+    contiguous: int | None
+    in_loop: bool
+    line: int | None
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDemand:
+    """One loop: trips per entry. `reasons`: why they are not known."""
+
+    line: int | None
+    depth: int
+    entries: float
+    trips: float
+    mean_trips: float
+    reasons: tuple[str, ...]
+    sampled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineDemand:
+    """What one line of the author's source asks for, over the whole launch."""
+
+    file: str
+    line: int
+    tensor_flop: float = 0.0
+    fma_flop: float = 0.0
+    xu_op: float = 0.0
+    alu_op: float = 0.0
+    load_bytes: float = 0.0
+    store_bytes: float = 0.0
+    atomic_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramClass:
+    """Programs that do the same: how many, and what each does."""
+
+    label: str  # full | part | early exit
+    programs: float
+    tensor_flop: float
+    fma_flop: float
+    load_bytes: float
+    store_bytes: float
+    trips: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDemand:
+    """The demand of a launch.
+
+    Attributes:
+        per_program: Column of `COLUMNS` -> [evaluated programs].
+        scale: Programs each evaluated one stands for.
+        tensor_flop: By type, whole launch.
+        unknown: What is not known -> what was assumed.
+    """
+
+    grid: tuple[int, int, int]
+    programs: int
+    exact: bool
+    scale: float
+    per_program: Mapping[str, NDArray[np.float64]] = field(repr=False)
+    tensor_flop: Mapping[str, float]
+    fp64_flop: float
+    fma_flop: float
+    xu_op: float
+    alu_op: float
+    smem_bytes: float
+    load_bytes: float  # issued by active lanes
+    store_bytes: float
+    atomic_bytes: float
+    requested_load_bytes: float  # distinct within each access
+    requested_store_bytes: float
+    footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes at most
+    accesses: tuple[AccessDemand, ...]
+    loops: tuple[LoopDemand, ...]
+    lines: tuple[LineDemand, ...]
+    classes: tuple[ProgramClass, ...]
+    unknown: Mapping[str, str]
+    approximations: tuple[str, ...]
+
+    @property
+    def total_tensor_flop(self) -> float:
+        """All types together."""
+        return sum(self.tensor_flop.values())
+
+    @property
+    def main_tensor_type(self) -> str | None:
+        """The type with most FLOP."""
+        return max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
+
+
+def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64], bool]:
+    """Flat indices of the programs to evaluate, and whether they are all."""
+    total = grid[0] * grid[1] * grid[2]
+    if total <= EXACT_PROGRAMS:
+        return np.arange(total, dtype=np.int64), True
+    # A step that shares no factor with the grid's sides, so that no row or column is favoured.
+    generator = np.random.default_rng(0)
+    edges = np.linspace(0, total, SAMPLED_PROGRAMS + 1)
+    picks = (edges[:-1] + generator.random(SAMPLED_PROGRAMS) * np.diff(edges)).astype(np.int64)
+    return np.clip(picks, 0, total - 1), False
+
+
+def _block_costs(execution: Execution) -> dict[int, Cost]:
+    found = {}
+    for key, block in execution.block_of.items():
+        total = Cost()
+        for operation in block.operations:
+            total.add(cost(operation))
+        found[key] = total
+    return found
+
+
+def _chunk(module: Module, programs: int) -> int:
+    largest = max((t.elements for op in module.kernel.walk() for t in op.result_types), default=1)
+    return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
+
+
+def read_demand(
+    ttir: str | Module, grid: tuple[int, ...], inputs: Inputs, own_files: tuple[str, ...] = ()
+) -> KernelDemand:
+    """Count what a launch asks for.
+
+    Args:
+        ttir: The kernel's TTIR, or parsed.
+        grid: Programs along each axis; missing axes are 1.
+        inputs: The actual arguments.
+        own_files: Names of the author's files, for the source lines.
+
+    Raises:
+        IrError: The IR cannot be read.
+        InputError: The grid is not one.
+    """
+    module = parse(ttir, own_files) if isinstance(ttir, str) else ttir
+    whole = tuple(int(n) for n in (*grid, 1, 1, 1)[:3])
+    if any(n < 0 for n in whole) or whole[0] * whole[1] * whole[2] > 2**62:
+        raise InputError("the grid is not one", str(grid), "up to three sizes of at least 0")
+    full = (whole[0], whole[1], whole[2])
+    indices, exact = programs_to_evaluate(full)
+    total = full[0] * full[1] * full[2]
+    chunk = _chunk(module, len(indices))
+    columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in COLUMNS}
+    collected = _Collected(scale=total / max(len(indices), 1))
+    for start in range(0, len(indices), chunk):
+        part = indices[start : start + chunk]
+        execution = Evaluator(module, inputs, full, part).run()
+        for name, values in collected.take(execution).items():
+            columns[name].append(values)
+    per_program = {n: (np.concatenate(v) if v else np.zeros(0)) for n, v in columns.items()}
+    return collected.finish(full, total, exact, per_program, inputs, module)
+
+
+@dataclass(slots=True)
+class _Line:
+    values: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Collected:
+    """Sums over chunks of programs."""
+
+    scale: float
+    tensor: dict[str, float] = field(default_factory=dict)
+    accesses: dict[int, dict[str, float]] = field(default_factory=dict)
+    kept: dict[int, Access] = field(default_factory=dict)
+    extents: dict[int, list[int] | None] = field(default_factory=dict)
+    loops: dict[int, list] = field(default_factory=dict)
+    lines: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    approximations: set[str] = field(default_factory=set)
+
+    def line(self, operation: Operation, name: str, amount: float) -> None:
+        if operation.location is None or not amount:
+            return
+        entry = self.lines.setdefault((operation.location.file, operation.location.line), {})
+        entry[name] = entry.get(name, 0.0) + amount * self.scale
+
+    def take(self, execution: Execution) -> dict[str, NDArray[np.float64]]:
+        programs = execution.programs
+        rows = {name: np.zeros(programs) for name in COLUMNS}
+        for key, block in execution.block_of.items():
+            times = execution.blocks[key]
+            often = float(times.sum())
+            for operation in block.operations:
+                once = cost(operation)
+                flop = sum(once.tensor_flop.values())
+                rows["tensor"] += times * flop
+                rows["fma"] += times * once.fma
+                rows["xu"] += times * once.xu
+                rows["alu"] += times * once.alu
+                rows["fp64"] += times * once.fp64
+                rows["smem"] += times * once.smem
+                for kind, amount in once.tensor_flop.items():
+                    self.tensor[kind] = self.tensor.get(kind, 0.0) + amount * often * self.scale
+                self.line(operation, "tensor_flop", flop * often)
+                self.line(operation, "fma_flop", once.fma * often)
+                self.line(operation, "xu_op", once.xu * often)
+                self.line(operation, "alu_op", once.alu * often)
+        for key, access in execution.accesses.items():
+            kind = access_kind(access.operation)
+            size = element_bytes(access_element(access.operation))
+            rows[kind] += access.lanes * size
+            if kind != "atomic":
+                rows[f"requested_{kind}"] += access.distinct * size
+            self._access(key, access, size, kind)
+        for key, loop in execution.loops.items():
+            rows["trips"] += loop.trips
+            entry = self.loops.setdefault(key, [loop.operation, 0.0, 0.0, set(), False])
+            entry[1] += float(loop.entries.sum()) * self.scale
+            entry[2] += float(loop.trips.sum()) * self.scale
+            entry[3] |= loop.reasons
+            entry[4] |= loop.sampled
+        for reason, assumption in execution.unknown.items():
+            self.unknown.setdefault(reason, assumption)
+        self.approximations |= execution.approximations
+        return rows
+
+    def _access(self, key: int, access: Access, size: float, kind: str) -> None:
+        totals = self.accesses.setdefault(key, {"executions": 0.0, "lanes": 0.0, "distinct": 0.0})
+        totals["executions"] += float(access.executions.sum()) * self.scale
+        totals["lanes"] += float(access.lanes.sum()) * self.scale
+        totals["distinct"] += float(access.distinct.sum()) * self.scale
+        self.kept.setdefault(key, access)
+        self.line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
+        reach = None if access.unknown_extent or access.low is None or access.high is None else [access.low, access.high]
+        if key not in self.extents:
+            self.extents[key] = reach
+        elif reach is not None and (before := self.extents[key]) is not None:
+            self.extents[key] = [min(before[0], reach[0]), max(before[1], reach[1])]
+        else:
+            self.extents[key] = None
+
+    def finish(
+        self, grid: tuple[int, int, int], total: int, exact: bool, rows: dict[str, NDArray[np.float64]], inputs: Inputs, module: Module
+    ) -> KernelDemand:
+        depths = loop_depths(module)
+        accesses = tuple(self._access_demand(key, depths) for key in self.accesses)
+        sums = {name: float(values.sum()) * self.scale for name, values in rows.items()}
+        loops = tuple(
+            LoopDemand(
+                line=op.location.line if op.location else None, depth=depths.get(id(op), 1), entries=entries, trips=trips,
+                mean_trips=trips / entries if entries else 0.0, reasons=tuple(sorted(reasons)), sampled=sampled,
+            )
+            for op, entries, trips, reasons, sampled in self.loops.values()
+        )  # fmt: skip
+        lines = tuple(LineDemand(file=f, line=n, **v) for (f, n), v in sorted(self.lines.items()))
+        return KernelDemand(
+            grid=grid, programs=total, exact=exact, scale=self.scale, per_program=rows, tensor_flop=dict(self.tensor),
+            fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
+            load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
+            requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
+            footprint_bytes=footprints(accesses, inputs), accesses=accesses, loops=loops, lines=lines,
+            classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
+        )  # fmt: skip
+
+    def _access_demand(self, key: int, depths: dict[int, int]) -> AccessDemand:
+        access, totals, reach = self.kept[key], self.accesses[key], self.extents[key]
+        element = access_element(access.operation)
+        size = element_bytes(element)
+        tensor = next((t for t in access.operation.types if t.shape), None)
+        lanes = tensor.elements if tensor is not None else 1
+        where = access.operation.location
+        return AccessDemand(
+            operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
+            executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
+            extent_bytes=None if reach is None else (reach[1] - reach[0] + 1) * size, lanes=lanes, masked=access.masked,
+            active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
+            contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
+            line=where.line if where else None, file=where.file if where else None,
+        )  # fmt: skip
+
+
+def access_kind(operation: Operation) -> str:
+    """load, store or atomic."""
+    if "atomic" in operation.name or operation.name.endswith("_reduce"):
+        return "atomic"
+    return "load" if operation.name.endswith(("load", "gather")) else "store"
+
+
+def access_element(operation: Operation) -> str:
+    """Type of one element in memory."""
+    for kind in operation.types:
+        if kind.element.startswith("!tt.ptr<"):
+            return kind.pointee
+    if operation.result is not None:
+        return operation.result.element
+    return next((t.element for t in operation.types if t.shape), "f32")
+
+
+def loop_depths(module: Module) -> dict[int, int]:
+    """How many loops each operation stands in (a loop itself counts)."""
+    found: dict[int, int] = {}
+
+    def visit(operation: Operation, depth: int) -> None:
+        if operation.name in ("scf.for", "scf.while"):
+            depth += 1
+        found[id(operation)] = depth
+        for region in operation.regions:
+            for block in region:
+                for inner in block.operations:
+                    visit(inner, depth)
+
+    for function in module.functions.values():
+        for block in function.blocks:
+            for operation in block.operations:
+                visit(operation, 0)
+    return found
+
+
+def footprints(accesses: tuple[AccessDemand, ...], inputs: Inputs) -> dict[str, float]:
+    """Distinct bytes per pointer argument, at most: what was requested, where it reaches, and what there is."""
+    requested: dict[str, float] = {}
+    reach: dict[str, float | None] = {}
+    sizes: dict[str, float] = {}
+    for access in accesses:
+        name = access.argument or f"line {access.line}"
+        requested[name] = requested.get(name, 0.0) + access.requested_bytes
+        before = reach.get(name, 0.0)
+        extent = access.extent_bytes
+        reach[name] = None if extent is None or before is None else max(before, extent)
+        if access.argument in inputs.sizes:
+            sizes[name] = inputs.sizes[access.argument] * element_bytes(access.element)
+        elif access.argument in inputs.shapes:
+            sizes[name] = float(np.prod(inputs.shapes[access.argument])) * element_bytes(access.element)
+    found = {}
+    for name, amount in requested.items():
+        limits = [amount, sizes.get(name, amount)]
+        extent = reach[name]
+        if extent is not None:
+            limits.append(extent)
+        found[name] = min(limits)
+    return found
+
+
+def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[ProgramClass, ...]:
+    """Programs grouped by what they do; at most eight groups, the largest first, the rest together."""
+    columns = np.stack([rows[n] for n in ("tensor", "fma", "load", "store", "trips")], axis=1)
+    if not len(columns):
+        return ()
+    kinds, counts = np.unique(columns, axis=0, return_counts=True)
+    work = kinds.sum(axis=1)
+    most = work.max() if len(work) else 0.0
+    order = np.argsort(-counts, kind="stable")
+    found = []
+    for i in order[:8]:
+        tensor, fma, load, store, trips = (float(v) for v in kinds[i])
+        label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
+        found.append(
+            ProgramClass(label=label, programs=float(counts[i]) * scale, tensor_flop=tensor, fma_flop=fma, load_bytes=load,
+                         store_bytes=store, trips=trips)  # fmt: skip
+        )
+    rest = order[8:]
+    if len(rest):
+        n = float(counts[rest].sum())
+        mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
+        found.append(
+            ProgramClass(label="part", programs=n * scale, tensor_flop=float(mean[0]), fma_flop=float(mean[1]),
+                         load_bytes=float(mean[2]), store_bytes=float(mean[3]), trips=float(mean[4]))  # fmt: skip
+        )
+    return tuple(found)

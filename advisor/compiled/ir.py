@@ -1,0 +1,448 @@
+"""Read the text of Triton's IR (TTIR, TTGIR) as Triton 3.6 to 3.9 print it: operations, regions, types, source lines.
+
+Own parser rather than the compiler's, so that what was compiled on one machine, or recorded by another program, is read anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from advisor.compiled.errors import IrError
+
+_LOC_DEFINITION = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
+_FILE_LOC = re.compile(r'^"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+_VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """File and line; None where the compiler made the operation up."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type: shape (empty for scalars) and element (`f32`, `i1`, `!tt.ptr<bf16>`); `text` as printed."""
+
+    text: str
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensor; 1 for scalars."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def pointee(self) -> str:
+        """What a pointer points to; the element itself where it is none."""
+        return self.element[len("!tt.ptr<") : -1].split(",")[0].strip() if self.element.startswith("!tt.ptr<") else self.element
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Operations in order. `arguments` are the block's own values."""
+
+    label: str
+    arguments: list[str] = field(default_factory=list)
+    argument_types: list[Type] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One operation. `text` is what stands between its name and its types, for the attributes in it."""
+
+    name: str
+    results: list[str]
+    operands: list[str]
+    types: list[Type]  # all that are printed, in order
+    result_types: list[Type]
+    text: str
+    location: Location | None = None
+    regions: list[list[Block]] = field(default_factory=list)
+    successors: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    def attribute(self, name: str) -> str | None:
+        """The text of `name = value` among the attributes."""
+        found = re.search(rf"(?<![\w.]){re.escape(name)} = (\"[^\"]*\"|[^,}}>\s]+)", self.text)
+        return found.group(1).strip('"') if found else None
+
+    @property
+    def result(self) -> Type | None:
+        """Type of the first result."""
+        return self.result_types[0] if self.result_types else None
+
+    def walk(self) -> Iterator[Operation]:
+        """The operation and all inside it."""
+        yield self
+        for region in self.regions:
+            for block in region:
+                for operation in block.operations:
+                    yield from operation.walk()
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A function: its arguments and blocks."""
+
+    name: str
+    public: bool
+    arguments: list[str]
+    argument_types: list[Type]
+    blocks: list[Block]
+    location: Location | None = None
+
+    def walk(self) -> Iterator[Operation]:
+        """Every operation."""
+        for block in self.blocks:
+            for operation in block.operations:
+                yield from operation.walk()
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """A parsed module."""
+
+    functions: dict[str, Function]
+
+    @property
+    def kernel(self) -> Function:
+        """The kernel: the public function.
+
+        Raises:
+            IrError: There is none.
+        """
+        for function in self.functions.values():
+            if function.public:
+                return function
+        raise IrError("the IR has no public function", limit="the text of a compiled kernel")
+
+
+def parse_type(text: str) -> Type:
+    """A type from its text; encodings (layouts) of tensors are dropped."""
+    text = text.strip()
+    found = _TENSOR.match(text)
+    if not found:
+        inner = re.match(r"!tt\.tensordesc<(?:tensor<)?((?:\d+x)+)([^,>]+)", text)
+        if inner:
+            return Type(text, tuple(int(n) for n in inner.group(1).split("x") if n), inner.group(2))
+        return Type(text, (), text)
+    shape = tuple(int(n) for n in found.group(1).split("x") if n)
+    return Type(text, shape, split_top(found.group(2), ",")[0].strip())
+
+
+def split_top(text: str, separator: str) -> list[str]:
+    """Split at separators that no bracket or string encloses."""
+    parts, depth, start, i, length = [], 0, 0, 0, len(separator)
+    quoted = False
+    while i < len(text):
+        c = text[i]
+        if quoted:
+            if c == "\\":
+                i += 1
+            elif c == '"':
+                quoted = False
+        elif c == '"':
+            quoted = True
+        elif depth == 0 and text.startswith(separator, i):
+            parts.append(text[start:i])
+            i += length
+            start = i
+            continue
+        elif c in "([{<":
+            depth += 1
+        elif c in ")]}" or (c == ">" and text[i - 1] != "-"):
+            depth -= 1
+        i += 1
+    parts.append(text[start:])
+    return parts
+
+
+class _Locations:
+    """Resolves `#loc12` to file and line, preferring the author's files."""
+
+    def __init__(self, lines: list[str], own: tuple[str, ...]) -> None:
+        self.definitions: dict[str, str] = {}
+        self.own = own
+        self.memory: dict[str, tuple[Location, ...]] = {}
+        for line in lines:
+            if line.startswith("#loc"):
+                found = _LOC_DEFINITION.match(line)
+                if found:
+                    self.definitions[found.group(1)] = found.group(2)
+
+    def frames(self, text: str, depth: int = 0) -> tuple[Location, ...]:
+        """The call stack, innermost first."""
+        text = text.strip()
+        if depth > 60:
+            return ()
+        if text in self.memory:
+            return self.memory[text]
+        if text.startswith("#"):
+            result = self.frames(self.definitions.get(text[1:], ""), depth + 1)
+        elif text.startswith("callsite("):
+            inner = text[len("callsite(") : -1]
+            callee, _, caller = inner.partition(" at ")
+            result = self.frames(callee, depth + 1) + self.frames(caller, depth + 1)
+        elif text.startswith("fused"):
+            inside = text[text.index("[") + 1 : text.rindex("]")] if "[" in text and "]" in text else ""
+            result = next((f for f in (self.frames(p, depth + 1) for p in split_top(inside, ",")) if f), ())
+        elif found := _FILE_LOC.match(text):
+            result = (Location(found.group(1), int(found.group(2))),)
+        elif text.startswith('"') and text.endswith(")"):
+            result = self.frames(text[text.index("(", text.index('"', 1)) + 1 : -1], depth + 1)
+        else:
+            result = ()
+        self.memory[text] = result
+        return result
+
+    def location(self, text: str) -> Location | None:
+        """The innermost frame in a file of the author's; else the innermost."""
+        frames = self.frames(text)
+        for frame in frames:
+            name = frame.file.rsplit("/", 1)[-1]
+            if not self.own or name in self.own or frame.file in self.own:
+                return frame
+        return frames[-1] if frames else None
+
+
+def parse(text: str, own: tuple[str, ...] = ()) -> Module:
+    """Parse a module.
+
+    Args:
+        text: As `asm["ttir"]` or `asm["ttgir"]`.
+        own: Names of the files whose lines count as the author's; empty: all.
+
+    Raises:
+        IrError: It is not the IR of a Triton kernel.
+    """
+    lines = text.splitlines()
+    parser = _Parser(lines, _Locations(lines, own))
+    try:
+        functions = parser.module()
+    except (IndexError, ValueError, KeyError, RecursionError) as error:
+        raise IrError(f"line {parser.position + 1} of the IR cannot be read", f"{type(error).__name__}: {error}") from None
+    if not functions:
+        raise IrError("the IR holds no function", limit="the text of a compiled kernel")
+    return Module(functions=functions)
+
+
+class _Parser:
+    def __init__(self, lines: list[str], locations: _Locations) -> None:
+        self.lines = [line.strip() for line in lines]
+        self.locations = locations
+        self.position = 0
+        self.type_memory: dict[str, Type] = {}
+
+    def type(self, text: str) -> Type:
+        text = text.strip()
+        if text not in self.type_memory:
+            self.type_memory[text] = parse_type(text)
+        return self.type_memory[text]
+
+    def module(self) -> dict[str, Function]:
+        functions = {}
+        while self.position < len(self.lines):
+            line = self.lines[self.position]
+            if line.startswith("tt.func "):
+                function = self.function(line)
+                functions[function.name] = function
+            else:
+                self.position += 1
+        return functions
+
+    def function(self, line: str) -> Function:
+        found = re.match(r"tt\.func\s+(public|private)?\s*@(\"[^\"]*\"|[\w$.-]+)\(", line)
+        if not found:
+            raise IrError("a function of the IR has an unknown form", line[:100])
+        end = _closing(line, found.end() - 1)
+        arguments, types = self.arguments(line[found.end() : end])
+        self.position += 1
+        if not line.endswith("{"):
+            return Function(found.group(2), found.group(1) == "public", arguments, types, [])
+        blocks = self.region()
+        location = self.locations.location(_location(self.lines[self.position])[1])
+        self.position += 1
+        return Function(found.group(2).strip('"'), found.group(1) == "public", arguments, types, blocks, location)
+
+    def arguments(self, text: str) -> tuple[list[str], list[Type]]:
+        names, types = [], []
+        for part in split_top(text, ","):
+            if ":" not in part:
+                continue
+            name, _, rest = part.partition(":")
+            names.append(name.strip())
+            types.append(self.type(split_top(rest.split(" loc(")[0].strip(), " ")[0]))
+        return names, types
+
+    def region(self) -> list[Block]:
+        """Blocks up to the line that begins with `}`, which is left for the caller."""
+        blocks = [Block("")]
+        while True:
+            line = self.lines[self.position]
+            if line.startswith("}"):
+                return blocks
+            if line.startswith("^"):
+                found = re.match(r"\^(\w+)", line)
+                assert found is not None
+                block = Block(found.group(1))
+                if line[found.end() : found.end() + 1] == "(":
+                    end = _closing(line, found.end())
+                    block.arguments, block.argument_types = self.arguments(line[found.end() + 1 : end])
+                if len(blocks) == 1 and not blocks[0].operations and not blocks[0].label:
+                    blocks = [block]
+                else:
+                    blocks.append(block)
+                self.position += 1
+            elif not line or line.startswith("//"):
+                self.position += 1
+            else:
+                blocks[-1].operations.append(self.operation(line))
+
+    def operation(self, line: str) -> Operation:
+        results: list[str] = []
+        rest = line
+        if line.startswith("%"):
+            left, _, rest = line.partition(" = ")
+            for part in left.split(","):
+                name, _, count = part.strip().partition(":")
+                results += [f"{name}#{i}" for i in range(int(count))] if count else [name]
+        opens = rest.endswith("{")
+        if rest.endswith(")") or " loc(" in rest:
+            rest, location = _location(rest)
+        else:
+            location = ""
+        name = re.match(r'"?([\w.$]+)"?', rest)
+        if not name:
+            raise IrError("an operation of the IR has an unknown form", line[:100])
+        head = rest[name.end() :]
+        self.position += 1
+        regions: list[list[Block]] = []
+        tail = ""
+        if opens:
+            head = head.rstrip()[:-1].rstrip()
+            while True:
+                regions.append(self.region())
+                closing = self.lines[self.position]
+                self.position += 1
+                if closing.endswith("{"):
+                    continue
+                closing, location = _location(closing)
+                tail = closing[1:].lstrip(")").strip()
+                break
+        operation = self.build(name.group(1), results, head, tail)
+        operation.regions = regions
+        operation.location = self.locations.location(location)
+        return operation
+
+    def build(self, name: str, results: list[str], head: str, tail: str) -> Operation:
+        text, types, result_types = head, [], []
+        typed = head
+        if tail.startswith(":") or " : " in tail:
+            typed = f"{head} {tail}" if tail.startswith(":") else f"{head} {tail}"
+        body, signature = _split_types(typed)
+        if signature:
+            types = [self.type(t) for t in _types_in(signature)]
+            arrow = split_top(signature, "->")
+            if len(arrow) > 1:
+                result_types = [self.type(t) for t in _types_in(arrow[-1])]
+            elif " to " in signature:
+                result_types = [self.type(split_top(signature, " to ")[-1])]
+            elif types:
+                result_types = [types[0]]
+        if name in ("scf.for", "scf.if"):  # `-> (types)` comes before the type of the counter, or alone
+            arrow = split_top(head, "->")
+            result_types = [self.type(t) for t in _types_in(split_top(arrow[-1], " : ")[0])] if len(arrow) > 1 else []
+        elif name == "arith.select" or name == "tt.addptr":
+            result_types = types[-1:] if name == "arith.select" else types[:1]
+        elif name in ("arith.cmpi", "arith.cmpf") and types:
+            shape = "x".join(map(str, types[0].shape))
+            result_types = [self.type(f"tensor<{shape}xi1>" if shape else "i1")]
+        elif name == "tt.load" and types and len(split_top(signature, "->")) == 1:
+            pointer = types[0]
+            shape = "".join(f"{n}x" for n in pointer.shape)
+            result_types = [self.type(f"tensor<{shape}{pointer.pointee}>" if pointer.shape else pointer.pointee)]
+        if not results:
+            result_types = []
+        elif len(results) > len(result_types) and result_types:
+            result_types = [*result_types, *[result_types[-1]] * (len(results) - len(result_types))]
+        operands = _VALUE.findall(body)
+        successors = []
+        if name.startswith("cf."):
+            operands, successors = _branches(body)
+        text = f"{body} {tail}" if tail else body
+        return Operation(name, results, operands, types, result_types, text, None, [], successors)
+
+
+def _branches(body: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    successors = []
+    for found in re.finditer(r"\^(\w+)(\(([^)]*)\))?", body):
+        inner = (found.group(3) or "").split(" : ")[0].split(":")[0]
+        successors.append((found.group(1), _VALUE.findall(inner)))
+    first = body.split("^")[0]
+    return _VALUE.findall(first), successors
+
+
+def _split_types(text: str) -> tuple[str, str]:
+    """What stands before the last top-level ` : `, and what after it."""
+    parts = split_top(text, " : ")
+    if len(parts) == 1:
+        return text, ""
+    return " : ".join(parts[:-1]), parts[-1]
+
+
+def _types_in(text: str) -> list[str]:
+    """The types a signature lists, brackets opened."""
+    found: list[str] = []
+    for arrow in split_top(text, "->"):
+        for part in split_top(arrow, ","):
+            for piece in split_top(part, " * "):
+                for item in split_top(piece, " to "):
+                    item = item.strip()
+                    if item.startswith("(") and item.endswith(")"):
+                        found += _types_in(item[1:-1])
+                    elif item:
+                        # Attributes may follow a type: `i32 {tt.num_stages = 3}`.
+                        found.append(split_top(item, " ")[0])
+    return found
+
+
+def _closing(text: str, start: int) -> int:
+    """Index of the bracket that closes the one at `start`."""
+    depth, i, quoted = 0, start, False
+    while i < len(text):
+        c = text[i]
+        if quoted:
+            i += c == "\\"
+            quoted = c != '"'
+        elif c == '"':
+            quoted = True
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                return i
+        i += 1
+    raise IrError("a bracket of the IR is not closed", text[:100])
+
+
+def _location(line: str) -> tuple[str, str]:
+    """A line without its trailing `loc(...)`, and what stands in it."""
+    if not line.endswith(")"):
+        return line, ""
+    start = line.rfind(" loc(")
+    while start >= 0:
+        if _closing(line, start + 4) == len(line) - 1:
+            return line[:start].rstrip(), line[start + 5 : -1]
+        start = line.rfind(" loc(", 0, start)
+    return line, ""

@@ -1,0 +1,261 @@
+"""Integer and boolean values of many programs at once, in the form that keeps them small.
+
+A value of rank r is held as arrays of r + 1 axes: the first over programs (1: the same for all), the others over the tensor's
+dimensions, of size 1 where the value does not vary along one. Sums and conjunctions stay lists of such arrays with different
+patterns, so that `row[:, None] * stride + column[None, :]` and `row_mask[:, None] & column_mask[None, :]` never become full
+blocks, and their active lanes are products of counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_DENSE = 24_000_000
+"""Elements of an intermediate array; chunks of programs are chosen to stay below."""
+
+Parts = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A known or unknown value.
+
+    Attributes:
+        parts: Summands of an integer (or pointer offset, in elements), or factors of a conjunction.
+        shape: Of the tensor; () for scalars.
+        boolean: Whether `parts` are factors.
+        base: Argument that a pointer points into; None for numbers.
+        reasons: Why it is not known; empty where it is.
+    """
+
+    parts: Parts = ()
+    shape: tuple[int, ...] = ()
+    boolean: bool = False
+    base: str | None = None
+    reasons: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def known(self) -> bool:
+        """Whether the number is known."""
+        return not self.reasons
+
+    def array(self) -> NDArray[Any]:
+        """The value as one array (broadcastable)."""
+        if not self.parts:
+            return np.full((1,) * (len(self.shape) + 1), self.boolean)
+        total = self.parts[0]
+        for part in self.parts[1:]:
+            total = (total & part) if self.boolean else (total + part)
+        return total
+
+    def scalar(self) -> NDArray[Any]:
+        """A scalar's values [programs] or [1]."""
+        return self.array().reshape(-1)
+
+
+def unknown(reasons: Iterable[str], shape: tuple[int, ...] = (), base: str | None = None) -> Value:
+    """A value that is not known."""
+    return Value((), shape, False, base, frozenset(reasons) or frozenset({"a value only known at run time"}))
+
+
+def number(value: Any, shape: tuple[int, ...] = ()) -> Value:
+    """The same number in every lane of every program."""
+    boolean = isinstance(value, bool)
+    kind: Any = np.bool_ if boolean else (np.float64 if isinstance(value, float) else np.int64)
+    return Value((np.full((1,) * (len(shape) + 1), value, dtype=kind),), shape, boolean)
+
+
+def of(array: NDArray[Any], shape: tuple[int, ...]) -> Value:
+    """A value of one array."""
+    return Value((array,), shape, array.dtype == np.bool_)
+
+
+def _merge(parts: Iterable[NDArray[Any]], combine: Callable[[Any, Any], Any]) -> Parts:
+    """Combine parts of the same pattern (which axes vary); a part identical to another in pattern is folded into it."""
+    by_pattern: dict[tuple[int, ...], NDArray[Any]] = {}
+    for part in parts:
+        key = part.shape
+        by_pattern[key] = combine(by_pattern[key], part) if key in by_pattern else part
+    return tuple(by_pattern.values())
+
+
+def add(a: Value, b: Value, shape: tuple[int, ...], sign: int = 1) -> Value:
+    """a + b or a - b."""
+    if not (a.known and b.known):
+        return unknown(a.reasons | b.reasons, shape, a.base or b.base)
+    if a.boolean or b.boolean:
+        parts: Parts = (a.array().astype(np.int64) + sign * b.array().astype(np.int64),)
+    else:
+        parts = _merge((*a.parts, *((-p if sign < 0 else p) for p in b.parts)), np.add)
+    return Value(parts, shape, False, a.base or b.base)
+
+
+def multiply(a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    """a * b; distributed where one is the same in all lanes."""
+    if not (a.known and b.known):
+        return unknown(a.reasons | b.reasons, shape)
+    for x, y in ((a, b), (b, a)):
+        if len(y.parts) == 1 and all(n == 1 for n in y.parts[0].shape[1:]):
+            return Value(_merge((p * y.parts[0] for p in x.parts), np.add), shape)
+    return of(a.array() * b.array(), shape)
+
+
+def conjunction(a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    """a and b (of booleans). Where one is unknown the other still bounds it; the reasons stay."""
+    reasons = a.reasons | b.reasons
+    parts = _merge((*a.parts, *b.parts), np.logical_and)
+    return Value(parts, shape, True, None, reasons)
+
+
+def elementwise(f: Callable[..., Any], shape: tuple[int, ...], *operands: Value) -> Value:
+    """f of the operands, densified."""
+    reasons = frozenset().union(*(o.reasons for o in operands))
+    if reasons:
+        return unknown(reasons, shape)
+    with np.errstate(all="ignore"):
+        return of(np.asarray(f(*(o.array() for o in operands))), shape)
+
+
+def choose(condition: Value, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    """a where the condition holds, else b."""
+    if not condition.known:
+        return unknown(condition.reasons | a.reasons | b.reasons, shape, a.base or b.base)
+    chosen = condition.array()
+    if chosen.all():
+        return a
+    if not chosen.any():
+        return b
+    if not (a.known and b.known):
+        return unknown(a.reasons | b.reasons, shape, a.base or b.base)
+    if a.base != b.base:
+        return unknown({"a pointer into one of several tensors"}, shape)
+    return Value((np.where(chosen, a.array(), b.array()),), shape, a.boolean, a.base)
+
+
+def select_programs(active: NDArray[np.bool_], a: Value, b: Value) -> Value:
+    """a for active programs, b for the others."""
+    if a is b:
+        return a
+    if active.all():
+        return a
+    if not active.any():
+        return b
+    condition = Value((active.reshape((-1,) + (1,) * len(a.shape)),), a.shape, True)
+    if a.known and b.known and a.base == b.base and len(a.parts) == len(b.parts):
+        pairs = [(x, y) for x, y in zip(a.parts, b.parts, strict=True)]
+        if all(x.shape[1:] == y.shape[1:] for x, y in pairs):
+            c = condition.parts[0]
+            return Value(tuple(x if x is y else np.where(c, x, y) for x, y in pairs), a.shape, a.boolean, a.base)
+    return choose(condition, a, b, a.shape)
+
+
+def expand(value: Value, axis: int, shape: tuple[int, ...]) -> Value:
+    """A new dimension of size 1 at `axis`."""
+    parts = tuple(np.expand_dims(p, axis + 1) for p in value.parts)
+    return Value(parts, shape, value.boolean, value.base, value.reasons)
+
+
+def with_shape(value: Value, shape: tuple[int, ...]) -> Value:
+    """A scalar splat, or a tensor broadcast, to `shape`."""
+    if len(value.shape) == len(shape):
+        return Value(value.parts, shape, value.boolean, value.base, value.reasons)
+    parts = tuple(p.reshape((p.shape[0],) + (1,) * len(shape)) for p in value.parts)
+    return Value(parts, shape, value.boolean, value.base, value.reasons)
+
+
+def _groups(parts: Iterable[NDArray[Any]], rank: int) -> list[tuple[set[int], list[int]]]:
+    """Parts that share a varying dimension, together: (dimensions, indices of the parts)."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for i, part in enumerate(parts):
+        axes = {d for d in range(rank) if part.shape[d + 1] > 1}
+        members = [i]
+        rest = []
+        for dims, indices in groups:
+            if dims & axes:
+                axes |= dims
+                members = indices + members
+            else:
+                rest.append((dims, indices))
+        groups = [*rest, (axes, members)]
+    return groups
+
+
+def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[np.float64]:
+    """Active lanes per program [programs]; an unknown mask counts all lanes that its known factors leave."""
+    total = np.ones(programs)
+    counted: set[int] = set()
+    if mask is not None:
+        for dims, members in _groups(mask.parts, len(shape)):
+            together = mask.parts[members[0]]
+            for i in members[1:]:
+                together = together & mask.parts[i]
+            axes = tuple(range(1, together.ndim))
+            count = together.sum(axis=axes, dtype=np.float64)
+            full = 1.0
+            for d in dims:
+                if together.shape[d + 1] == 1:
+                    full *= shape[d]
+            total = total * count * full
+            counted |= dims
+    for d, size in enumerate(shape):
+        if d not in counted:
+            total = total * size
+    return total
+
+
+def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[np.float64]:
+    """Distinct addresses among the active lanes, per program [programs].
+
+    Dimensions whose offsets are summed apart are counted apart and multiplied: exact unless rows overlap.
+    """
+    offsets = [p for p in offset.parts if any(n > 1 for n in p.shape[1:])]
+    masks = list(mask.parts) if mask is not None else []
+    both = offsets + masks
+    total = np.ones(programs)
+    for dims, members in _groups(both, len(shape)):
+        address = [both[i] for i in members if i < len(offsets)]
+        factors = [both[i] for i in members if i >= len(offsets)]
+        active: Any = None
+        for factor in factors:
+            active = factor if active is None else active & factor
+        if not address:  # lanes along these dimensions share their addresses: one, where any is active
+            if active is not None:
+                total = total * active.any(axis=tuple(range(1, active.ndim)))
+            continue
+        summed: Any = address[0]
+        for part in address[1:]:
+            summed = summed + part
+        if active is not None:
+            summed, active = np.broadcast_arrays(summed, active)
+        flat = summed.reshape(summed.shape[0], -1)
+        if flat.shape[1] == 1 and active is None:
+            continue
+        if active is None:
+            ordered = np.sort(flat, axis=1)
+            total = total * (1 + (np.diff(ordered, axis=1) != 0).sum(axis=1))
+        else:
+            chosen = active.reshape(flat.shape)
+            far = np.iinfo(np.int64).max
+            ordered = np.sort(np.where(chosen, flat, far), axis=1)
+            fresh = np.concatenate([np.ones((len(ordered), 1), bool), np.diff(ordered, axis=1) != 0], axis=1)
+            total = total * (fresh & (ordered != far)).sum(axis=1)
+    return total
+
+
+def extent(offset: Value, programs: NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Least and greatest offset over the programs chosen (masks not counted); None where not known."""
+    if not offset.known or not offset.parts or not programs.any():
+        return None
+    low: Any = 0
+    high: Any = 0
+    for part in offset.parts:
+        axes = tuple(range(1, part.ndim))
+        low = low + part.min(axis=axes)
+        high = high + part.max(axis=axes)
+    low, high = np.broadcast_to(low, programs.shape), np.broadcast_to(high, programs.shape)
+    return int(low[programs].min()), int(high[programs].max())
