@@ -1,0 +1,194 @@
+"""A signature for a kernel that nobody described: pointers where it loads and stores, integers else, constexprs from its
+autotune list or a small default. Several guesses are tried; what was guessed is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.compiled.usage import Reader, Usage
+from advisor.configs.literals import Constexpr, Symbol
+from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
+
+_FLOAT_NAMES = re.compile(
+    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|sm_scale|softmax_scale|temperature|temp|p|prob|momentum|decay|softcap|threshold|"
+    r"dropout|dropout_p|value|rate|coef|clip|limit|base|theta|smoothing|z_loss|lse_square_scale|label_smoothing|inv|rcp)($|_)",
+    re.IGNORECASE,
+)  # fmt: skip
+_FLAG_NAMES = re.compile(r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$")
+_BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
+_TYPE_NAMES = re.compile(r"dtype|_DTYPE|_type$|_ty$", re.IGNORECASE)
+_ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A signature, its constants and options, and what was guessed."""
+
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    assumed: tuple[str, ...]
+    label: str = "first guess"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the user says: types, constants, options and values of arguments, by name."""
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    element: str = "fp16"
+
+
+def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
+    """Signatures to try, the likeliest first."""
+    given = given or Given()
+    usage = Reader(source).usage(function)
+    variants: list[tuple[str, dict[str, Any]]] = [
+        ("first guess", {}),
+        ("fp32 pointers", {"element": "fp32"}),
+        ("flags set", {"flag": True}),
+        ("small blocks", {"block": 16}),
+        ("blocks of 128", {"block": 128, "other": 128}),
+        ("integers as sizes", {"other": 16, "block": 16, "element": "fp32"}),
+        ("flags set, fp32", {"flag": True, "element": "fp32", "other": 2}),
+        ("integer pointers", {"element": "i32"}),
+    ]
+    seen = set()
+    for label, choice in variants:
+        guess = _guess(source, function, usage, given, label, choice)
+        key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
+        if key not in seen:
+            seen.add(key)
+            yield guess
+
+
+def _guess(
+    source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
+) -> Guess:
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    assumed: list[str] = []
+    options: dict[str, Any] = {}
+    tuned: dict[str, Any] = {}
+    if function.autotune is not None and function.autotune.configs:
+        config = function.autotune.configs[0]
+        tuned = dict(config.parameters)
+        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        if config.num_ctas != 1:
+            options["num_ctas"] = config.num_ctas
+        if config.maxnreg:
+            options["maxnreg"] = config.maxnreg
+        if not set(tuned) <= set(given.constexprs):
+            assumed.append("the first configuration of @triton.autotune")
+    options |= given.options
+    inductor = function.inductor or {}
+    recorded = (inductor.get("triton_meta") or {}).get("signature") or {}
+    for parameter in function.parameters:
+        name, use = parameter.name, usage[parameter.name]
+        kind = given.types.get(name) or (_recorded(recorded, parameter, function) if recorded else None)
+        if name in given.constexprs or (parameter.is_constexpr and kind in (None, "constexpr")) or kind == "constexpr" or (
+            name in tuned and kind is None
+        ):
+            signature[name] = "constexpr"
+            if name in given.constexprs:
+                constants[name] = given.constexprs[name]
+            elif name in tuned:
+                constants[name] = tuned[name]
+            elif name in given.scalars:
+                constants[name] = given.scalars[name]
+            elif name in options:
+                constants[name] = options[name]
+            else:
+                constants[name] = _constant(parameter, use, choice)
+                assumed.append(f"{name} = {_shown(constants[name])}")
+            continue
+        if kind is None:
+            kind = _type(parameter, use, given, choice)
+            if kind.startswith("*"):
+                assumed.append(f"{name}: {kind}")
+        signature[name] = kind
+    heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
+    for name, value in heuristic.items():
+        if name not in given.constexprs and name in signature:
+            signature[name], constants[name] = "constexpr", value
+    for name in unknown:
+        if name in signature and name not in given.constexprs and signature[name] != "constexpr":
+            signature[name], constants[name] = "constexpr", False
+    for name, value in given.scalars.items():
+        if value is None and name in signature and not signature[name].startswith("*"):
+            signature[name], constants[name] = "constexpr", None
+        elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64") and name not in given.types:
+            signature[name], constants[name] = "constexpr", 1  # as the runtime does
+    return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label)
+
+
+def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:
+    """Type in a signature that TorchInductor wrote: by name, or by position in older versions."""
+    if not isinstance(recorded, dict):
+        return None
+    if parameter.name in recorded:
+        return str(recorded[parameter.name])
+    return recorded.get([p.name for p in function.parameters].index(parameter.name))
+
+
+def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, Any]) -> str:
+    if parameter.annotation:
+        known = _ANNOTATED.get(parameter.annotation)
+        if known:
+            return known
+        if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
+            return parameter.annotation
+    if use.pointer:
+        if use.index:
+            return "*i64"
+        if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):
+            return "*i1"
+        return f"*{choice.get('element', given.element)}" if choice.get("element") != "i32" else "*i32"
+    if isinstance(parameter.default, float):
+        return "fp32"
+    if isinstance(parameter.default, bool):
+        return "i1"
+    if re.search(r"(^|_)(ptr|pointer)s?($|_)", parameter.name, re.IGNORECASE) and not re.search("stride|offset", parameter.name):
+        return f"*{choice.get('element', given.element)}"
+    if _FLOAT_NAMES.search(parameter.name) and not re.search(r"stride|num|^n_|^p$|size|idx", parameter.name, re.IGNORECASE):
+        return "fp32"
+    return "i32"
+
+
+def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> Any:
+    name = parameter.name
+    if parameter.default is not MISSING and not (choice.get("flag") and isinstance(parameter.default, bool)):
+        return parameter.default.value if isinstance(parameter.default, Constexpr) else parameter.default
+    texts = [v for v in use.compared if isinstance(v, str)]
+    if texts:
+        return texts[0]
+    if use.element_type or _TYPE_NAMES.search(name):
+        return Symbol("tl.float32")
+    if use.extent or _BLOCK_NAMES.search(name):
+        return int(choice.get("block", 64))
+    if use.boolean or _FLAG_NAMES.search(name):
+        return bool(choice.get("flag", False))
+    numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if numbers:
+        return numbers[0] if not choice.get("flag") else numbers[-1]
+    if any(isinstance(v, bool) for v in use.compared):
+        return bool(choice.get("flag", False))
+    if _FLOAT_NAMES.search(name) or use.number:
+        return 1.0
+    if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
+        return 4
+    if re.search(r"stage|split|^num_|^n_|top_?k", name, re.IGNORECASE):
+        return int(choice.get("other", 2))
+    if re.search(r"dim|head|hidden|width|size|rank|^[DHKMN]$|stride|len|cols|rows|vocab", name, re.IGNORECASE):
+        return int(choice.get("other", 64))
+    return int(choice.get("other", 1))
+
+
+def _shown(value: Any) -> str:
+    return value.text if isinstance(value, Symbol) else repr(value)

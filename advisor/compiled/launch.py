@@ -1,0 +1,141 @@
+"""One launch of a kernel read from source: what was asked, compiled, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.compile import compile_kernel
+from advisor.compiled.demand import KernelDemand, read_demand
+from advisor.compiled.errors import CompileError
+from advisor.compiled.evaluate import Inputs
+from advisor.compiled.inference import Given, Guess, guesses
+from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
+from advisor.compiled.pool import Pool, borrowed
+from advisor.configs.rebuild import rebuild
+from advisor.configs.source import SourceFile
+
+LARGEST_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLaunch:
+    """A kernel with everything known of one launch.
+
+    Attributes:
+        scalars: Values of numeric arguments and constants.
+        contents: What index tensors hold.
+        sizes: Elements per pointer argument.
+        shapes: Shape per tensor descriptor.
+        grid: Programs; None: not known, one is counted.
+        divisible: Arguments that are multiples of 16; None: pointers, and integers whose value says so.
+    """
+
+    source: SourceFile
+    kernel: str
+    given: Given = field(default_factory=Given)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    grid: tuple[int, ...] | None = None
+    divisible: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A launch, compiled and counted."""
+
+    launch: KernelLaunch
+    compiled: CompiledKernel
+    demand: KernelDemand
+    guess: Guess
+    attempts: tuple[str, ...]  # why earlier guesses failed
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was guessed or assumed, each a sentence."""
+        found = [f"Assumed {text}." for text in self.guess.assumed]
+        if self.launch.grid is None:
+            found.append("The grid is not given: one program is counted.")
+        found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
+        found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
+        if not self.demand.exact:
+            found.append("The grid is large: a sample of its programs was counted.")
+        return tuple(found)
+
+
+def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:
+    """What to compile for a launch."""
+    divisible = launch.divisible
+    if divisible is None:
+        known = {
+            n for n, v in launch.given.scalars.items()
+            if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
+        }  # fmt: skip
+        divisible = frozenset(known | {n for n, t in guess.signature.items() if t.startswith("*")})
+    options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
+    return CompileRequest(
+        rebuilt=rebuild(launch.source, launch.kernel), signature=guess.signature, constexprs=guess.constexprs,
+        divisible=divisible, options=options, target=target, sass=sass,
+    )  # fmt: skip
+
+
+def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True) -> tuple[
+    CompiledKernel, Guess, tuple[str, ...]
+]:  # fmt: skip
+    """Compile a launch, trying signatures in turn where some of it is guessed.
+
+    Raises:
+        CompileError: No guess compiles; the message is the first one's.
+        InputError: The source cannot be rebuilt.
+    """
+    function = launch.source.kernel(launch.kernel)
+    first: CompileError | None = None
+    failures: list[str] = []
+    with borrowed(pool) as workers:
+        for number, guess in enumerate(guesses(launch.source, function, launch.given)):
+            if number >= LARGEST_ATTEMPTS:
+                break
+            try:
+                return compile_kernel(request_for(launch, guess, target, sass), workers), guess, tuple(failures)
+            except CompileError as error:
+                if error.kind in ("refused", "timeout"):
+                    raise
+                first = first or error
+                failures.append(f"{guess.label}: {error.got}")
+    assert first is not None
+    raise first
+
+
+def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True) -> Inspection:
+    """Compile a launch and count what it asks for.
+
+    Raises:
+        CompileError, InputError: See `compile_launch`.
+        IrError: The compiler's text cannot be read.
+    """
+    compiled, guess, failures = compile_launch(launch, target, pool, sass)
+    demand = read_demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, guess), own_files(compiled))
+    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures)
+
+
+def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
+    """The arguments as the evaluation takes them."""
+    scalars = {
+        n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
+    }  # fmt: skip
+    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes)
+
+
+def own_files(compiled: CompiledKernel) -> tuple[str, ...]:
+    """Names of the files whose lines are the author's: the generated ones stand for them line by line."""
+    return tuple(compiled.origins)
+
+
+def author_file(compiled: CompiledKernel, path: str | None) -> str | None:
+    """The author's file for a file of the IR."""
+    if path is None:
+        return None
+    return compiled.origins.get(Path(path).name, path)

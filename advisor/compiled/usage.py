@@ -1,0 +1,251 @@
+"""How a kernel uses its parameters, read from its syntax tree: pointers, indices, block sizes, flags, types."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.configs.literals import Constexpr, NotLiteralError, dotted
+from advisor.configs.source import JitFunction, SourceFile
+
+MEMORY_CALLS = frozenset(
+    "load store atomic_add atomic_max atomic_min atomic_xchg atomic_cas atomic_and atomic_or atomic_xor make_block_ptr "
+    "make_tensor_descriptor _experimental_make_tensor_descriptor".split()
+)
+MAX_DEPTH = 6
+
+
+@dataclass(slots=True)
+class Usage:
+    """What is done with one parameter."""
+
+    pointer: bool = False
+    atomic: bool = False
+    descriptor: bool = False
+    index: bool = False  # what is loaded through it is used as an index
+    boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
+    extent: bool = False  # size of a tl.arange or of a tensor
+    element_type: bool = False
+    number: bool = False  # in arithmetic with floats
+    compared: list[Any] = field(default_factory=list)
+    range_bound: bool = False
+
+
+class Reader:
+    """Reads the usage of a kernel's parameters, through the helpers it calls."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.source = source
+        self.done: dict[str, dict[str, Usage]] = {}
+        self.returns: dict[str, list[ast.expr]] = {}
+
+    def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
+        """Usage by parameter."""
+        if function.name in self.done:
+            return self.done[function.name]
+        found = {p.name: Usage() for p in function.parameters}
+        self.done[function.name] = found
+        if depth < MAX_DEPTH:
+            _Visitor(self, function, found, depth).read()
+        return found
+
+
+class _Visitor:
+    def __init__(self, reader: Reader, function: JitFunction, found: dict[str, Usage], depth: int) -> None:
+        self.reader = reader
+        self.function = function
+        self.found = found
+        self.depth = depth
+        self.assigned: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._assign(target, node.value)
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and isinstance(node.target, ast.Name):
+                self.assigned.setdefault(node.target.id, []).append(node.value)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.assigned.setdefault(target.id, []).append(value)
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for inner, part in zip(target.elts, value.elts, strict=True):
+                self._assign(inner, part)
+
+    def read(self) -> None:
+        for node in ast.walk(self.function.node):
+            if isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Attribute):
+                root = dotted(node) or ""
+                name = root.split(".")[0]
+                if name in self.found and ("element_ty" in root):
+                    self.found[name].pointer = True
+            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
+                self._flag(node.test)
+            elif isinstance(node, ast.BoolOp):
+                for value in node.values:
+                    self._flag(value)
+            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+                self._flag(node.operand)
+            elif isinstance(node, ast.Compare):
+                self._compare(node)
+            elif isinstance(node, ast.For):
+                self._indices(node.iter)
+            elif isinstance(node, ast.BinOp):
+                if isinstance(node.op, ast.Div) or any(
+                    isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
+                ):
+                    for side in (node.left, node.right):
+                        if isinstance(side, ast.Name) and side.id in self.found:
+                            self.found[side.id].number = True
+
+    def _flag(self, node: ast.expr) -> None:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node = node.operand
+        if isinstance(node, ast.Name) and node.id in self.found:
+            self.found[node.id].boolean = True
+
+    def _compare(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        names = [s.id for s in sides if isinstance(s, ast.Name) and s.id in self.found]
+        for side in sides:
+            values: list[Any] = []
+            if isinstance(side, ast.Constant) and side.value is not None:
+                values = [side.value]
+            elif isinstance(side, (ast.Tuple, ast.List, ast.Set)):
+                values = [e.value for e in side.elts if isinstance(e, ast.Constant)]
+            elif isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
+                try:
+                    constant = self.reader.source.constant(side.id)
+                    values = [constant.value if isinstance(constant, Constexpr) else constant]
+                except NotLiteralError:
+                    values = []
+            elif isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots:
+                for name in names:
+                    self.found[name].element_type = True
+            for name in names:
+                self.found[name].compared.extend(values)
+
+    def _call(self, node: ast.Call) -> None:
+        name = dotted(node.func) or ""
+        last = name.rsplit(".", 1)[-1] if name else (node.func.attr if isinstance(node.func, ast.Attribute) else "")
+        root = name.split(".")[0]
+        keywords = {k.arg: k.value for k in node.keywords if k.arg}
+        if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
+            pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
+            if pointer is not None:
+                for leaf in self._roots(pointer):
+                    self.found[leaf].pointer = True
+                    self.found[leaf].atomic |= last.startswith("atomic")
+                self._indices(pointer)
+            mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
+            mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
+            if mask is not None:
+                self._mark_loaded(mask, "boolean")
+        elif last in ("load", "store", "gather", "scatter") and root in self.found:
+            self.found[root].descriptor = True
+        elif last == "arange":
+            for argument in node.args:
+                for inner in ast.walk(argument):
+                    self._extent(inner)
+        elif last in ("zeros", "full", "zeros_like", "broadcast_to", "reshape", "static_range"):
+            for inner in ast.walk(node.args[0]) if node.args else ():
+                if last != "static_range":
+                    self._extent(inner)
+                elif isinstance(inner, ast.Name) and inner.id in self.found:
+                    self.found[inner.id].range_bound = True
+        elif last == "to" and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.found:
+            self.found[node.args[0].id].element_type = True
+        elif name in self.reader.source.functions:
+            self._helper(self.reader.source.functions[name], node)
+        for key, value in keywords.items():
+            if key in ("dtype", "out_dtype") and isinstance(value, ast.Name) and value.id in self.found:
+                self.found[value.id].element_type = True
+        for argument in node.args[1:] if last in ("zeros", "full", "cast") else ():
+            if isinstance(argument, ast.Name) and argument.id in self.found and last != "full":
+                self.found[argument.id].element_type = True
+        if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
+            self.found[node.args[2].id].element_type = True
+
+    def _extent(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            if node.id in self.found:
+                self.found[node.id].extent = True
+            else:
+                for value in self.assigned.get(node.id, ()):
+                    for inner in ast.walk(value):
+                        if isinstance(inner, ast.Name) and inner.id in self.found:
+                            self.found[inner.id].extent = True
+
+    def _helper(self, helper: JitFunction, node: ast.Call) -> None:
+        theirs = self.reader.usage(helper, self.depth + 1)
+        pairs: list[tuple[str, ast.expr]] = list(zip((p.name for p in helper.parameters), node.args, strict=False))
+        pairs += [(k.arg, k.value) for k in node.keywords if k.arg]
+        for name, value in pairs:
+            use = theirs.get(name)
+            if use is None:
+                continue
+            if use.pointer:
+                for leaf in self._roots(value):
+                    self.found[leaf].pointer = True
+                    self.found[leaf].index |= use.index
+            if isinstance(value, ast.Name) and value.id in self.found:
+                mine = self.found[value.id]
+                mine.extent |= use.extent
+                mine.boolean |= use.boolean
+                mine.element_type |= use.element_type
+                mine.descriptor |= use.descriptor
+                mine.number |= use.number
+                mine.compared.extend(use.compared)
+
+    def _roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
+        """Parameters that an address expression starts from."""
+        if isinstance(node, ast.Name):
+            if node.id in self.found and node.id not in self.assigned:
+                return [node.id]
+            if node.id in seen:
+                return []
+            out = [node.id] if node.id in self.found else []
+            for value in self.assigned.get(node.id, ()):
+                if not _loads(value):
+                    out += self._roots(value, seen | {node.id})
+            return out
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+            return self._roots(node.left, seen) or self._roots(node.right, seen)
+        if isinstance(node, ast.Call):
+            name = dotted(node.func) or ""
+            if name in self.reader.source.functions:
+                theirs = self.reader.usage(self.reader.source.functions[name], self.depth + 1)
+                for p, value in zip(self.reader.source.functions[name].parameters, node.args, strict=False):
+                    if theirs[p.name].pointer or p.name.endswith("ptr"):
+                        return self._roots(value, seen)
+                return []
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
+                return self._roots(node.func.value, seen)
+            if node.args and name.rsplit(".", 1)[-1] in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of",
+                                                          "max_contiguous", "where"):  # fmt: skip
+                return self._roots(node.args[1 if name.endswith("where") and len(node.args) > 1 else 0], seen)
+            return []
+        if isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred)):
+            return self._roots(node.value, seen)
+        if isinstance(node, ast.IfExp):
+            return self._roots(node.body, seen) or self._roots(node.orelse, seen)
+        return []
+
+    def _indices(self, node: ast.expr) -> None:
+        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index."""
+        self._mark_loaded(node, "index")
+
+    def _mark_loaded(self, node: ast.expr, what: str, seen: frozenset[str] = frozenset()) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and (dotted(inner.func) or "").endswith(".load"):
+                for leaf in self._roots(inner.args[0]) if inner.args else ():
+                    setattr(self.found[leaf], what, True)
+            elif isinstance(inner, ast.Name) and inner.id not in seen and inner.id in self.assigned:
+                for value in self.assigned[inner.id]:
+                    self._mark_loaded(value, what, seen | {inner.id})
+
+
+def _loads(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(".load")
