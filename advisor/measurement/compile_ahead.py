@@ -7,6 +7,7 @@ Runs in worker processes that never touch the GPU: an offline driver tells Trito
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, load_module
@@ -19,11 +20,27 @@ _TORCH_NAMES = {
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
 
 
+class _DType:
+    """What Triton asks of a torch type: how it prints, and its size."""
+
+    def __init__(self, name: str, itemsize: int) -> None:
+        self.name, self.itemsize = name, itemsize
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+@lru_cache(maxsize=64)
+def _dtype(triton_type: str) -> _DType:
+    bits = re.search(r"\d+", triton_type)
+    return _DType(_TORCH_NAMES.get(triton_type, triton_type), max(1, int(bits[0]) // 8) if bits else 4)
+
+
 class _Tensor:
     """What Triton asks of a tensor argument when it only compiles: a type, an aligned address, and a range of addresses."""
 
     def __init__(self, triton_type: str) -> None:
-        self.dtype = f"torch.{_TORCH_NAMES.get(triton_type, triton_type)}"
+        self.dtype = _dtype(triton_type)
         self.shape = (1,)
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisor.errors import MeasurementError, shorten
+from advisor.errors import AdvisorError, MeasurementError, shorten
 
 FAILURE_KINDS = (
     "illegal-access",  # the kernel touched memory it may not; the CUDA context is lost
@@ -73,7 +73,8 @@ def classify(error: BaseException, stage: str) -> Failure:
     kind = next((_TYPES[base.__name__] for base in type(error).__mro__ if base.__name__ in _TYPES), None)
     if kind is None:
         kind = next((kind for part, kind in _TEXTS if part in text), "compile-error" if stage == "compile" else "crash")
-    return Failure(kind=kind, message=shorten(f"{type(error).__name__}: {error}", MESSAGE_LIMIT), stage=stage)
+    message = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+    return Failure(kind=kind, message=shorten(message, MESSAGE_LIMIT), stage=stage)
 
 
 def is_fatal(error: BaseException, failure: Failure) -> bool:

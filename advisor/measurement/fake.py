@@ -24,7 +24,7 @@ from advisor.errors import AdvisorError, UsageError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.measurement.failures import WrongOutputError
 from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry
-from advisor.measurement.launch import Launch
+from advisor.measurement.launch import Launch, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
 
@@ -74,6 +74,7 @@ class FakeDevice:
         self.options = {**OPTIONS, **options}
         self._gpu = load_gpu(str(self.options["gpu"]))
         self.fault_kinds, self.fault_share = _faults(self.options["faults"])
+        self._latencies: dict[str, float] = {}
 
     @property
     def gpu_name(self) -> str:
@@ -110,8 +111,11 @@ class FakeDevice:
 
     def latency_us(self, problem: Problem, configuration: Configuration) -> float:
         """The latency without noise: the analytical model's, and a fixed inefficiency of the configuration's own."""
-        own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(flat_configuration(configuration).items())))
-        return self._model(problem, configuration) * own
+        key = f"{problem_key(problem)}{configuration}"
+        if key not in self._latencies:
+            own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(flat_configuration(configuration).items())))
+            self._latencies[key] = self._model(problem, configuration) * own
+        return self._latencies[key]
 
     def _model(self, problem: Problem, configuration: Configuration) -> float:
         from advisor import pipelines
@@ -164,7 +168,7 @@ class FakeBench:
             wrong = ~(np.abs(got - want) <= limit)  # NaN is wrong
             if got.shape != want.shape or wrong.any():
                 share = 100 * float(np.mean(wrong))
-                raise WrongOutputError(f"{self.kernel.label}: the output differs from the reference", f"{share:.2g} % of its elements")
+                raise WrongOutputError(f"{self.kernel.label}: the output differs from the reference", f"{share:.3g} % of its elements")
 
     def timer(self, launched: tuple[Configuration, Any]) -> str:
         """Nothing is timed."""

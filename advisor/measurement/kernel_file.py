@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from advisor.errors import InputError, UsageError
+from advisor.hardware import GpuSpec
 from advisor.resources import folder
 from advisor.schema import FAMILIES, Configuration, Problem
 
@@ -212,11 +213,13 @@ def configuration_of(flat: Mapping[str, Any]) -> Configuration:
     )
 
 
-def configurations(kernel: KernelRef, problem: Problem) -> tuple[Configuration, ...]:
+def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
     space = kernel_entry(kernel).get("space") or {}
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
     flat = flat_problem(problem)
+    if gpu is not None and gpu.vendor == "nvidia":
+        flat["capability"] = int(gpu.compute_capability.replace(".", ""))
     found = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     if valid is not None:
         found = [config for config in found if valid(config, flat)]

@@ -292,7 +292,7 @@ def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Lau
     while problems:
         remaining = []
         for problem in problems:
-            order = visiting_order(problem, configurations(sweep.kernel, problem), gpu, seed=plan.seed)
+            order = visiting_order(problem, configurations(sweep.kernel, problem, gpu), gpu, seed=plan.seed)
             order = order[: sweep.configurations] if sweep.configurations else order
             chosen = order[visit * chunk : (visit + 1) * chunk]
             if len(order) > (visit + 1) * chunk:
@@ -306,6 +306,6 @@ def launches_of(kernel: KernelRef, problems: Sequence[Problem], gpu: GpuSpec | N
     """`count` launches per problem in visiting order (1: the kernel's default; None: the whole space)."""
     found = []
     for problem in problems:
-        order = visiting_order(problem, configurations(kernel, problem), gpu)
+        order = visiting_order(problem, configurations(kernel, problem, gpu), gpu)
         found += [Launch(kernel=kernel, problem=problem, configuration=each) for each in order[:count]]
     return found

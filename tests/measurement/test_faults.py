@@ -1,0 +1,138 @@
+"""Kernels that go wrong, in worker processes: each is reported as exactly what it is, and the rest of the run completes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import MeasurementError
+from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
+from advisor.measurement.failures import FAILURE_KINDS, Failure, classify, is_fatal
+from advisor.schema import Configuration
+
+from .conftest import elementwise, kernel, launches
+
+EXPECTED = {
+    "right": None, "illegal": "illegal-access", "hang": "hang", "oom": "out-of-memory", "resources": "out-of-resources",
+    "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output", "segfault": "crash", "exit": "crash",
+    "raise": "crash", "late": "illegal-access",
+}  # fmt: skip
+EXECUTE = "fake,execute=1,samples=2"
+
+
+def faulty(mode: str) -> Launch:
+    return Launch(
+        kernel=kernel("faulty_kernel"), problem=elementwise(), configuration=Configuration(parameters={"MODE": mode}, num_stages=1)
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """All of them in one batch, between two that are right."""
+    modes = [*EXPECTED, "right again"]
+    batch = Batch(launches=tuple(faulty(mode.split()[0]) for mode in modes))
+    with Scheduler(parse_device(EXECUTE), limits=Limits(launch_s=1.5, check_s=5, rounds_s=5)) as scheduler:
+        ((_, found),) = scheduler.run([batch])
+        pid = scheduler._worker.process.pid
+    assert gone(pid)
+    return dict(zip(modes, found, strict=True))
+
+
+@pytest.mark.parametrize("mode", EXPECTED)
+def test_each_fault_by_its_name(outcomes, mode):
+    found = outcomes[mode].failure
+    assert (found and found.kind) == EXPECTED[mode]
+
+
+def test_the_rest_completes(outcomes):
+    for mode in ("right", "right again"):
+        assert len(outcomes[mode].rounds) >= 10
+    assert outcomes["late"].failure.stage == "rounds"  # it was right at first
+    assert "SIGSEGV" in outcomes["segfault"].failure.message
+    assert "status 3" in outcomes["exit"].failure.message and "what it said last" in outcomes["exit"].failure.message
+    assert "nothing within" in outcomes["hang"].failure.message
+    assert "100 %" in outcomes["unwritten"].failure.message
+
+
+def test_inputs_that_do_not_fit_fail_the_batch_and_nothing_else():
+    bad = [Launch(kernel=kernel("inputs_kernel"), problem=elementwise(), configuration=each.configuration) for each in launches(1)[:2]]
+    with Scheduler(parse_device(EXECUTE)) as scheduler:
+        (_, first), (_, second) = scheduler.run([Batch(launches=tuple(bad)), Batch(launches=tuple(launches(1)[:2]))])
+    assert [o.failure.kind for o in first] == ["out-of-memory"] * 2 and first[0].failure.stage == "inputs"
+    assert all(o.failure is None for o in second)
+
+
+def test_simulated_faults_land_in_the_file(tmp_path):
+    """The fake device's own faults, through `measure`: as many rows as launches, failures with their kind and reason."""
+    kinds = "illegal-access+out-of-memory+out-of-resources+compile-error+wrong-output+crash"
+    todo = launches(4)
+    summary = measure(todo, tmp_path / "rows.csv", device=f"fake,faults={kinds}:0.3")
+    rows = list(read_measured(tmp_path / "rows.csv"))
+    assert len(rows) == len(todo) == summary.measured + sum(summary.failed.values())
+    failed = [row for row in rows if row.status != "ok"]
+    assert 3 <= len(failed) < len(todo) and {row.status for row in failed} <= set(FAILURE_KINDS)
+    assert all(row.latency_us is None and row.failure.message and not row.rounds for row in failed)
+    assert measure(todo, tmp_path / "rows.csv", device="fake").skipped == len(todo)  # failures are not tried again
+
+
+def test_a_device_that_cannot_open_is_an_error_not_a_hang(tmp_path):
+    with pytest.raises(MeasurementError, match=r"worker died|did not answer|unknown GPU"):
+        measure(launches(1), tmp_path / "rows.csv", device="fake,gpu=no such GPU")
+
+
+def gone(pid: int) -> bool:
+    """Whether the process is gone, or dead and not yet asked for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_workers_die_with_their_parent():
+    """SIGKILL to the run while a kernel hangs: the worker is gone too."""
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from measurement.test_faults import faulty, EXECUTE\n"
+        "from advisor.measurement import Batch, Scheduler, parse_device\n"
+        "s = Scheduler(parse_device(EXECUTE)); print(s._worker.process.pid, flush=True)\n"
+        "list(s.run([Batch(launches=(faulty('hang'),))]))\n"
+    )
+    tests = Path(__file__).resolve().parents[1]
+    with subprocess.Popen([sys.executable, "-c", script, str(tests.parent), str(tests)], stdout=subprocess.PIPE, text=True) as run:
+        pid = int(run.stdout.readline())
+        time.sleep(0.3)
+        assert not gone(pid)
+        run.kill()
+    deadline = time.monotonic() + 5
+    while not gone(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "fatal"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-access", True),
+        (RuntimeError("Triton Error [CUDA]: misaligned address"), "illegal-access", True),
+        (RuntimeError("CUDA error: unspecified launch failure"), "illegal-access", True),
+        (RuntimeError("CUDA error: device-side assert triggered"), "crash", True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out-of-memory", False),
+        (type("OutOfMemoryError", (RuntimeError,), {})("x"), "out-of-memory", False),
+        (type("OutOfResources", (Exception,), {})("shared memory"), "out-of-resources", False),
+        (type("PTXASError", (Exception,), {})("ptxas fatal"), "compile-error", False),
+        (ValueError("bad\nvalue"), "crash", False),
+    ],
+)
+def test_classification(error, kind, fatal):
+    failure = classify(error, "launch")
+    assert failure.kind == kind and is_fatal(error, failure) is fatal and "\n" not in failure.message
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(ValueError, match="failure kind"):
+        Failure(kind="inf", message="", stage="launch")

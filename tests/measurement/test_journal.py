@@ -1,0 +1,136 @@
+"""Rows on the disk: whole lines, repaired ends, one writer, and a run killed anywhere resumes to the same file."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+
+import pytest
+
+from advisor.errors import AdvisorError, InputError, UsageError
+from advisor.measurement import measure, read_measured
+from advisor.measurement.journal import Journal
+from advisor.measurement.rows import HEADER
+
+from .conftest import launches
+
+FAKE = "fake,outliers=0.1"
+PROBLEMS = 20
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """A file of rows to replay."""
+    path = tmp_path_factory.mktemp("recording") / "recorded.csv"
+    summary = measure(launches(PROBLEMS), path, device=FAKE)
+    assert summary.measured == 6 * PROBLEMS and summary.finished
+    return path
+
+
+def test_a_line_cut_anywhere_is_repaired(recording, tmp_path):
+    """Cut at every byte of the last row, header included in turn: nothing whole is lost, and the run completes the file."""
+    whole = recording.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    ends = len(b"".join(lines[:3]))
+    todo = launches(PROBLEMS)[:2]
+    reference = b"".join(lines[:3])
+    for cut in [*range(0, len(lines[0]) + 2, 37), *range(ends - len(lines[2]), ends + 1, 23), ends]:
+        path = tmp_path / "cut.csv"
+        path.write_bytes(reference[:cut])
+        measure(todo, path, device=f"recorded:{recording}")
+        assert [row.key() for row in read_measured(path)] == [row.key() for row in read_measured(recording)][:2]
+        path.unlink()
+
+
+def test_killed_at_twenty_random_moments(recording, tmp_path):
+    """SIGKILL, twenty times, then once to the end: the same bytes as one undisturbed run."""
+    todo, device = launches(PROBLEMS), f"recorded:{recording}"
+    undisturbed = tmp_path / "undisturbed.csv"
+    start = time.monotonic()
+    measure(todo, undisturbed, device=device)
+    duration = time.monotonic() - start
+    path, generator, counts = tmp_path / "killed.csv", random.Random(7), []
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                measure(todo, path, device=device)
+            finally:
+                os._exit(0)
+        time.sleep(generator.uniform(0.3, 1.0) * duration / 6)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        text = path.read_bytes() if path.exists() else b""
+        counts.append(text.count(b"\n"))
+    assert sorted(counts) == counts, "a row was lost"
+    assert len(set(counts)) > 3, "the kills came too early or too late to show anything"
+    summary = measure(todo, path, device=device)
+    assert summary.finished and path.read_bytes() == undisturbed.read_bytes()
+
+
+def test_killed_with_a_worker(tmp_path):
+    """The same through the command line and a worker process; the fake device's noise does not depend on what ran before."""
+    import subprocess
+
+    command = [sys.executable, "-c", "import sys; from advisor.cli import main; sys.exit(main())", "measure"]
+    command += [str(launches(1)[0].kernel.file) + "::scale_kernel", "--configurations", "all", "--sizes", "B=16,H=32", "--sizes", "B=32,H=32"]
+    command += ["--dtype", "fp32", "--timeout", "20s"]
+    whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
+    subprocess.run([*command, "--device", "fake", "-o", str(whole)], check=True, capture_output=True)
+    for wait in (0.9, 1.3):
+        with subprocess.Popen([*command, "--device", "fake,sleep_ms=4", "-o", str(killed)], stderr=subprocess.DEVNULL) as run:
+            time.sleep(wait)
+            run.kill()
+    subprocess.run([*command, "--device", "fake", "-o", str(killed)], check=True, capture_output=True)
+    assert killed.read_bytes() == whole.read_bytes() and whole.read_bytes().count(b"\n") > 10
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with Journal(tmp_path / "rows.csv"), pytest.raises(UsageError, match="another run"):
+        Journal(tmp_path / "rows.csv")
+    Journal(tmp_path / "rows.csv").close()
+
+
+@pytest.mark.parametrize("content", ["gpu,M,latency_us\nA100,1,2.0\n", "something else", "x\ny\n", "\x00\x01", ",".join(HEADER) + "x"])
+def test_a_file_of_somebody_else_is_left_alone(tmp_path, content):
+    path = tmp_path / "other.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match="advisor measure"):
+        Journal(path)
+    assert path.read_text() == content
+
+
+def test_no_resume_refuses_rows(recording, tmp_path):
+    with pytest.raises(UsageError, match="has rows already"):
+        Journal(recording, resume=False)
+    Journal(tmp_path / "new.csv", resume=False).close()
+    Journal(tmp_path / "new.csv", resume=False).close()  # a header alone is no row
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "folder"])
+def test_places_that_cannot_be_appended_to(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(AdvisorError):
+        Journal(tmp_path / name)
+
+
+def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "rows.csv")
+    before = (tmp_path / "rows.csv").read_bytes()
+    written = []
+
+    def write(descriptor, data, real=os.write):
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(real(descriptor, data[:10]))
+        return 10
+
+    with monkeypatch.context() as patch:
+        patch.setattr("advisor.measurement.journal.os.write", write)
+        with pytest.raises(UsageError, match="No space"):
+            journal.append([dict.fromkeys(HEADER, "x")])
+    assert (tmp_path / "rows.csv").read_bytes() == before
+    journal.close()
