@@ -170,7 +170,7 @@ class Recommendation:
     p_speedup_10pct: float | None  # probability that at least 10 % can be won
     reason: str
     triton_config: str  # paste-ready `triton.Config({...}, num_warps=..., num_stages=...)`
-    table_entry: dict[str, int | str] | None = None  # paste-ready table entry, where the target is a table
+    table_entry: dict[str, int | bool | str] | None = None  # paste-ready table entry, where the target is a table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
