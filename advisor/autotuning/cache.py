@@ -1,0 +1,385 @@
+"""The tuning cache: one SQLite file that many processes read and write at once, and that survives being killed at any moment.
+
+One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
+tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work; the first decision
+written for a list of configurations stands for all of them.
+
+A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from advisor.autotuning.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
+from advisor.settings import read_settings
+
+FILE_NAME = "autotune.sqlite3"
+VERSION = 1
+BUSY_S = 30.0
+"""How long a write waits for the writes of other processes (each takes well below a millisecond)."""
+
+CLAIMED = "claimed"
+_PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
+log = logging.getLogger("advisor.autotune")
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS problems (
+    id TEXT PRIMARY KEY, kernel TEXT NOT NULL, source TEXT NOT NULL, triton TEXT NOT NULL, gpu TEXT NOT NULL, key TEXT NOT NULL,
+    family TEXT, problem TEXT, created REAL NOT NULL, used REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS timings (
+    problem TEXT NOT NULL, config TEXT NOT NULL, state TEXT NOT NULL, us REAL, low_us REAL, high_us REAL, predicted_us REAL,
+    reason TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+    at REAL NOT NULL, PRIMARY KEY (problem, config)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS decisions (
+    problem TEXT NOT NULL, list TEXT NOT NULL, config TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (problem, list)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemKey:
+    """What timings belong to. `problem` is the canonical JSON of the recognised problem, with `family`; None where it is not known."""
+
+    kernel: str
+    source: str
+    triton: str
+    gpu: str
+    key: str
+    family: str | None = None
+    problem: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of the problem in the cache."""
+        text = json.dumps([self.kernel, self.source, self.triton, self.gpu, self.key])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is known of one configuration of a problem; latencies in microseconds."""
+
+    config: str
+    state: str
+    us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    predicted_us: float | None = None
+    reason: str = ""
+    at: float = 0.0
+
+
+class Cache:
+    """See the module. `folder` None: in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.path = folder / FILE_NAME if folder is not None else None
+        self.in_memory = folder is None
+        self._connection: sqlite3.Connection | None = None
+        self._pid = -1
+        self._owner = ""
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------------------------------- problems and their rows
+
+    def add_problem(self, key: ProblemKey) -> None:
+        """Makes the problem known."""
+        now = time.time()
+
+        def action(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET used = excluded.used,"
+                " family = COALESCE(excluded.family, family), problem = COALESCE(excluded.problem, problem)",
+                (key.id, key.kernel, key.source, key.triton, key.gpu, key.key, key.family, key.problem, now, now),
+            )
+
+        self._do(action)
+
+    def rows(self, problem: str) -> dict[str, Row]:
+        """What is known of the problem's configurations, claims left out."""
+        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at FROM timings WHERE problem = ? AND state <> ?"
+        found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
+        return {config: _row(config, *rest) for config, *rest in found}
+
+    def decision(self, problem: str, lists: Iterable[str]) -> tuple[str, str] | None:
+        """Configuration and `how` of the decision for the first of the lists that has one."""
+        found = self._do(
+            lambda connection: connection.execute("SELECT list, config, how FROM decisions WHERE problem = ?", (problem,)).fetchall()
+        )
+        decided = {name: (str(config), str(how)) for name, config, how in found}
+        return next((decided[each] for each in lists if each in decided), None)
+
+    def decide(self, problem: str, configurations: str, config: str, how: str) -> str:
+        """Writes the decision for a list of configurations, unless there is one; the one that stands."""
+
+        def action(connection: sqlite3.Connection) -> str:
+            connection.execute(
+                "INSERT OR IGNORE INTO decisions VALUES (?,?,?,?,?)", (problem, configurations, config, how, time.time())
+            )
+            query = "SELECT config FROM decisions WHERE problem = ? AND list = ?"
+            return str(connection.execute(query, (problem, configurations)).fetchone()[0])
+
+        return self._do(action)
+
+    def claim(self, problem: str, config: str) -> bool:
+        """Whether this process is to measure the configuration now: nobody has, and nobody alive does."""
+        now = time.time()
+
+        def action(connection: sqlite3.Connection) -> bool:
+            with _transaction(connection):
+                query = "SELECT state, owner, lease, attempts FROM timings WHERE problem = ? AND config = ?"
+                found = connection.execute(query, (problem, config)).fetchone()
+                if found is None:
+                    connection.execute(
+                        "INSERT INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                        (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
+                    )
+                    return True
+                state, owner, lease, attempts = found
+                if state != CLAIMED or not may_take_over(owner, lease, now):
+                    return False
+                if attempts >= ATTEMPTS:
+                    connection.execute(
+                        "UPDATE timings SET state = 'crash', reason = ?, at = ? WHERE problem = ? AND config = ?",
+                        (f"{attempts} processes ended while they measured it", now, problem, config),
+                    )
+                    return False
+                connection.execute(
+                    "UPDATE timings SET owner = ?, lease = ?, attempts = attempts + 1, at = ? WHERE problem = ? AND config = ?",
+                    (self._owner, now + LEASE_S, now, problem, config),
+                )
+                return True
+
+        return self._do(action)
+
+    def extend(self, problem: str) -> None:
+        """Extends the leases this process holds on the problem's configurations."""
+        query = "UPDATE timings SET lease = ? WHERE problem = ? AND state = ? AND owner = ?"
+        self._do(lambda connection: connection.execute(query, (time.time() + LEASE_S, problem, CLAIMED, self._owner)))
+
+    def release(self, problem: str, config: str) -> None:
+        """Gives a claim back, unmeasured."""
+        query = "DELETE FROM timings WHERE problem = ? AND config = ? AND state = ? AND owner = ?"
+        self._do(lambda connection: connection.execute(query, (problem, config, CLAIMED, self._owner)))
+
+    def record(self, problem: str, row: Row, *, replace_existing: bool = True) -> None:
+        """Writes what was found out about a configuration."""
+        self.record_all(problem, [row], replace_existing=replace_existing)
+
+    def record_all(self, problem: str, rows: Iterable[Row], *, replace_existing: bool = True) -> None:
+        """Writes rows in one transaction."""
+        word = "REPLACE" if replace_existing else "IGNORE"
+        values = [
+            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time()) for r in rows
+        ]
+
+        def action(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.executemany(
+                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at)"
+                    " VALUES (?,?,?,?,?,?,?,?,?)",
+                    values,
+                )
+
+        self._do(action)
+
+    # ----------------------------------------------------------------------------------------------------- the whole cache
+
+    def problems(self) -> list[ProblemKey]:
+        """Every problem, most recently used first."""
+        query = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems ORDER BY used DESC, id"
+        found = self._do(lambda connection: connection.execute(query).fetchall())
+        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+
+    def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
+        """List, configuration, how and time of the problem's decisions, newest first."""
+        query = "SELECT list, config, how, at FROM decisions WHERE problem = ? ORDER BY at DESC, list"
+        return [tuple(found) for found in self._do(lambda connection: connection.execute(query, (problem,)).fetchall())]
+
+    def of_problem(self, family: str, problem: str) -> list[ProblemKey]:
+        """Problems of one family with that canonical form, on any GPU, most recently used first."""
+        query = (
+            "SELECT kernel, source, triton, gpu, key, family, problem FROM problems WHERE family = ? AND problem = ?"
+            " ORDER BY used DESC, id"
+        )
+        found = self._do(lambda connection: connection.execute(query, (family, problem)).fetchall())
+        return [ProblemKey(**dict(zip(_PROBLEM_COLUMNS, values, strict=True))) for values in found]
+
+    def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> int:
+        """Deletes the problems that `chosen(problem, last used)` holds for; how many there were."""
+
+        def action(connection: sqlite3.Connection) -> int:
+            found = connection.execute("SELECT kernel, source, triton, gpu, key, family, problem, used FROM problems").fetchall()
+            keys = [(ProblemKey(**dict(zip(_PROBLEM_COLUMNS, each[:-1], strict=True))), each[-1]) for each in found]
+            doomed = [(key.id,) for key, used in keys if chosen(key, used)]
+            with _transaction(connection):
+                for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
+                    connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
+            return len(doomed)
+
+        return self._do(action)
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    # --------------------------------------------------------------------------------------------------------- connections
+
+    def _do(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs an action; where the file fails, once more in memory."""
+        with self._lock:
+            try:
+                return action(self._open())
+            except sqlite3.Error as error:
+                if self.in_memory:
+                    raise
+                self._fall_back(f"{self.path} cannot be used ({error})")
+                return action(self._open())
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and self._pid == os.getpid():
+            return self._connection
+        # A connection must not cross a fork; the parent's is left alone.
+        self._pid, self._owner = os.getpid(), owner_name()
+        if self.path is None or self.in_memory:
+            self._connection = _memory()
+            return self._connection
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _patiently(self.path)
+        except (OSError, sqlite3.Error) as error:
+            self._fall_back(f"{self.path} cannot be used ({getattr(error, 'strerror', None) or error})")
+        assert self._connection is not None
+        return self._connection
+
+    def _fall_back(self, why: str) -> None:
+        """To memory, with what the file still gives."""
+        self.in_memory = True
+        memory = _memory()
+        kept = _copy(self.path, memory) if self.path is not None else False
+        what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
+        log.warning("the tuning cache %s: %s (`advisor cache prune --damaged` removes a damaged file)", why, what)
+        self._connection = memory
+
+
+def _patiently(path: Path) -> sqlite3.Connection:
+    """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return _file(path)
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _file(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise sqlite3.DatabaseError(f"written by a later version: {version}, this one knows {VERSION}")
+        if version < VERSION:
+            with _transaction(connection):
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+        # Finds out now, and not in the middle of tuning, whether the file can be written.
+        connection.execute("UPDATE problems SET used = used WHERE id = ''")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _memory() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def _copy(path: Path, memory: sqlite3.Connection) -> bool:
+    """Copies a file that cannot be written to memory, as far as that is possible."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            source = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=1.0)
+        except sqlite3.Error:
+            continue
+        try:
+            if source.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                return False
+            for table in ("problems", "timings", "decisions"):
+                rows = source.execute(f"SELECT * FROM {table}").fetchall()
+                if rows:
+                    places = ",".join("?" * len(rows[0]))
+                    memory.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows)
+            return True
+        except sqlite3.Error:
+            continue
+        finally:
+            source.close()
+    return False
+
+
+class _transaction:  # noqa: N801 - reads as a statement
+    """BEGIN IMMEDIATE … COMMIT: waits for other writers instead of failing half-way."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __enter__(self) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float) -> Row:
+    return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at)
+
+
+_caches: dict[Path | None, Cache] = {}
+
+
+def default_cache() -> Cache:
+    """The cache that the environment names; one object per folder and process."""
+    folder = read_settings().cache_dir.absolute()
+    if folder not in _caches:
+        _caches[folder] = Cache(folder)
+    return _caches[folder]
+
+
+def memory_cache() -> Cache:
+    """A cache of this process."""
+    if None not in _caches:
+        _caches[None] = Cache(None)
+    return _caches[None]
+
+
+def with_predictions(rows: Iterable[Row], predicted_us: dict[str, float]) -> Iterator[Row]:
+    """Rows with what was predicted for them."""
+    for row in rows:
+        yield replace(row, predicted_us=predicted_us[row.config]) if row.config in predicted_us else row

@@ -1,0 +1,356 @@
+"""Choosing the configuration of one call: cached, predicted or measured, as the mode says."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from advisor.autotuning import configurations, distributed, foreign, internals, keys, ranking
+from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
+from advisor.autotuning.decision import Decision, How, Timing
+from advisor.autotuning.measuring import Call, Session
+from advisor.autotuning.ranking import Ranking
+from advisor.autotuning.recognise import Recognised, recognise
+from advisor.errors import MeasurementError, UsageError
+from advisor.settings import Mode, read_settings
+
+if TYPE_CHECKING:
+    from advisor.autotuning.tuner import Tuner
+
+log = logging.getLogger("advisor.autotune")
+
+
+@dataclass(kw_only=True)
+class Situation:
+    """What a choice starts from."""
+
+    tuner: Tuner
+    call: Call
+    key: tuple
+    mode: Mode
+    device: internals.Device
+    recognised: Recognised | None
+    why_not_recognised: str
+    problem: ProblemKey
+    cache: Cache
+    started: float
+
+    @property
+    def exhaustive_list(self) -> str:
+        """Name of the decision over all configurations."""
+        return configurations.list_hash(self.call.identities, "all")
+
+    @property
+    def list_name(self) -> str:
+        """Name of the decision over the first of them."""
+        return configurations.list_hash(self.call.identities, "top", self.tuner.options.top_k)
+
+    def rank(self) -> Ranking:
+        """Best first, where a model knows."""
+        return ranking.rank(self.call.configs, self.recognised, self.why_not_recognised, self.device.name)
+
+
+def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tuple[Decision, Any]:
+    """The decision for a call, and what the listener is told of the timings.
+
+    Raises:
+        ValueError: Tuned parameters are passed by the caller too.
+        Exception: No configuration works: the first one's own exception.
+    """
+    started = time.perf_counter()
+    mode = read_settings().mode or tuner.options.mode
+    if mode == "off":
+        default = tuner.options.default or tuner.configs[0]
+        return Decision(config=default, how="off", reason="tuning is off", key=key), {}
+    if len(tuner.configs) == 1:
+        return Decision(config=tuner.configs[0], how="only", reason="there is one configuration", key=key), {}
+    pruned = list(tuner.prune_configs(kwargs))
+    if len(pruned) == 1:
+        return Decision(config=pruned[0], how="only", reason="one configuration is left after pruning", key=key), {}
+    conflicts = kwargs.keys() & {name for config in pruned for name in config.kwargs}
+    if conflicts:
+        # The text of triton.autotune, whose users may look for it.
+        raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}."
+                         " Make sure that you don't re-define auto-tuned symbols.")  # fmt: skip
+    situation = _situation(tuner, args, kwargs, key, mode, pruned, started)
+    if tuner.options.distributed and distributed.ranks() > 1:
+        return _by_rank_zero(situation)
+    return _choose(situation)
+
+
+def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mode: Mode, pruned: list[Any], started: float) -> Situation:
+    named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
+    identities = [configurations.identity(config) for config in pruned]
+    function = internals.jitted(tuner.fn)
+    device = internals.current_device()
+    options = tuner.options
+    recognised, why_not = (
+        recognise(function, named, options.family, options.problem) if hasattr(function, "fn") else (None, "it is no jitted function")
+    )
+    text, digest = keys.stable_text(key), tuner.source_hash()
+    kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
+    problem = ProblemKey(
+        kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"object {id(tuner)}",
+        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=device.name,
+        key=text if text is not None else f"{key} of object {id(tuner)}",
+        family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
+    )  # fmt: skip
+    if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
+        identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
+    cache = options.cache or (tuner.default_cache() if kept else memory_cache())
+    if not kept and options.cache is None:
+        # Another kernel object of this process must not take these for its own.
+        problem = replace(problem, source=f"{problem.source} of object {id(tuner)}")
+    return Situation(
+        tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
+        device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
+    )  # fmt: skip
+
+
+def _persists(tuner: Tuner, device: internals.Device) -> bool:
+    """Timings of the interpreter say nothing about a GPU: kept only where asked for."""
+    if tuner.options.cache_results is not None:
+        return tuner.options.cache_results
+    return device.runs
+
+
+def _choose(situation: Situation) -> tuple[Decision, Any]:
+    if situation.mode == "predict":
+        return _predicted(situation, situation.rank(), provisional=False), {}
+    situation.cache.add_problem(situation.problem)
+    session = Session(
+        tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={}
+    )
+    found = _known(situation, session)
+    if found is not None:
+        return found, _told(situation, session)
+    if internals.is_capturing():
+        session.refresh()
+        return _without_measuring(situation, session, provisional=True), {}
+    if situation.mode == "cached":
+        session.refresh()
+        return _without_measuring(situation, session, provisional=False), {}
+    return _measured(situation, session)
+
+
+# ---------------------------------------------------------------------------------------------------- what is known already
+
+
+def _known(situation: Situation, session: Session) -> Decision | None:
+    """A decision in the cache, or in another tuner's."""
+    cache, problem, call = situation.cache, situation.problem.id, situation.call
+    lists = [situation.exhaustive_list]
+    if situation.mode != "exhaustive":
+        lists.append(situation.list_name)
+    decided = cache.decision(problem, lists)
+    if decided is None and _adopt(situation):
+        decided = cache.decision(problem, lists)
+    if decided is None or decided[0] not in call.identities:
+        return None
+    session.refresh()
+    how: How = "imported" if decided[1] == "imported" else "cached"
+    return _decision(situation, session, call.identities.index(decided[0]), how, "decided before" if how == "cached" else decided[1], None)
+
+
+def _adopt(situation: Situation) -> bool:
+    """Takes over what Triton or triton-dejavu found for this kernel, key and GPU; whether that settles the decision."""
+    cache, problem, call = situation.cache, situation.problem, situation.call
+    name = problem.kernel
+    timings: list[foreign.ForeignTiming] = []
+    origin = "an imported file"
+    known = cache.rows(foreign.by_name(name, problem.gpu, problem.key).id)
+    decided = cache.decision(foreign.by_name(name, problem.gpu, problem.key).id, [""])
+    if known:
+        timings = [
+            foreign.ForeignTiming(
+                kernel=name, key=problem.key, gpu=problem.gpu, config=row.config, us=row.us, low_us=row.low_us, high_us=row.high_us,
+                failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
+            )
+            for row in known.values()
+        ]  # fmt: skip
+    elif situation.device.runs:
+        path = internals.triton_timings_file(situation.tuner.fn, situation.key, call.configs)
+        storage = read_settings().dejavu_storage
+        files = ([path] if path else []) + (foreign.dejavu_files(storage, name) if storage else [])
+        for file in files:
+            try:
+                read = foreign.read_foreign(file, foreign.read_json(file))
+            except UsageError:
+                continue
+            except Exception:  # a damaged file of somebody else's is no reason to stop
+                continue
+            version = foreign.dejavu_triton_version(file)
+            if version is not None and version != internals.triton_version():
+                continue
+            timings = [
+                each for each in read
+                if each.kernel == name and (file == path or each.key == problem.key)
+                and (each.gpu is None or foreign.same_gpu(each.gpu, problem.gpu))
+            ]  # fmt: skip
+            origin = "Triton's cache" if file == path else "triton-dejavu's cache"
+            if timings:
+                break
+    timings = [each for each in timings if each.config in call.identities]
+    if not timings:
+        return False
+    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state != "not-measured"), replace_existing=False)
+    best = [each.config for each in timings if each.best]
+    if not best:
+        return False
+    cache.decide(problem.id, situation.list_name, best[0], "imported")
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------- without measuring
+
+
+def _predicted(situation: Situation, ranked: Ranking, *, provisional: bool) -> Decision:
+    call = situation.call
+    if not ranked.modelled:
+        default = situation.tuner.options.default or call.configs[0]
+        return Decision(
+            config=default, how="default", reason=f"nothing is predicted: {ranked.by}", key=situation.key, ranked_by=ranked.by,
+            provisional=provisional,
+        )  # fmt: skip
+    timings = tuple(
+        Timing(config=call.configs[i], state="not-measured", predicted_us=ranked.predicted_us.get(i), reason=_unfit(ranked, i))
+        for i in ranked.order
+    )
+    return Decision(
+        config=call.configs[ranked.order[0]], how="predicted", reason="not measured", key=situation.key, ranked_by=ranked.by,
+        timings=timings, duration_s=time.perf_counter() - situation.started, provisional=provisional,
+    )  # fmt: skip
+
+
+def _unfit(ranked: Ranking, place: int) -> str:
+    return "predicted not to fit the GPU" if place in ranked.unfit else ""
+
+
+def _without_measuring(situation: Situation, session: Session, *, provisional: bool) -> Decision:
+    """While a graph is captured, or in mode cached: the best that is known, else the stated default."""
+    why = "a CUDA graph is being captured, and nothing may be measured" if provisional else "mode is cached, and nothing is decided"
+    best = best_place(session.rows, range(len(situation.call.configs)), situation.tuner.options.noise)
+    if best is not None:
+        reason = f"{why}: the fastest measured so far"
+        return replace(_decision(situation, session, best, "cached", reason, None), provisional=provisional)
+    default = situation.tuner.options.default
+    if default is None and provisional:
+        decision = _predicted(situation, situation.rank(), provisional=True)
+    else:
+        config = default or situation.call.configs[0]
+        decision = Decision(config=config, how="default", reason=why, key=situation.key, provisional=provisional)
+    situation.tuner.say_once(
+        why, f"{situation.problem.kernel}: {why} for key {situation.key}; using {decision.config} ({decision.how}). "
+        "Call advisor.warmup() beforehand, or run once in mode measure.",
+    )  # fmt: skip
+    return decision
+
+
+# ---------------------------------------------------------------------------------------------------------------- measuring
+
+
+def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
+    tuner, call = situation.tuner, situation.call
+    ranked = situation.rank()
+    session.predicted_us = ranked.predicted_us
+    order = [place for place in ranked.order if place not in ranked.unfit] or list(ranked.order)
+    everything = situation.mode == "exhaustive" or not ranked.modelled or tuner.options.top_k >= len(order)
+    if situation.mode == "exhaustive":
+        order = list(ranked.order)
+    step = len(order) if everything else tuner.options.top_k
+    considered: list[int] = []
+    while order and not any(session.rows[place].state == "measured" for place in considered):
+        batch, order = order[:step], order[step:]
+        session.measure(batch)
+        considered += batch
+    # What was measured earlier (under another list, or by import) counts as well.
+    candidates = [place for place in ranked.order if place in session.rows]
+    best = best_place(session.rows, candidates, tuner.options.noise)
+    if best is None:
+        raise _nothing_works(situation, session, considered)
+    how = "exhaustive" if situation.mode == "exhaustive" else "measured"
+    name = situation.exhaustive_list if everything else situation.list_name
+    stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
+    if stands in call.identities:
+        best = call.identities.index(stands)
+    reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"
+    tuner.pre_hook({**tuner.nargs, **call.kwargs, **call.configs[best].all_kwargs()}, reset_only=True)
+    return _decision(situation, session, best, "measured", reason, ranked), _told(situation, session)
+
+
+def best_place(rows: Mapping[int, Row], order: Any, noise: float) -> int | None:
+    """Of the configurations within the noise of the fastest, the first in `order`: the same on every machine that ranks alike."""
+    measured = [place for place in order if place in rows and rows[place].state == "measured" and rows[place].us is not None]
+    if not measured:
+        return None
+    limit = min(rows[place].us or 0.0 for place in measured) * (1 + noise)
+    return next(place for place in measured if (rows[place].us or 0.0) <= limit)
+
+
+def _nothing_works(situation: Situation, session: Session, considered: list[int]) -> Exception:
+    for place in considered:
+        if place in session.errors:
+            return session.errors[place]
+    reasons = "; ".join(sorted({row.reason for row in session.rows.values() if row.reason})[:3])
+    return MeasurementError(f"{situation.problem.kernel}: none of {len(considered)} configurations works", reasons, "one that works",
+                            "`advisor cache ls` shows each reason, `advisor cache prune --kernel` forgets them")  # fmt: skip
+
+
+def _decision(situation: Situation, session: Session, place: int, how: How, reason: str, ranked: Ranking | None) -> Decision:
+    call = situation.call
+    order = ranked.order if ranked else range(len(call.configs))
+    timings = []
+    for i in order:
+        row = session.rows.get(i)
+        predicted = row.predicted_us if row and row.predicted_us is not None else ranked.predicted_us.get(i) if ranked else None
+        if row is None:
+            why = _unfit(ranked, i) if ranked else ""
+            timings.append(Timing(config=call.configs[i], state="not-measured", predicted_us=predicted, reason=why))
+        else:
+            timings.append(
+                Timing(config=call.configs[i], state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,  # type: ignore[arg-type]
+                       predicted_us=predicted, reason=row.reason)
+            )  # fmt: skip
+    return Decision(
+        config=call.configs[place], how=how, reason=reason, key=situation.key, ranked_by=ranked.by if ranked else "",
+        timings=tuple(timings), measurements=session.measurements,
+        duration_s=time.perf_counter() - situation.started if ranked else None,
+    )  # fmt: skip
+
+
+def _told(situation: Situation, session: Session) -> dict[Any, Any]:
+    """Timings as Triton's listener and `configs_timings` have them: milliseconds, infinite where there is none."""
+    told = {}
+    for place, config in enumerate(situation.call.configs):
+        row = session.rows.get(place)
+        if place in session.raw:
+            told[config] = session.raw[place]
+        elif row is not None and row.us is not None:
+            low, high = row.low_us, row.high_us
+            told[config] = [row.us / 1e3, (row.us if low is None else low) / 1e3, (row.us if high is None else high) / 1e3]
+        elif row is not None:
+            told[config] = [float("inf")] * 3
+    return told
+
+
+def _by_rank_zero(situation: Situation) -> tuple[Decision, Any]:
+    """Rank 0 decides, and tells the others which configuration it is; they measure nothing."""
+    if distributed.rank() == 0:
+        try:
+            decision, told = _choose(situation)
+        except Exception as error:
+            distributed.broadcast({"error": str(error)})
+            raise
+        distributed.broadcast({"config": situation.call.identities[situation.call.configs.index(decision.config)]})
+        return decision, told
+    answer = distributed.broadcast(None)
+    if "error" in answer:
+        raise MeasurementError(f"{situation.problem.kernel}: rank 0 found no configuration that works", answer["error"])
+    if answer["config"] not in situation.call.identities:
+        raise UsageError(f"{situation.problem.kernel}: the ranks tune different lists of configurations", answer["config"],
+                         "the same list on every rank")  # fmt: skip
+    chosen = situation.call.configs[situation.call.identities.index(answer["config"])]
+    return Decision(config=chosen, how="cached", reason="rank 0 decided", key=situation.key), {}

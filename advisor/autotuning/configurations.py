@@ -1,0 +1,74 @@
+"""`triton.Config` objects: their identity in the cache, and spaces of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from advisor.errors import UsageError
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+MAX_SPACE = 200_000
+
+
+def identity(config: Any) -> str:
+    """What a configuration is called in the cache: its parameters and options as JSON, and the name of its hook.
+
+    The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
+    """
+    values = {str(k): _plain(v) for k, v in config.kwargs.items()}
+    values |= {name: _plain(value) for name in LAUNCH_OPTIONS if (value := getattr(config, name, None)) is not None}
+    if values.get("num_ctas") == 1:
+        del values["num_ctas"]
+    hook = getattr(config, "pre_hook", None)
+    if hook is not None:
+        values["pre_hook"] = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def parameters(identity_text: str) -> dict[str, Any]:
+    """Flat dictionary of an identity: parameters and options, without a hook."""
+    values = json.loads(identity_text)
+    values.pop("pre_hook", None)
+    return values
+
+
+def list_hash(identities: Iterable[str], *also: object) -> str:
+    """Name of a set of configurations, whatever their order."""
+    text = json.dumps([sorted(identities), [str(each) for each in also]])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def expand(configs: Any) -> list[Any]:
+    """The configurations of a list, or of a space: parameter → values.
+
+    Raises:
+        UsageError: The space is empty or too large.
+    """
+    if not isinstance(configs, Mapping):
+        return list(configs) if configs else []
+    from triton import Config
+
+    columns: dict[str, Sequence[Any]] = {
+        name: list(values) if isinstance(values, (list, tuple, set, range)) else [values] for name, values in configs.items()
+    }
+    count = 1
+    for values in columns.values():
+        count *= len(values)
+    if not 0 < count <= MAX_SPACE:
+        raise UsageError("configs: the space has an unusable number of configurations", count, f"1 to {MAX_SPACE}")
+    found = []
+    for values in itertools.product(*columns.values()):
+        flat = dict(zip(columns, values, strict=True))
+        options = {name: flat.pop(name) for name in LAUNCH_OPTIONS if name in flat}
+        found.append(Config(flat, **options))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    return f"{type(value).__name__}:{value}"

@@ -1,0 +1,57 @@
+"""What was decided for one key, and what is known of every configuration that was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+State = Literal["measured", "compile", "fit", "time", "output", "crash", "not-measured"]
+"""compile: it does not compile. fit: the GPU cannot hold it. time: it takes too long. output: it wrote something other than the
+first configuration. crash: anything else that went wrong. not-measured: it was not run."""
+
+How = Literal["measured", "cached", "imported", "predicted", "default", "only", "off"]
+
+FAILED: tuple[str, ...] = ("compile", "fit", "time", "output", "crash")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One configuration: its latency in microseconds (median, 20 % and 80 % quantile), or why it has none."""
+
+    config: Any  # triton.Config
+    state: State
+    us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    predicted_us: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The configuration for one key, and how it came about.
+
+    `how`: measured (now, or together with other processes), cached, imported (another tuner's cache), predicted, default (nothing
+    was known; `reason` says why), only (there is one configuration), off.
+    """
+
+    config: Any  # triton.Config
+    how: How
+    reason: str
+    key: tuple = ()
+    ranked_by: str = ""  # "learned model (weights 1a2b)", "given order: ..."
+    timings: tuple[Timing, ...] = ()
+    measurements: int = 0  # made by this process for this decision
+    duration_s: float | None = None
+    provisional: bool = False  # made while a CUDA graph was captured: decided anew afterwards
+
+    def explain(self) -> str:
+        """The decision as text: one line, then one per configuration."""
+        lines = [f"{self.how}: {self.config} ({self.reason})"]
+        if self.ranked_by:
+            lines.append(f"ranked by {self.ranked_by}")
+        for timing in self.timings:
+            shown = f"{timing.us:.2f} us" if timing.us is not None else timing.state
+            predicted = f", predicted {timing.predicted_us:.2f} us" if timing.predicted_us is not None else ""
+            lines.append(f"  {shown}{predicted}: {timing.config}" + (f" ({timing.reason})" if timing.reason else ""))
+        return "\n".join(lines)

@@ -1,0 +1,219 @@
+"""Everything that depends on Triton's internals, and so on its version (3.6 to 3.9): nothing else in the package looks inside it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INTERPRETER = "interpreter"
+NO_GPU = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a kernel would run on. `name` is the GPU model as CUDA prints it, or its architecture where nobody knows the name."""
+
+    name: str
+    target: str  # "cuda:90"
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a GPU (or something that passes for one)."""
+        return self.name not in (INTERPRETER, NO_GPU)
+
+
+def triton_version() -> str:
+    """`3.9.0`."""
+    import triton
+
+    return str(triton.__version__)
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def jitted(fn: Any) -> Any:
+    """The `JITFunction` (or the interpreter's stand-in) below heuristics and other wrappers."""
+    while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
+        fn = fn.fn
+    return fn
+
+
+def active_driver() -> Any:
+    """Triton's driver, or None where there is none."""
+    from triton.runtime.driver import driver
+
+    try:
+        return driver.active
+    except Exception:  # "0 active drivers": the type differs between versions
+        return None
+
+
+def current_device() -> Device:
+    """The device a launch would go to now."""
+    driver = active_driver()
+    if driver is None or is_interpreted():
+        return Device(name=INTERPRETER if is_interpreted() else NO_GPU, target=INTERPRETER if is_interpreted() else NO_GPU)
+    target = driver.get_current_target()
+    text = f"{target.backend}:{target.arch}"
+    return Device(name=_device_name(driver) or text, target=text)
+
+
+def _device_name(driver: Any) -> str | None:
+    own = getattr(driver, "get_device_name", None)  # no driver of Triton's has it; fakes do
+    if own is not None:
+        return str(own())
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_available():
+            return str(torch.cuda.get_device_name(driver.get_current_device()))
+    except Exception:  # a driver that is not CUDA's
+        return None
+    return None
+
+
+def has_several_models() -> bool:
+    """Whether GPUs of different models are visible: then a decision holds for one of them only."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is None or not torch.cuda.is_available():
+            return False
+        return len({torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())}) > 1
+    except Exception:
+        return False
+
+
+def device_index() -> Any:
+    """Number of the current GPU."""
+    driver = active_driver()
+    return driver.get_current_device() if driver is not None else None
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured on the current stream: nothing may be measured then."""
+    torch = sys.modules.get("torch")
+    try:
+        return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    except Exception:
+        return False
+
+
+def synchronizer() -> Callable[[], None] | None:
+    """What waits for the GPU; None where nothing runs asynchronously."""
+    driver = active_driver()
+    if driver is None or is_interpreted():
+        return None
+    try:
+        return driver.get_device_interface().synchronize
+    except (AttributeError, NotImplementedError):
+        return None
+
+
+def listener() -> Any:
+    """`triton.knobs.autotuning.listener` (from 3.7 on), or None."""
+    from triton import knobs
+
+    return getattr(knobs.autotuning, "listener", None)
+
+
+def prints() -> bool:
+    """Whether TRITON_PRINT_AUTOTUNING asks for a word."""
+    from triton import knobs
+
+    return bool(knobs.autotuning.print)
+
+
+def environment() -> str:
+    """The environment variables that change what Triton compiles, as text."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    return str(sorted(get_cache_invalidating_env_vars().items())) if get_cache_invalidating_env_vars() else ""
+
+
+class _Recording:
+    """An executor as `AsyncCompileMode` wants it, which remembers what it was given."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.pool = pool
+        self.futures: list[Future] = []
+
+    def submit(self, work: Callable[[], Any]) -> Future:
+        future = self.pool.submit(work)
+        self.futures.append(future)
+        return future
+
+
+def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], workers: int) -> list[Exception | None]:
+    """Compiles launches in threads (the compiler leaves Python's lock); the exception of each that failed, else None.
+
+    Compiled kernels land where the launch looks for them. `launches`: positional and keyword arguments (with the grid) of each.
+    """
+    failed: list[Exception | None] = [None] * len(launches)
+    if is_interpreted() or active_driver() is None or not hasattr(fn, "warmup"):
+        return failed
+    from triton.runtime._async_compile import AsyncCompileMode
+
+    owner: dict[int, int] = {}
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="advisor-compile") as pool:
+        recording = _Recording(pool)
+        with contextlib.suppress(Exception), AsyncCompileMode(recording, ignore_errors=True):  # type: ignore[arg-type]
+            for index, (args, kwargs) in enumerate(launches):
+                before = len(recording.futures)
+                try:
+                    fn.warmup(*args, **kwargs)
+                except Exception as error:
+                    failed[index] = error
+                owner.update((number, index) for number in range(before, len(recording.futures)))
+    for number, index in owner.items():
+        raised = recording.futures[number].exception()
+        if isinstance(raised, Exception):
+            failed[index] = raised
+    return failed
+
+
+@contextlib.contextmanager
+def bound_arguments(tuner: Any, args: tuple) -> Iterator[None]:
+    """`tuner.nargs` as Triton sets it while it tunes: its hooks and pruning functions read it."""
+    before = getattr(tuner, "nargs", None)
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    try:
+        yield
+    finally:
+        tuner.nargs = before
+
+
+def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | None:
+    """Triton's own `*.autotune.json` of a decision, where `cache_results` wrote one on this machine.
+
+    The name of its folder is a hash that Triton computes from compiler, target, kernel, environment, key and configurations.
+    """
+    import hashlib
+
+    function = jitted(fn)
+    if not hasattr(function, "cache_key") or is_interpreted() or any(config.pre_hook for config in configs):
+        return None
+    try:
+        from triton._C.libtriton import get_cache_invalidating_env_vars
+        from triton.compiler.compiler import make_backend
+        from triton.runtime.cache import get_cache_manager, triton_key
+        from triton.runtime.driver import driver
+
+        parts = [
+            triton_key(), make_backend(driver.active.get_current_target()).hash(), function.cache_key,
+            str(sorted(get_cache_invalidating_env_vars().items())), str(key), *(str(config) for config in configs),
+        ]  # fmt: skip
+        digest = hashlib.sha256("-".join(parts).encode("utf-8")).hexdigest()
+        found = get_cache_manager(digest).get_file(f"{function.__name__[:150]}.autotune.json")
+    except Exception:  # whatever is different there, it is only a cache
+        return None
+    return Path(found) if found else None

@@ -1,0 +1,108 @@
+"""Tuning keys: the slow one, which is Triton's own, and a generated function that reads a call's key in about a microsecond.
+
+Triton's key of a call is the values of the arguments named in `key`, then the dtype (as text) of every argument that has one. The
+generated function reads the same facts without building dictionaries or text; two calls whose facts are equal have equal keys, so
+its result can stand in front of the slow key.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from advisor.errors import UsageError
+
+Bucket = str | Sequence[int] | Callable[[Any], Any]
+
+ABSENT = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
+"""Stands for an argument that was not passed."""
+
+
+def round_up_to_power_of_two(value: Any) -> Any:
+    """1000 → 1024. Anything but a positive integer stays as it is."""
+    return 1 << (value - 1).bit_length() if type(value) is int and value > 0 else value
+
+
+def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
+    """What maps a value to its bucket: "pow2", ascending upper ends (above the last: powers of two), or a function.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if bucket == "pow2":
+        return round_up_to_power_of_two
+    if callable(bucket):
+        return bucket
+    if isinstance(bucket, (list, tuple)) and bucket and all(type(end) is int for end in bucket) and sorted(bucket) == list(bucket):
+        ends = tuple(bucket)
+
+        def up_to(value: Any) -> Any:
+            if type(value) is not int:
+                return value
+            place = bisect.bisect_left(ends, value)
+            return ends[place] if place < len(ends) else round_up_to_power_of_two(value)
+
+        return up_to
+    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", ascending integers, or a function')
+
+
+def bucket_functions(key_buckets: Mapping[str, Bucket] | None, key: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """One function per bucketed key.
+
+    Raises:
+        UsageError: A name is not in `key`, or its bucket is none.
+    """
+    for name in key_buckets or {}:
+        if name not in key:
+            raise UsageError("key_buckets names no key", name, f"one of {', '.join(key)}", "add it to key=")
+    return {name: bucket_function(bucket, name) for name, bucket in (key_buckets or {}).items()}
+
+
+def slow_key(named: Mapping[str, Any], arg_names: Iterable[str], key: Sequence[str], buckets: Mapping[str, Callable]) -> tuple:
+    """Triton's key of a call. `named`: every argument that was passed, by name."""
+    names = set(arg_names)
+    passed = {name: value for name, value in named.items() if name in names}
+    parts: list[Any] = []
+    for name in key:
+        if name in passed:
+            parts.append(buckets[name](passed[name]) if name in buckets else passed[name])
+    parts.extend(str(value.dtype) for value in passed.values() if hasattr(value, "dtype"))
+    return tuple(parts)
+
+
+def stable_text(key: tuple) -> str | None:
+    """The key as the cache stores it; None where its text would differ between processes."""
+    text = str(key)
+    return None if " at 0x" in text or " object at " in text else text
+
+
+def fast_reader(
+    arg_names: Sequence[str], key: Sequence[str], buckets: Mapping[str, Callable], settled: frozenset[str],
+    device: Callable[[], Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Generates the function that reads a call's key.
+
+    Args:
+        arg_names: The kernel's arguments, in order.
+        key: Those whose value counts.
+        buckets: How some of them are rounded.
+        settled: Arguments that every configuration sets, and so no call passes.
+        device: Read too, where it is given (GPUs of several models in one process).
+    """
+    # Names that no argument can have are given to what the function needs.
+    scope: dict[str, Any] = {"ABSENT__": ABSENT, "getattr__": getattr, "device__": device}
+    parts = []
+    for name in key:
+        if name in buckets:
+            scope[f"bucket__{name}"] = buckets[name]
+            parts.append(f"bucket__{name}({name})")
+        else:
+            parts.append(name)
+    if device is not None:
+        parts.append("device__()")
+    parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name not in settled]
+    signature = ", ".join([*(f"{name}=ABSENT__" for name in arg_names), "*more__", "**options__"])
+    body = f"({', '.join(parts)},)" if parts else "()"
+    exec(f"def read_key({signature}):\n    return {body}\n", scope)
+    return scope["read_key"]

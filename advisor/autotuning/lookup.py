@@ -1,0 +1,159 @@
+"""`best_config`: a plain dictionary of meta-parameters for kernels that are launched without a decorator, as vLLM's and SGLang's are."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from advisor.errors import NoGpuError, UsageError
+
+MetaParameters = dict[str, int]
+
+OPS: dict[str, tuple[str, ...]] = {
+    "fused_moe": ("w13", "w2"),  # both products of a layer are launched with one configuration
+    "gemm": ("gemm",),
+}
+"""Operators that share a configuration, per family; others name theirs with op=."""
+
+# Sizes that change from call to call in serving, and so are rounded for ranking: ranking a space anew for every token count would
+# cost milliseconds in the middle of serving. Between two entries the best configuration seldom changes (vLLM's tables have as many).
+_ROUNDED = {"fused_moe": "M", "gemm": "M"}
+_STEPS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768)
+
+_answers: dict[Any, MetaParameters] = {}
+_ranked: dict[Any, MetaParameters] = {}
+_current_gpu: list[str] = []
+
+
+def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> MetaParameters:
+    """The best configuration for a problem: measured if the cache has it, else predicted; ≤ 5 µs from the second call on.
+
+    Args:
+        family: fused_moe, gemm, attention, normalization or elementwise.
+        gpu: Any name `advisor gpus` knows (default: the current GPU).
+        problem: The family's sizes (fused_moe: M, E, topk, H, N; gemm: M, N, K; …), and op, dtype, weight_dtype, block_shape where they
+            are not the default.
+
+    Returns:
+        A dictionary of its own: {"BLOCK_SIZE_M": 64, …, "num_warps": 4, "num_stages": 3}.
+
+    Raises:
+        UsageError: The family or a size is unknown or missing, or no configuration fits.
+        NoGpuError: No GPU is named, and there is none.
+    """
+    # In the order of the call: a call site writes its arguments in one order.
+    key = (family, gpu, *problem.items())
+    try:
+        return _answers[key].copy()
+    except KeyError:
+        return _answers.setdefault(key, _find(family, gpu, dict(problem))).copy()
+    except TypeError:  # a list as block_shape
+        return best_config(family, gpu=gpu, **{name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()})
+
+
+def forget() -> None:
+    """Makes the next calls look again (the cache has changed)."""
+    _answers.clear()
+    _ranked.clear()
+    _current_gpu.clear()
+
+
+def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParameters:
+    from advisor.pipelines.batch import SIZES
+    from advisor.pipelines.space import SPACES
+
+    if family not in SPACES:
+        raise UsageError("best_config: no such family", family, f"one of {', '.join(SPACES)}")
+    op = problem.pop("op", None)
+    ops = (str(op),) if op is not None else OPS.get(family)
+    if ops is None:
+        known = sorted(each for kind, each in SIZES if kind == family) or ["silu_and_mul", "…"]
+        raise UsageError(f"best_config: family {family} has several operators", None, f"op= one of {', '.join(known)}")
+    types: dict[str, Any] = {name: problem.pop(name) for name in ("dtype", "weight_dtype", "output_dtype", "block_shape") if name in problem}
+    sizes = {}
+    for name, value in problem.items():
+        least = 0 if name == "causal" else 1
+        if (isinstance(value, bool) and least) or not isinstance(value, int) or value < least:
+            raise UsageError(f"best_config: {name}", value, "a positive integer")
+        sizes[name] = int(value)
+    name = gpu or _this_gpu()
+    measured = _measured(family, ops, sizes, types, name)
+    if measured is not None:
+        return measured
+    rounded = dict(sizes)
+    if (size := _ROUNDED.get(family)) in rounded:
+        rounded[size] = _nearest(rounded[size])
+    key = (family, ops, tuple(sorted(rounded.items())), tuple(sorted(types.items(), key=str)), name)
+    if key not in _ranked:
+        _ranked[key] = _predicted(family, ops, rounded, types, name)
+    return _ranked[key]
+
+
+def _nearest(size: int) -> int:
+    """The step nearest in ratio; beyond the last, as it is."""
+    if size > _STEPS[-1]:
+        return 1 << round(math.log2(size))
+    return min(_STEPS, key=lambda step: (abs(math.log(step / size)), step))
+
+
+def _this_gpu() -> str:
+    if not _current_gpu:
+        from advisor.autotuning.internals import current_device
+
+        device = current_device()
+        if not device.runs:
+            raise NoGpuError("best_config: no GPU is named, and there is none", None, "a name that `advisor gpus` lists", "give gpu=")
+        _current_gpu.append(device.name)
+    return _current_gpu[0]
+
+
+def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any]) -> list[Any]:
+    from advisor.schema import Problem
+
+    block = types.get("block_shape")
+    given = {**types, "block_shape": tuple(block) if block else None}
+    return [Problem(family=family, op=op, sizes=sizes, **given) for op in ops]  # type: ignore[arg-type]
+
+
+def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
+    """What `@advisor.autotune` decided for such a problem, most recently used kernel first."""
+    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.recognise import canonical_problem
+    from advisor.hardware import match_device_name
+
+    cache = default_cache()
+    spec = match_device_name(gpu)
+    names = {gpu, *(spec.device_names if spec else ()), *((spec.name,) if spec else ())}
+    for problem in _problems(family, ops, sizes, types):
+        text = canonical_problem(problem)
+        for known in cache.of_problem(family, text):
+            decided = cache.decisions(known.id) if known.gpu in names else []
+            if decided:
+                values = json.loads(decided[0][1])
+                return {name: value for name, value in values.items() if name != "pre_hook"}
+    return None
+
+
+def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters:
+    import numpy as np
+
+    from advisor.autotuning.ranking import predictor
+    from advisor.hardware import load_gpu
+    from advisor.pipelines import problem_batch
+    from advisor.pipelines.space import configuration_at, family_space
+
+    spec, space, model = load_gpu(gpu), family_space(family), predictor()
+    total, weight = np.zeros(len(space)), 0.0
+    for problem in _problems(family, ops, sizes, types):
+        batch = problem_batch([problem])
+        scores = np.broadcast_to(model.scores(batch, space, spec), (len(space),))
+        if not np.isfinite(scores).any():
+            raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
+        # Each operator weighs as much as the time it takes.
+        share = float(model.predict(batch, space.take(np.array([int(np.argmin(scores))])), spec).us[0])
+        total, weight = total + share * scores, weight + share
+    chosen = configuration_at(space, int(np.argmin(total)))
+    return {
+        **{name: int(value) for name, value in chosen.parameters.items()}, "num_warps": chosen.num_warps, "num_stages": chosen.num_stages,
+    }  # fmt: skip

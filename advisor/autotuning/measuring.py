@@ -1,0 +1,245 @@
+"""Measuring the configurations of one call, shared with every process that tunes the same: claims, hooks, limits, failures."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from advisor.autotuning import internals
+from advisor.autotuning.cache import Cache, Row
+from advisor.autotuning.failures import LeftOut, TooSlowError, left_out
+from advisor.autotuning.leases import Extending
+from advisor.autotuning.outputs import Outputs, tensors_of
+
+if TYPE_CHECKING:
+    from advisor.autotuning.tuner import Tuner
+
+QUANTILES = (0.5, 0.2, 0.8)
+POLL_S = (0.005, 0.2)
+"""How often a process looks whether another has finished what it waits for: from often to rarely."""
+
+
+@dataclass(kw_only=True)
+class Call:
+    """One call of a tuned kernel."""
+
+    args: tuple
+    kwargs: dict[str, Any]  # grid and warmup included
+    named: Mapping[str, Any]  # every argument by name
+    identities: list[str]  # of `configs`
+    configs: list[Any]
+
+
+@dataclass(kw_only=True)
+class Session:
+    """What one decision measured. `rows` is by place in `call.configs`; failures that are not for good are in it, not in the cache."""
+
+    tuner: Tuner
+    call: Call
+    cache: Cache
+    problem: str
+    predicted_us: Mapping[int, float]
+    rows: dict[int, Row] = field(default_factory=dict)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    raw: dict[int, Any] = field(default_factory=dict)  # what do_bench returned
+    measurements: int = 0
+    outputs: Outputs | None = None
+
+    def refresh(self) -> None:
+        """Takes over what the cache knows."""
+        known = self.cache.rows(self.problem)
+        for place, identity in enumerate(self.call.identities):
+            if identity in known:
+                self.rows[place] = known[identity]
+
+    def measure(self, places: Sequence[int]) -> None:
+        """Resolves the configurations at `places`: measured here, by another process, or left out.
+
+        Raises:
+            Exception: A fault after which nothing runs in this process any more.
+        """
+        self.refresh()
+        waiting = [place for place in places if place not in self.rows]
+        if not waiting:
+            return
+        delay = POLL_S[0]
+        with Extending(lambda: self.cache.extend(self.problem)):
+            while waiting:
+                # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly.
+                size = _workers(len(waiting)) if self._compiles else 1
+                claimed: list[int] = []
+                for place in waiting:
+                    if len(claimed) < size and self.cache.claim(self.problem, self.call.identities[place]):
+                        claimed.append(place)
+                if claimed:
+                    self._measure_claimed(claimed)
+                    delay = POLL_S[0]
+                else:
+                    time.sleep(delay)
+                    delay = min(2 * delay, POLL_S[1])
+                    self.refresh()
+                waiting = [place for place in waiting if place not in self.rows]
+
+    @property
+    def _compiles(self) -> bool:
+        return self.tuner.options.compile_ahead and not internals.is_interpreted() and internals.active_driver() is not None
+
+    def _measure_claimed(self, places: Sequence[int]) -> None:
+        open_claims = list(places)
+        try:
+            failed = self._compile(places)
+            for place in places:
+                row, lasting = self._row(place, failed.get(place))
+                self.rows[place] = row
+                if lasting:
+                    self.cache.record(self.problem, row)
+                    open_claims.remove(place)
+                fatal = self.errors.get(place)
+                if fatal is not None and left_out(fatal, "launch").fatal:
+                    raise fatal
+        finally:
+            for place in open_claims:
+                self.cache.release(self.problem, self.call.identities[place])
+
+    def _row(self, place: int, compile_error: Exception | None) -> tuple[Row, bool]:
+        """The row of one configuration, and whether the cache keeps it."""
+        config, identity = self.call.configs[place], self.call.identities[place]
+        predicted = self.predicted_us.get(place)
+        try:
+            # A hook of the user's is promised to see every failure: there the launch fails once more, with its hooks around it.
+            if compile_error is not None and not self.tuner.user_defined_post_hook:
+                raise compile_error
+            if self.tuner.options.tolerance is not None:
+                self._check_output(place)
+            median, low, high = self._bench(place, config)
+        except Exception as error:
+            why = left_out(error, "compile" if error is compile_error else "launch")
+            self.errors[place] = error
+            return self._failed_row(identity, why, predicted), why.lasting
+        if not all(map(math.isfinite, (median, low, high))) or median < 0:
+            reason = f"the benchmark gave {median}"
+            return Row(config=identity, state="crash", predicted_us=predicted, reason=reason, at=time.time()), False
+        self.measurements += 1
+        return Row(
+            config=identity, state="measured", us=1e3 * median, low_us=1e3 * low, high_us=1e3 * high, predicted_us=predicted, at=time.time()
+        ), True
+
+    @staticmethod
+    def _failed_row(identity: str, why: LeftOut, predicted: float | None) -> Row:
+        return Row(config=identity, state=why.state, predicted_us=predicted, reason=why.reason, at=time.time())
+
+    # -------------------------------------------------------------------------------------------------------- one kernel
+
+    def _launcher(self, config: Any) -> Callable[[], None]:
+        """One run with the hooks around it, as `triton.autotune` runs it while it measures."""
+        tuner, call = self.tuner, self.call
+        current = {**call.kwargs, **config.all_kwargs()}
+        full = {**tuner.nargs, **current}
+
+        def kernel_call() -> None:
+            if config.pre_hook:
+                config.pre_hook(full)
+            tuner.pre_hook(full)
+            try:
+                tuner.fn.run(*call.args, **current)
+            except Exception as error:
+                try:
+                    tuner.post_hook(full, exception=error)
+                finally:
+                    raise
+            tuner.post_hook(full, exception=None)
+
+        return kernel_call
+
+    def _bench(self, place: int, config: Any) -> tuple[float, float, float]:
+        """Median, 20 % and 80 % quantile in milliseconds."""
+        if internals.prints():
+            print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
+        run = self._launcher(config)
+        limit, wait = self.tuner.options.time_limit_s, internals.synchronizer()
+        runs = 0
+
+        def limited() -> None:
+            nonlocal runs
+            runs += 1
+            # The first run may compile; the second is timed. A benchmark that captures a graph cannot be interrupted.
+            if runs != 2 or limit is None or internals.is_capturing():
+                return run()
+            start = time.perf_counter()
+            if wait is not None:
+                wait()
+            run()
+            if wait is not None:
+                wait()
+            taken = time.perf_counter() - start
+            if taken > limit:
+                raise TooSlowError("one run takes too long", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
+            return None
+
+        result = self.tuner.do_bench(limited, quantiles=QUANTILES)
+        self.raw[place] = result
+        if isinstance(result, (list, tuple)):
+            values = [float(each) for each in result]
+            return (values[0], values[1], values[2]) if len(values) >= 3 else (values[0], values[0], values[0])
+        return float(result), float(result), float(result)
+
+    def _check_output(self, place: int) -> None:
+        """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
+        tuner = self.tuner
+        if self.outputs is None:
+            names = tuner.options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None
+            assert tuner.options.tolerance is not None
+            self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance)
+            for first in range(len(self.call.configs)):
+                with contextlib.suppress(Exception):  # the first that runs at all is what the others are compared with
+                    self._run_and(first, self.outputs.keep)
+                    break
+        if self.outputs.wanted is not None:
+            self._run_and(place, self.outputs.compare)
+
+    def _run_and(self, place: int, look: Callable[[], None]) -> None:
+        """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it."""
+        assert self.outputs is not None
+        tuner, call, config = self.tuner, self.call, self.call.configs[place]
+        current = {**call.kwargs, **config.all_kwargs()}
+        full = {**tuner.nargs, **current}
+        failure: Exception | None = None
+        try:
+            if config.pre_hook:
+                config.pre_hook(full)
+            tuner.pre_hook(full)
+            try:
+                tuner.fn.run(*call.args, **current)
+                look()
+            except Exception as error:
+                failure = error
+                raise
+            finally:
+                tuner.post_hook(full, exception=failure)
+        finally:
+            self.outputs.restore()
+
+    def _compile(self, places: Sequence[int]) -> dict[int, Exception]:
+        """Compiles several configurations at once."""
+        if len(places) < 2 or not self._compiles:
+            return {}
+        launches = []
+        chosen = []
+        for place in places:
+            config = self.call.configs[place]
+            if config.pre_hook is not None:
+                continue  # the hook may change what is compiled, and runs with the launch
+            kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
+            launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
+            chosen.append(place)
+        failed = internals.compile_ahead(self.tuner.fn, launches, _workers(len(places)))
+        return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}
+
+
+def _workers(count: int) -> int:
+    return min(count, max(1, (os.cpu_count() or 2) - 1), 16)

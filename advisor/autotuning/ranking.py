@@ -1,0 +1,116 @@
+"""The order in which configurations are tried: by the model where it knows the problem and the GPU, else as they were given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from advisor.autotuning.recognise import Recognised
+from advisor.errors import AdvisorError
+from advisor.schema import Configuration
+
+if TYPE_CHECKING:
+    from advisor.learned import Predictor
+
+# What kernels of other authors call the parameters that the model reads.
+_ALIASES: dict[str, dict[str, str]] = {
+    family: {
+        "BLOCK_M": "BLOCK_SIZE_M", "BLOCK_N": "BLOCK_SIZE_N", "BLOCK_K": "BLOCK_SIZE_K", "BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N",
+        "BK": "BLOCK_SIZE_K", "GROUP_M": "GROUP_SIZE_M", "GROUP_SIZE": "GROUP_SIZE_M",
+    }
+    for family in ("gemm", "fused_moe")
+} | {
+    "attention": {"BLOCK_SIZE_M": "BLOCK_M", "BLOCK_SIZE_N": "BLOCK_N", "BLOCK_Q": "BLOCK_M", "BLOCK_KV": "BLOCK_N"},
+}  # fmt: skip
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "gemm": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    "fused_moe": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
+    "attention": ("BLOCK_M", "BLOCK_N"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Positions of the configurations, best first, and what the order is worth.
+
+    `predicted_us` has the predicted latency of every position's configuration, by its place in the given list; empty where no
+    model ranked. `unfit` holds those the model says cannot be launched.
+    """
+
+    order: tuple[int, ...]
+    by: str
+    modelled: bool
+    predicted_us: dict[int, float] = field(default_factory=dict)
+    unfit: frozenset[int] = frozenset()
+
+
+def given_order(count: int, why: str) -> Ranking:
+    """As they were given."""
+    return Ranking(order=tuple(range(count)), by=f"given order: {why}", modelled=False)
+
+
+@lru_cache(maxsize=1)
+def predictor() -> Predictor:
+    """The predictor that is shipped, loaded once per process."""
+    from advisor.learned import load_predictor
+
+    return load_predictor()
+
+
+def rank(configs: Sequence[Any], recognised: Recognised | None, why_not: str, gpu_name: str) -> Ranking:
+    """Rank `triton.Config`s for a problem. Never raises: without a model the given order stands."""
+    if recognised is None:
+        return given_order(len(configs), why_not)
+    from advisor.hardware import match_device_name
+
+    try:
+        gpu = match_device_name(gpu_name)
+        if gpu is None:
+            return given_order(len(configs), f"ceilings/ describes no GPU {gpu_name}")
+        return _by_model(configs, recognised, gpu)
+    except (AdvisorError, KeyError, ValueError, TypeError, ArithmeticError) as error:
+        return given_order(len(configs), f"the model does not take it ({type(error).__name__}: {error})")
+
+
+def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranking:
+    import numpy as np
+
+    from advisor.pipelines import configuration_batch, problem_batch
+
+    family = recognised.problem.family
+    problem = problem_batch([recognised.problem])
+    batch = configuration_batch([as_configuration(config, family) for config in configs])
+    missing = [name for name in _NEEDED.get(family, ()) if name not in batch.parameters]
+    if missing:
+        return given_order(len(configs), f"its configurations do not name {', '.join(missing)}")
+    model = predictor()
+    scores = np.broadcast_to(model.scores(problem, batch, gpu), (len(configs),))
+    microseconds = np.broadcast_to(model.predict(problem, batch, gpu).us, (len(configs),))
+    usable = np.isfinite(scores)
+    if not usable.any():
+        return given_order(len(configs), f"the model says that none fits {gpu.name}")
+    order = np.argsort(np.where(usable, scores, np.inf), kind="stable")
+    return Ranking(
+        order=tuple(int(i) for i in order), by=f"{model.name} ({recognised.how}: {family})", modelled=True,
+        predicted_us={i: float(us) for i, us in enumerate(microseconds) if math.isfinite(us)},
+        unfit=frozenset(int(i) for i in np.flatnonzero(~usable)),
+    )  # fmt: skip
+
+
+def as_configuration(config: Any, family: str) -> Configuration:
+    """A `triton.Config` with the parameter names of the family."""
+    aliases: Mapping[str, str] = _ALIASES.get(family, {})
+    parameters: dict[str, int | bool | str] = {}
+    for name, value in config.kwargs.items():
+        target = aliases.get(name, name)
+        if target in config.kwargs:  # both names are taken: neither stands for the other
+            target = name
+        if isinstance(value, (bool, int, str)):
+            parameters[target] = value
+    return Configuration(
+        parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas or 1,
+        maxnreg=config.maxnreg,
+    )  # fmt: skip

@@ -1,0 +1,158 @@
+"""What problem a call of a kernel is: from hints of the decorator, or from the `KERNELS` literal of the kernel's module."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from advisor.errors import AdvisorError, UsageError
+from advisor.schema import FAMILIES, Family, Problem
+
+ProblemHint = Callable[[dict[str, Any]], Any]
+
+DTYPES = {
+    "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32", "float64": "fp64",
+    "fp64": "fp64", "int8": "int8", "float8_e4m3fn": "fp8", "float8_e4m3fnuz": "fp8", "float8_e5m2": "fp8", "float8_e5m2fnuz": "fp8",
+    "fp8e4nv": "fp8", "fp8e5": "fp8", "tf32": "tf32", "fp8": "fp8",
+}  # fmt: skip
+ONLY_OPS = {"gemm": "gemm"}
+"""Families with one operator: a hint need not name it."""
+
+_SHAPE = re.compile(r"\b(\w+)\.shape\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """A call's problem, and how it was recognised."""
+
+    problem: Problem
+    how: str  # "hint", "KERNELS"
+
+    def canonical(self) -> str:
+        """The problem as JSON, the same for equal problems; cache state and routing are no part of it."""
+        return canonical_problem(self.problem)
+
+
+def canonical_problem(problem: Problem) -> str:
+    """See `Recognised.canonical`."""
+    return json.dumps(
+        {"op": problem.op, "sizes": problem.sizes, "dtype": problem.dtype, "weight_dtype": problem.weight_dtype,
+         "output_dtype": problem.output_dtype, "block_shape": problem.block_shape},
+        sort_keys=True, separators=(",", ":"),
+    )  # fmt: skip
+
+
+def dtype_name(value: Any) -> str | None:
+    """`bf16` of a tensor, a descriptor or a dtype; None where it has none that the model knows."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None and hasattr(value, "base"):
+        dtype = getattr(value.base, "dtype", None)
+    if dtype is None and isinstance(value, str):
+        dtype = value
+    return DTYPES.get(str(dtype).rsplit(".", 1)[-1]) if dtype is not None else None
+
+
+def recognise(
+    function: Any, named: Mapping[str, Any], family: str | None, hint: ProblemHint | None
+) -> tuple[Recognised | None, str]:
+    """The problem, or None and why not.
+
+    Args:
+        function: The jitted function.
+        named: Every argument of the call by name.
+        family: The decorator's `family=`.
+        hint: The decorator's `problem=`.
+    """
+    if hint is not None:
+        # A hint that fails is a mistake of its author, but never a reason for a kernel not to run.
+        try:
+            return _from_hint(hint(dict(named)), named, family), ""
+        except Exception as error:
+            return None, f"problem= failed ({type(error).__name__}: {error})"
+    plain = function.fn
+    entry = _entry(plain)
+    if entry is None:
+        return None, "no family is known for it (neither problem= nor KERNELS)"
+    try:
+        return Recognised(problem=problem_of_call(entry, named), how="KERNELS"), ""
+    except (AdvisorError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        return None, f"its KERNELS entry does not fit the call ({type(error).__name__}: {error})"
+
+
+def _entry(plain: Any) -> dict[str, Any] | None:
+    kernels = plain.__globals__.get("KERNELS")
+    entry = kernels.get(plain.__name__) if isinstance(kernels, dict) else None
+    return entry if isinstance(entry, dict) and "family" in entry and "ops" in entry else None
+
+
+def _from_hint(given: Any, named: Mapping[str, Any], family: str | None) -> Recognised:
+    if isinstance(given, Problem):
+        return Recognised(problem=given, how="hint")
+    values = dict(given)
+    family = values.pop("family", None) or family
+    if family not in FAMILIES:
+        raise UsageError("problem= and family= name no family", family, f"one of {', '.join(FAMILIES)}")
+    op = values.pop("op", None) or ONLY_OPS.get(str(family))
+    if op is None:
+        raise UsageError(f"a problem of family {family} must name its op", None, None, 'return {"op": …}')
+    types = {name: dtype_name(values.pop(name)) for name in ("dtype", "weight_dtype", "output_dtype") if name in values}
+    if "dtype" not in types:
+        types["dtype"] = next((found for value in named.values() if (found := dtype_name(value)) and not isinstance(value, str)), None)
+    block = values.pop("block_shape", None)
+    problem = Problem(
+        family=cast(Family, family), op=str(op), sizes={name: int(value) for name, value in values.items()},
+        dtype=types["dtype"] or "bf16", weight_dtype=types.get("weight_dtype"), output_dtype=types.get("output_dtype"),
+        block_shape=tuple(block) if block else None,
+    )  # fmt: skip
+    return Recognised(problem=problem, how="hint")
+
+
+def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Problem:
+    """The problem of a call, by the kernel's `KERNELS` entry (triton_kernels/README.md).
+
+    Raises:
+        UsageError: No operator's `when` holds, or an expression cannot be evaluated.
+    """
+    for op, each in entry["ops"].items():
+        if "when" in each and not evaluate(each["when"], named):
+            continue
+        sizes = {name: int(evaluate(expression, named)) for name, expression in each["sizes"].items()}
+        dtype = dtype_name(named.get(entry.get("dtype", "")))
+        if dtype is None:
+            raise UsageError("no element type is known", entry.get("dtype"), "the name of a tensor argument")
+        if dtype == "fp32" and named.get(entry.get("precision", "")) == "tf32":
+            dtype = "tf32"
+        other: dict[str, Any] = {
+            name: found
+            for name in ("weight_dtype", "output_dtype")
+            if (found := dtype_name(named.get(entry.get(name, "")))) and found != dtype and dtype != "tf32"
+        }
+        return Problem(family=entry["family"], op=op, sizes=sizes, dtype=dtype, **other)
+    raise UsageError("no operator of KERNELS is the call's", None, "one whose `when` holds")
+
+
+def evaluate(expression: str, named: Mapping[str, Any]) -> Any:
+    """Arithmetic over arguments, `ARGUMENT.shape[i]` and integers; nothing else is understood.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    from advisor.configs.literals import Evaluator, NotLiteralError
+
+    names: dict[str, Any] = {}
+
+    def shape(match: re.Match[str]) -> str:
+        alias = f"shape__{match[1]}__{match[2]}"
+        names[alias] = int(named[match[1]].shape[int(match[2])])
+        return alias
+
+    text = _SHAPE.sub(shape, str(expression))
+    names |= {name: value for name, value in named.items() if isinstance(value, (bool, int, float, str)) or value is None}
+    try:
+        return Evaluator(names).evaluate(ast.parse(text, mode="eval").body)
+    except (NotLiteralError, SyntaxError) as error:
+        raise UsageError("an expression of KERNELS cannot be evaluated", expression, None, str(error)) from None

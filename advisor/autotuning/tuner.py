@@ -1,0 +1,278 @@
+"""`Tuner`: a `triton.runtime.Autotuner` whose choosing is ours and whose decided calls cost little.
+
+It is a subclass, so that whatever asks `isinstance(kernel, Autotuner)` (torch.compile, inspection tools) goes on working.
+
+A decided call reads its key with a generated function and looks it up in one dictionary; everything else is behind that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import AutotunerError
+
+from advisor.autotuning import cache as caches
+from advisor.autotuning import choosing, internals, keys, source
+from advisor.autotuning.decision import Decision
+from advisor.autotuning.outputs import Tolerance
+from advisor.autotuning.recognise import ProblemHint
+from advisor.settings import Mode
+
+log = logging.getLogger("advisor.autotune")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `advisor.autotune` takes beyond `triton.autotune`; documented there."""
+
+    mode: Mode = "measure"
+    top_k: int = 8
+    key_buckets: Mapping[str, keys.Bucket] = field(default_factory=dict)
+    family: str | None = None
+    problem: ProblemHint | None = None
+    tolerance: Tolerance | None = None
+    outputs: Sequence[str] | None = None
+    default: Any = None  # triton.Config
+    distributed: bool = False
+    noise: float = 0.005
+    time_limit_s: float | None = 10.0
+    compile_ahead: bool = True
+    cache_results: bool | None = None
+    cache: caches.Cache | None = None
+
+
+class Decided(dict):
+    """Key → configuration, as `kernel.cache` of triton.autotune; whoever changes it makes every call look at it again."""
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        super().__init__()
+        self._forget = forget
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._forget()
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        self._forget()
+
+    def clear(self) -> None:
+        super().clear()
+        self._forget()
+
+    def pop(self, *args: Any) -> Any:
+        value = super().pop(*args)
+        self._forget()
+        return value
+
+    def popitem(self) -> tuple[Any, Any]:
+        item = super().popitem()
+        self._forget()
+        return item
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        super().update(*args, **kwargs)
+        self._forget()
+
+
+class Tuner(Autotuner):
+    """See the module. The constructor's arguments are those of `triton.runtime.Autotuner`, and `options`."""
+
+    def __init__(
+        self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], reset_to_zero: Any = None, restore_value: Any = None,
+        pre_hook: Any = None, post_hook: Any = None, prune_configs_by: Any = None, warmup: Any = None, rep: Any = None,
+        use_cuda_graph: bool = False, do_bench: Any = None, cache_results: bool | None = None, *, options: Options | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            fn, arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
+            cache_results=bool(cache_results),
+        )  # fmt: skip
+        self.options = options or Options(cache_results=cache_results)
+        self.nargs: Any = None
+        self.decision: Decision | None = None
+        self.decisions: dict[tuple, Decision] = {}
+        self.configs_timings: dict[Any, Any] = {}
+        self._warn_of_unknown_names()
+        self._own_hooks()
+        self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
+        self._lock = threading.RLock()
+        self._said: set[str] = set()
+        self._source: tuple[str | None] | None = None
+        # Fast key → (configuration, its options as keywords, its hook).
+        self._fast: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
+        self.cache = Decided(self._fast.clear)
+        self._read_key = self._reader(None)
+        self._reader_is_final = False
+
+    # ------------------------------------------------------------------------------------------------------ a call
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """`kernel[grid]`: a function that launches."""
+        fast, fn, slow = self._fast, self.fn, self.run
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            found = fast.get(self._read_key(*args, **kwargs))
+            if found is None:
+                return slow(*args, grid=grid, warmup=False, **kwargs)
+            self.best_config, options, hook = found
+            if hook is not None:
+                hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
+            return fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
+
+        return launch
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """A launch; the grid is among the keywords."""
+        found = self._fast.get(self._read_key(*args, **kwargs))
+        if found is None:
+            if kwargs.get("warmup"):
+                compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
+                return compiled[0] if compiled else None
+            found = self._decide(args, kwargs)
+        self.best_config, options, hook = found
+        if hook is not None:
+            hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+        return self.fn.run(*args, **kwargs, **options)
+
+    def decide(self, *args: Any, **kwargs: Any) -> Decision:
+        """The decision for a call, made now if it has not been; nothing is launched beyond what is measured."""
+        self._decide(args, kwargs)
+        assert self.decision is not None
+        return self.decision
+
+    def _decide(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+        """The slow path: known under Triton's key, or chosen now."""
+        with self._lock:
+            if not self._reader_is_final:
+                self._read_key = self._reader(internals.device_index if internals.has_several_models() else None)
+                self._reader_is_final = True
+            named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+            key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
+            if internals.has_several_models():
+                key = (*key, internals.current_device().name)
+            config = self.cache.get(key)
+            if config is None:
+                with internals.bound_arguments(self, args):
+                    decision, told = choosing.choose(self, args, kwargs, key)
+                self.decision = decision
+                config = decision.config
+                if not decision.provisional:
+                    self.decisions[key] = decision
+                    if len(self.configs) > 1:
+                        self.cache[key] = config
+                self._tell(decision, told)
+                if decision.provisional:
+                    return config, config.all_kwargs(), config.pre_hook
+            else:
+                self.decision = self.decisions.get(key, self.decision)
+            found = (config, config.all_kwargs(), config.pre_hook)
+            self._fast[self._read_key(*args, **kwargs)] = found
+            return found
+
+    def _tell(self, decision: Decision, told: Mapping[Any, Any]) -> None:
+        """Triton's attributes, its listener and its line on the terminal."""
+        if decision.how in ("only", "off"):
+            return
+        self.configs_timings = dict(told)
+        measured = decision.how == "measured"
+        self.bench_time = decision.duration_s or 0.0
+        tell = internals.listener()
+        if tell is not None:
+            tell(
+                fn=internals.jitted(self.fn), key=decision.key, best_config=decision.config, configs_timings=self.configs_timings,
+                duration=decision.duration_s if measured else None, cache_hit=decision.how in ("cached", "imported"),
+            )  # fmt: skip
+        if internals.prints() and measured:
+            print(f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
+                  f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};")  # fmt: skip
+
+    # --------------------------------------------------------------------------------------------- what choosing asks for
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
+        """`prune_configs_by`, as Triton 3.9 has it (3.6 counts a fraction of the list before pruning, and may leave none).
+
+        Raises:
+            AutotunerError: `early_config_prune` leaves none.
+            TypeError: `top_k` is neither a count nor a fraction.
+        """
+        assert self.nargs is not None
+        pruned = self.configs
+        if self.early_config_prune:
+            pruned = self.early_config_prune(self.configs, self.nargs, **kwargs)
+            if not pruned:
+                raise AutotunerError(
+                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
+                )
+        if self.perf_model:
+            count = self.configs_top_k
+            if isinstance(count, float) and count <= 1.0:
+                count = max(1, int(len(pruned) * count))
+            elif not isinstance(count, int):
+                raise TypeError("Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int")
+            if len(pruned) > count:
+                model = self.perf_model
+                # By place: two configurations may be equal, and an estimate need not be hashable.
+                estimated = [model(**self.nargs, **kwargs, **config.all_kwargs()) for config in pruned]
+                pruned = [pruned[i] for i in sorted(range(len(pruned)), key=estimated.__getitem__)[:count]]
+        return list(pruned)
+
+    def source_hash(self) -> str | None:
+        """Hash of the kernel's source and dependencies, computed once."""
+        if self._source is None:
+            function = internals.jitted(self.fn)
+            self._source = (source.source_hash(function) if hasattr(function, "fn") else None,)
+        return self._source[0]
+
+    def default_cache(self) -> caches.Cache:
+        """The cache that the environment names."""
+        return caches.default_cache()
+
+    def say_once(self, topic: str, message: str) -> None:
+        """A warning, once per kernel and topic."""
+        if topic not in self._said:
+            self._said.add(topic)
+            log.warning("%s", message)
+
+    # --------------------------------------------------------------------------------------------------------- set-up
+
+    def _reader(self, device: Callable[[], Any] | None) -> Callable[..., Any]:
+        if len(self.configs) == 1:
+            return keys.fast_reader((), (), {}, frozenset())
+        settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
+        named = [name for name in self.keys if name in self.arg_names]
+        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), device)
+
+    def _warn_of_unknown_names(self) -> None:
+        """Triton 3.9 raises; earlier versions tune once and never again, which is worth a word."""
+        for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                log.warning("%s: %s contains names that are not kernel arguments: %s", getattr(self.base_fn, "__name__", "kernel"),
+                            parameter, ", ".join(unknown))  # fmt: skip
+
+    def _own_hooks(self) -> None:
+        """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""
+        self.restore_copies: dict[str, Any] = {}
+        if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
+            self.pre_hook = self._reset_and_keep
+        if not self.user_defined_post_hook and self.restore_value:
+            self.post_hook = self._restore
+
+    def _reset_and_keep(self, kwargs: dict[str, Any], reset_only: bool = False) -> None:
+        for name in self.reset_to_zero:
+            if kwargs.get(name) is not None:
+                kwargs[name].zero_()
+        if not reset_only:
+            self.restore_copies = {name: kwargs[name].clone() for name in self.restore_value if kwargs.get(name) is not None}
+
+    def _restore(self, kwargs: dict[str, Any], exception: Exception | None = None) -> None:
+        for name, value in self.restore_copies.items():
+            kwargs[name].copy_(value)
+        self.restore_copies = {}
+
