@@ -56,9 +56,12 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 CASTS = frozenset(
-    "arith.extsi arith.extui arith.trunci arith.index_cast arith.index_castui tt.bitcast arith.bitcast arith.sitofp arith.uitofp "
-    "arith.fptosi arith.fptoui arith.extf arith.truncf tt.fp_to_fp ttg.convert_layout".split()
-)
+    {
+        "arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui", "tt.bitcast", "arith.bitcast",
+        "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.fptoui", "arith.extf", "arith.truncf", "tt.fp_to_fp",
+        "ttg.convert_layout",
+    }
+)  # fmt: skip
 FLOAT_UNARY: dict[str, Callable[[Any], Any]] = {
     "arith.negf": np.negative, "math.ceil": np.ceil, "math.floor": np.floor, "math.absf": np.abs, "math.absi": np.abs,
     "math.sqrt": lambda a: np.sqrt(np.maximum(a, 0)), "math.exp": np.exp, "math.exp2": np.exp2,
@@ -123,10 +126,9 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
             if one.known and one.array().all():
                 return values.number(True, shape)
         return values.elementwise(np.logical_or, shape, *operands)
-    if name == "arith.shli" and operands[1].known and operands[0].known:
-        if all(n == 1 for p in operands[1].parts for n in p.shape[1:]):
-            factor = values.of(np.int64(1) << np.clip(operands[1].array(), 0, 62), operands[1].shape)
-            return values.multiply(operands[0], factor, shape)
+    if name == "arith.shli" and operands[1].known and operands[0].known and all(n == 1 for p in operands[1].parts for n in p.shape[1:]):
+        factor = values.of(np.int64(1) << np.clip(operands[1].array(), 0, 62), operands[1].shape)
+        return values.multiply(operands[0], factor, shape)
     if name in BINARY:
         return values.elementwise(BINARY[name], shape, *operands)
     if name in ("arith.cmpi", "arith.cmpf"):

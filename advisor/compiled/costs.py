@@ -50,15 +50,20 @@ _EXTERN_XU: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 
 _FREE = frozenset(
-    "arith.constant tt.splat tt.broadcast tt.expand_dims tt.reshape tt.make_range tt.get_program_id tt.get_num_programs "
-    "scf.yield scf.condition tt.return cf.br cf.cond_br scf.for scf.if scf.while tt.call tt.unsplat tt.trans tt.split tt.join tt.cat "
-    "tt.reduce.return tt.scan.return tt.make_tensor_descriptor tt.reduce tt.scan tt.dot tt.dot_scaled ub.poison tt.map_elementwise "
-    "tt.map_elementwise.return tt.assert tt.print llvm.intr.assume gpu.barrier".split()
-)
+    {
+        "arith.constant", "tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.make_range", "tt.get_program_id",
+        "tt.get_num_programs", "scf.yield", "scf.condition", "tt.return", "cf.br", "cf.cond_br", "scf.for", "scf.if", "scf.while",
+        "tt.call", "tt.unsplat", "tt.trans", "tt.split", "tt.join", "tt.cat", "tt.reduce.return", "tt.scan.return",
+        "tt.make_tensor_descriptor", "tt.reduce", "tt.scan", "tt.dot", "tt.dot_scaled", "ub.poison", "tt.map_elementwise",
+        "tt.map_elementwise.return", "tt.assert", "tt.print", "llvm.intr.assume", "gpu.barrier",
+    }
+)  # fmt: skip
 MEMORY = frozenset(
-    "tt.load tt.store tt.descriptor_load tt.descriptor_store tt.atomic_rmw tt.atomic_cas tt.descriptor_gather "
-    "tt.descriptor_scatter tt.descriptor_reduce".split()
-)
+    {
+        "tt.load", "tt.store", "tt.descriptor_load", "tt.descriptor_store", "tt.atomic_rmw", "tt.atomic_cas",
+        "tt.descriptor_gather", "tt.descriptor_scatter", "tt.descriptor_reduce",
+    }
+)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -125,6 +126,8 @@ class KernelDemand:
     requested_load_bytes: float  # distinct within each access
     requested_store_bytes: float
     footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes at most
+    read_footprint_bytes: float  # of all that is loaded
+    written_footprint_bytes: float  # of all that is stored or updated
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]
     lines: tuple[LineDemand, ...]
@@ -171,7 +174,11 @@ def _chunk(module: Module, programs: int) -> int:
 
 
 def read_demand(
-    ttir: str | Module, grid: tuple[int, ...], inputs: Inputs, own_files: tuple[str, ...] = ()
+    ttir: str | Module,
+    grid: tuple[int, ...],
+    inputs: Inputs,
+    own_files: tuple[str, ...] = (),
+    programs: NDArray[np.int64] | None = None,
 ) -> KernelDemand:
     """Count what a launch asks for.
 
@@ -180,6 +187,7 @@ def read_demand(
         grid: Programs along each axis; missing axes are 1.
         inputs: The actual arguments.
         own_files: Names of the author's files, for the source lines.
+        programs: Flat indices of the only programs to count (then totals are theirs alone); None: the whole grid.
 
     Raises:
         IrError: The IR cannot be read.
@@ -190,8 +198,8 @@ def read_demand(
     if any(n < 0 for n in whole) or whole[0] * whole[1] * whole[2] > 2**62:
         raise InputError("the grid is not one", str(grid), "up to three sizes of at least 0")
     full = (whole[0], whole[1], whole[2])
-    indices, exact = programs_to_evaluate(full)
-    total = full[0] * full[1] * full[2]
+    indices, exact = programs_to_evaluate(full) if programs is None else (programs, True)
+    total = full[0] * full[1] * full[2] if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
     columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in COLUMNS}
     collected = _Collected(scale=total / max(len(indices), 1))
@@ -201,6 +209,10 @@ def read_demand(
         for name, values in collected.take(execution).items():
             columns[name].append(values)
     per_program = {n: (np.concatenate(v) if v else np.zeros(0)) for n, v in columns.items()}
+    for access in collected.kept.values():
+        if access.unknown_extent and access.base and access.base not in inputs.sizes and access.base not in inputs.shapes:
+            where = f"line {access.operation.location.line}" if access.operation.location else "an access"
+            collected.unknown.setdefault(f"which bytes of {access.base} are touched", f"{where}: those of one program count as distinct")
     return collected.finish(full, total, exact, per_program, inputs, module)
 
 
@@ -303,7 +315,10 @@ class _Collected:
             fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
             load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
-            footprint_bytes=footprints(accesses, inputs), accesses=accesses, loops=loops, lines=lines,
+            footprint_bytes=footprints(accesses, inputs, total),
+            read_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind == "load"), inputs, total).values()),
+            written_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind != "load"), inputs, total).values()),
+            accesses=accesses, loops=loops, lines=lines,
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
         )  # fmt: skip
 
@@ -361,8 +376,11 @@ def loop_depths(module: Module) -> dict[int, int]:
     return found
 
 
-def footprints(accesses: tuple[AccessDemand, ...], inputs: Inputs) -> dict[str, float]:
-    """Distinct bytes per pointer argument, at most: what was requested, where it reaches, and what there is."""
+def footprints(accesses: tuple[AccessDemand, ...], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:
+    """Distinct bytes per pointer argument: what was requested, no more than where it reaches, and than there is.
+
+    Where neither the addresses nor the size are known, one program's share stands for all: a lower bound must not guess more.
+    """
     requested: dict[str, float] = {}
     reach: dict[str, float | None] = {}
     sizes: dict[str, float] = {}
@@ -372,17 +390,19 @@ def footprints(accesses: tuple[AccessDemand, ...], inputs: Inputs) -> dict[str, 
         before = reach.get(name, 0.0)
         extent = access.extent_bytes
         reach[name] = None if extent is None or before is None else max(before, extent)
+        if access.argument is None:
+            continue
         if access.argument in inputs.sizes:
             sizes[name] = inputs.sizes[access.argument] * element_bytes(access.element)
         elif access.argument in inputs.shapes:
-            sizes[name] = float(np.prod(inputs.shapes[access.argument])) * element_bytes(access.element)
+            sizes[name] = float(math.prod(inputs.shapes[access.argument])) * element_bytes(access.element)
     found = {}
     for name, amount in requested.items():
-        limits = [amount, sizes.get(name, amount)]
         extent = reach[name]
-        if extent is not None:
-            limits.append(extent)
-        found[name] = min(limits)
+        if extent is None and name not in sizes:
+            found[name] = amount / max(programs, 1.0)
+        else:
+            found[name] = min(amount, sizes.get(name, amount), amount if extent is None else extent)
     return found
 
 
@@ -401,7 +421,7 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
         label = "full" if work[i] >= most * (1 - 1e-9) else "early exit" if work[i] <= most * 0.01 else "part"
         found.append(
             ProgramClass(label=label, programs=float(counts[i]) * scale, tensor_flop=tensor, fma_flop=fma, load_bytes=load,
-                         store_bytes=store, trips=trips)  # fmt: skip
+                         store_bytes=store, trips=trips)
         )
     rest = order[8:]
     if len(rest):
@@ -409,6 +429,6 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
         mean = (kinds[rest] * counts[rest, None]).sum(axis=0) / n
         found.append(
             ProgramClass(label="part", programs=n * scale, tensor_flop=float(mean[0]), fma_flop=float(mean[1]),
-                         load_bytes=float(mean[2]), store_bytes=float(mean[3]), trips=float(mean[4]))  # fmt: skip
+                         load_bytes=float(mean[2]), store_bytes=float(mean[3]), trips=float(mean[4]))
         )
     return tuple(found)

@@ -24,9 +24,12 @@ Active = NDArray[np.bool_]
 Count = NDArray[np.float64]
 
 MEMORY = frozenset(
-    "tt.load tt.store tt.atomic_rmw tt.atomic_cas tt.descriptor_load tt.descriptor_store tt.descriptor_reduce "
-    "tt.descriptor_gather tt.descriptor_scatter tt.experimental_descriptor_load tt.experimental_descriptor_store".split()
-)
+    {
+        "tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_store",
+        "tt.descriptor_reduce", "tt.descriptor_gather", "tt.descriptor_scatter", "tt.experimental_descriptor_load",
+        "tt.experimental_descriptor_store",
+    }
+)  # fmt: skip
 DIMENSIONS = {"x": 0, "y": 1, "z": 2}
 EXACT_TRIPS = 96
 """Loops up to this many trips are walked one by one; longer ones at their ends and at samples, and checked."""
@@ -96,10 +99,6 @@ class Execution:
     approximations: set[str]
 
 
-class _Stop(Exception):
-    """A budget is used up."""
-
-
 def needed_values(function: Function) -> set[str]:
     """Names of the values that decide control flow, masks or addresses."""
     producers: dict[str, Operation] = {}
@@ -159,11 +158,9 @@ def needed_values(function: Function) -> set[str]:
         needed.add(name)
         waiting.extend(feeds.get(name, ()))
         op = producers.get(name)
-        if op is not None and not op.name.startswith("scf.") and op.name != "tt.call":
-            if op.name == "tt.load":
-                waiting.extend(op.operands)
-            elif op.name not in MEMORY:
-                waiting.extend(op.operands)
+        opaque = op is None or op.name.startswith("scf.") or op.name == "tt.call"
+        if op is not None and not opaque and (op.name == "tt.load" or op.name not in MEMORY):
+            waiting.extend(op.operands)
     return needed
 
 
@@ -188,7 +185,7 @@ def address_operands(op: Operation) -> list[str]:
     if "descriptor" in op.name:
         inside = op.text.split("[", 1)
         count = len(re.findall(r"%", inside[1].split("]", 1)[0])) if len(inside) > 1 else 0
-        return op.operands[: 1 + count] if op.name.endswith("_load") else op.operands[: 1 + count]
+        return op.operands[: 1 + count]
     if op.name == "tt.load":
         return op.operands[:2]
     if op.name == "tt.store":
@@ -258,7 +255,7 @@ class Evaluator:
         return self.result
 
     def _argument(self, name: str, text: str) -> Value:
-        if text.startswith("!tt.ptr") or text.startswith("!tt.tensordesc"):
+        if text.startswith(("!tt.ptr", "!tt.tensordesc")):
             return Value((np.zeros(1, np.int64),), (), False, name)
         if name in self.inputs.scalars:
             return values.number(_plain(self.inputs.scalars[name]))
@@ -729,7 +726,7 @@ def _positions(trips: Count, uniform: bool) -> list[tuple[NDArray[Any], Count]]:
 def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
     """What was added to each part; None where that cannot be said."""
     if before is after:
-        return tuple(np.int64(0) for _ in before.parts)
+        return tuple(np.zeros((), np.int64) for _ in before.parts)
     if not (before.known and after.known) or before.base != after.base or before.boolean or after.boolean:
         return None if before.known or after.known else ()
     old = {p.shape[1:]: p for p in before.parts}
@@ -739,7 +736,7 @@ def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
         if previous is None:
             out.append(part)
         elif previous is part:
-            out.append(np.int64(0))
+            out.append(np.zeros((), np.int64))
         else:
             out.append(part - previous)
     # The parts of `before` in the order of `after`, so that `_advanced` can add them up again.
@@ -754,7 +751,7 @@ def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> V
     parts = []
     for pattern, step in zip(patterns, steps, strict=True):
         base = old.get(pattern)
-        if isinstance(step, np.integer) and step == 0:
+        if step.shape == () and step == 0:
             if base is not None:
                 parts.append(base)
             continue

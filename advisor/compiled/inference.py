@@ -13,13 +13,17 @@ from advisor.configs.literals import Constexpr, Symbol
 from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
 
 _FLOAT_NAMES = re.compile(
-    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|sm_scale|softmax_scale|temperature|temp|p|prob|momentum|decay|softcap|threshold|"
-    r"dropout|dropout_p|value|rate|coef|clip|limit|base|theta|smoothing|z_loss|lse_square_scale|label_smoothing|inv|rcp)($|_)",
+    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|p|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"
+    r"theta|smoothing|z_loss|multiplier|delta)($|_)",
     re.IGNORECASE,
 )  # fmt: skip
 _FLAG_NAMES = re.compile(r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$")
 _BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
-_TYPE_NAMES = re.compile(r"dtype|_DTYPE|_type$|_ty$", re.IGNORECASE)
+_TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
+_INDEX_NAMES = re.compile(
+    r"(^|_)(ids?|idx|index|indices|labels?|targets?|offsets?|lens?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
+)
+_SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
 _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
 
 
@@ -53,10 +57,13 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         ("first guess", {}),
         ("fp32 pointers", {"element": "fp32"}),
         ("flags set", {"flag": True}),
-        ("small blocks", {"block": 16}),
+        ("small blocks", {"block": 16, "other": 4}),
         ("blocks of 128", {"block": 128, "other": 128}),
         ("integers as sizes", {"other": 16, "block": 16, "element": "fp32"}),
         ("flags set, fp32", {"flag": True, "element": "fp32", "other": 2}),
+        ("wide sizes", {"other": 1024}),
+        ("scalars of fp32", {"scalar": "fp32"}),
+        ("scalars of 64 bits", {"scalar": "i64"}),
         ("integer pointers", {"element": "i32"}),
     ]
     seen = set()
@@ -87,6 +94,7 @@ def _guess(
         if not set(tuned) <= set(given.constexprs):
             assumed.append("the first configuration of @triton.autotune")
     options |= given.options
+    described: list[str] = []
     inductor = function.inductor or {}
     recorded = (inductor.get("triton_meta") or {}).get("signature") or {}
     for parameter in function.parameters:
@@ -108,11 +116,18 @@ def _guess(
                 constants[name] = _constant(parameter, use, choice)
                 assumed.append(f"{name} = {_shown(constants[name])}")
             continue
+        if kind is None and use.descriptor:
+            described.append(name)
+            signature[name] = ""
+            continue
         if kind is None:
             kind = _type(parameter, use, given, choice)
             if kind.startswith("*"):
                 assumed.append(f"{name}: {kind}")
         signature[name] = kind
+    for name in described:
+        signature[name] = _descriptor(usage[name], constants, str(choice.get("element", given.element)))
+        assumed.append(f"{name}: {signature[name]}")
     heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
     for name, value in heuristic.items():
         if name not in given.constexprs and name in signature:
@@ -145,7 +160,7 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
     if use.pointer:
-        if use.index:
+        if use.index or _INDEX_NAMES.search(parameter.name):
             return "*i64"
         if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):
             return "*i1"
@@ -158,7 +173,7 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         return f"*{choice.get('element', given.element)}"
     if _FLOAT_NAMES.search(parameter.name) and not re.search(r"stride|num|^n_|^p$|size|idx", parameter.name, re.IGNORECASE):
         return "fp32"
-    return "i32"
+    return str(choice.get("scalar", "i32"))
 
 
 def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> Any:
@@ -168,26 +183,39 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
     texts = [v for v in use.compared if isinstance(v, str)]
     if texts:
         return texts[0]
-    if use.element_type or _TYPE_NAMES.search(name):
+    numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
         return Symbol("tl.float32")
     if use.extent or _BLOCK_NAMES.search(name):
         return int(choice.get("block", 64))
+    if use.range_bound and _SIZE_NAMES.search(name):
+        return int(choice.get("other", 64))
+    if use.range_bound:
+        return int(choice.get("other", 4))
     if use.boolean or _FLAG_NAMES.search(name):
         return bool(choice.get("flag", False))
-    numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    if numbers:
+    if numbers and not _SIZE_NAMES.search(name):
         return numbers[0] if not choice.get("flag") else numbers[-1]
     if any(isinstance(v, bool) for v in use.compared):
         return bool(choice.get("flag", False))
-    if _FLOAT_NAMES.search(name) or use.number:
+    if _FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name) and not use.integer):
         return 1.0
     if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
         return 4
     if re.search(r"stage|split|^num_|^n_|top_?k", name, re.IGNORECASE):
         return int(choice.get("other", 2))
-    if re.search(r"dim|head|hidden|width|size|rank|^[DHKMN]$|stride|len|cols|rows|vocab", name, re.IGNORECASE):
+    if _SIZE_NAMES.search(name):
         return int(choice.get("other", 64))
     return int(choice.get("other", 1))
+
+
+def _descriptor(use: Usage, constants: Mapping[str, Any], element: str) -> str:
+    """A tensor descriptor whose block follows from the coordinates it is loaded at: `[pid * BLOCK_M, k]`."""
+    sizes = []
+    for names in use.blocks:
+        factors = [constants[n] for n in names if isinstance(constants.get(n), int) and not isinstance(constants.get(n), bool)]
+        sizes.append(max([f for f in factors if f & (f - 1) == 0], default=1))
+    return f"tensordesc<{element}[{','.join(map(str, sizes or [64, 64]))}]>"
 
 
 def _shown(value: Any) -> str:

@@ -321,10 +321,10 @@ class _Parser:
             rest, location = _location(rest)
         else:
             location = ""
-        name = re.match(r'"?([\w.$]+)"?', rest)
-        if not name:
+        named = re.match(r'"?([\w.$]+)"?', rest)
+        if not named:
             raise IrError("an operation of the IR has an unknown form", line[:100])
-        head = rest[name.end() :]
+        head = rest[named.end() :]
         self.position += 1
         regions: list[list[Block]] = []
         tail = ""
@@ -339,7 +339,7 @@ class _Parser:
                 closing, location = _location(closing)
                 tail = closing[1:].lstrip(")").strip()
                 break
-        operation = self.build(name.group(1), results, head, tail)
+        operation = self.build(named.group(1), results, head, tail)
         operation.regions = regions
         operation.location = self.locations.location(location)
         return operation
@@ -348,7 +348,7 @@ class _Parser:
         text, types, result_types = head, [], []
         typed = head
         if tail.startswith(":") or " : " in tail:
-            typed = f"{head} {tail}" if tail.startswith(":") else f"{head} {tail}"
+            typed = f"{head} {tail}"
         body, signature = _split_types(typed)
         if signature:
             types = [self.type(t) for t in _types_in(signature)]
@@ -376,7 +376,7 @@ class _Parser:
         elif len(results) > len(result_types) and result_types:
             result_types = [*result_types, *[result_types[-1]] * (len(results) - len(result_types))]
         operands = _VALUE.findall(body)
-        successors = []
+        successors: list[tuple[str, list[str]]] = []
         if name.startswith("cf."):
             operands, successors = _branches(body)
         text = f"{body} {tail}" if tail else body
@@ -384,7 +384,7 @@ class _Parser:
 
 
 def _branches(body: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    successors = []
+    successors: list[tuple[str, list[str]]] = []
     for found in re.finditer(r"\^(\w+)(\(([^)]*)\))?", body):
         inner = (found.group(3) or "").split(" : ")[0].split(":")[0]
         successors.append((found.group(1), _VALUE.findall(inner)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from advisor.compiled.pool import Pool, borrowed
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 
-LARGEST_ATTEMPTS = 8
+LARGEST_ATTEMPTS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,10 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
         InputError: The source cannot be rebuilt.
     """
     function = launch.source.kernel(launch.kernel)
+    helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
     first: CompileError | None = None
     failures: list[str] = []
+    slow = 0
     with borrowed(pool) as workers:
         for number, guess in enumerate(guesses(launch.source, function, launch.given)):
             if number >= LARGEST_ATTEMPTS:
@@ -101,11 +104,16 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
             try:
                 return compile_kernel(request_for(launch, guess, target, sass), workers), guess, tuple(failures)
             except CompileError as error:
-                if error.kind in ("refused", "timeout"):
+                if error.kind == "refused":
                     raise
                 first = first or error
                 failures.append(f"{guess.label}: {error.got}")
+                slow += error.kind == "timeout"
+                if slow > 1:
+                    break
     assert first is not None
+    if helper:
+        raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
     raise first
 
 

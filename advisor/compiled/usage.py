@@ -10,9 +10,11 @@ from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.source import JitFunction, SourceFile
 
 MEMORY_CALLS = frozenset(
-    "load store atomic_add atomic_max atomic_min atomic_xchg atomic_cas atomic_and atomic_or atomic_xor make_block_ptr "
-    "make_tensor_descriptor _experimental_make_tensor_descriptor".split()
-)
+    {
+        "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and", "atomic_or",
+        "atomic_xor", "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor",
+    }
+)  # fmt: skip
 MAX_DEPTH = 6
 
 
@@ -30,6 +32,8 @@ class Usage:
     number: bool = False  # in arithmetic with floats
     compared: list[Any] = field(default_factory=list)
     range_bound: bool = False
+    integer: bool = False  # in a bound of a loop, or in an address
+    blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
 
 
 class Reader:
@@ -83,6 +87,9 @@ class _Visitor:
                     self.found[name].pointer = True
             elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
                 self._flag(node.test)
+                for inner in ast.walk(node.test):
+                    if isinstance(inner, ast.Compare):
+                        self._indices(inner)  # what decides a branch is a number
             elif isinstance(node, ast.BoolOp):
                 for value in node.values:
                     self._flag(value)
@@ -92,13 +99,15 @@ class _Visitor:
                 self._compare(node)
             elif isinstance(node, ast.For):
                 self._indices(node.iter)
-            elif isinstance(node, ast.BinOp):
-                if isinstance(node.op, ast.Div) or any(
-                    isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
-                ):
-                    for side in (node.left, node.right):
-                        if isinstance(side, ast.Name) and side.id in self.found:
-                            self.found[side.id].number = True
+                for inner in ast.walk(node.iter):
+                    if isinstance(inner, ast.Name) and inner.id in self.found:
+                        self.found[inner.id].integer = True
+            elif isinstance(node, ast.BinOp) and (isinstance(node.op, ast.Div) or any(
+                isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
+            )):
+                for side in (node.left, node.right):
+                    if isinstance(side, ast.Name) and side.id in self.found:
+                        self.found[side.id].number = True
 
     def _flag(self, node: ast.expr) -> None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -145,6 +154,8 @@ class _Visitor:
                 self._mark_loaded(mask, "boolean")
         elif last in ("load", "store", "gather", "scatter") and root in self.found:
             self.found[root].descriptor = True
+            if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) and not self.found[root].blocks:
+                self.found[root].blocks = [self._coordinate(e) for e in node.args[0].elts]
         elif last == "arange":
             for argument in node.args:
                 for inner in ast.walk(argument):
@@ -167,6 +178,25 @@ class _Visitor:
                 self.found[argument.id].element_type = True
         if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
             self.found[node.args[2].id].element_type = True
+
+    def _coordinate(self, node: ast.expr, depth: int = 0) -> list[str]:
+        """Parameters that a coordinate is a multiple of: factors of its products, and steps of the loop it counts."""
+        names = []
+        for inner in ast.walk(node):
+            if not isinstance(inner, ast.Name):
+                continue
+            if inner.id in self.found:
+                names.append(inner.id)
+            elif depth < 3:
+                for value in self.assigned.get(inner.id, ()):
+                    if isinstance(value, ast.BinOp):
+                        names += self._coordinate(value, depth + 1)
+                for loop in ast.walk(self.function.node):
+                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == inner.id:
+                        steps = loop.iter.args[2:3] if isinstance(loop.iter, ast.Call) else []
+                        for step in steps:
+                            names += self._coordinate(step, depth + 1)
+        return names
 
     def _extent(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name):
@@ -197,6 +227,9 @@ class _Visitor:
                 mine.element_type |= use.element_type
                 mine.descriptor |= use.descriptor
                 mine.number |= use.number
+                mine.integer |= use.integer
+                if use.blocks and not mine.blocks:
+                    mine.blocks = use.blocks
                 mine.compared.extend(use.compared)
 
     def _roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:

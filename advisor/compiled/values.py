@@ -217,7 +217,7 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
     masks = list(mask.parts) if mask is not None else []
     both = offsets + masks
     total = np.ones(programs)
-    for dims, members in _groups(both, len(shape)):
+    for _dims, members in _groups(both, len(shape)):
         address = [both[i] for i in members if i < len(offsets)]
         factors = [both[i] for i in members if i >= len(offsets)]
         active: Any = None

@@ -24,7 +24,7 @@ TOOL_TIMEOUT_S = 60
 ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The kernel names something that is not triton's language."""
 
 
@@ -44,7 +44,7 @@ def check_chains(module: types.ModuleType, text: str) -> None:
         allowed(value, inner.id, inner.id)
         for part in parts:
             if isinstance(value, types.ModuleType) and value.__name__ == "triton" and part not in ALLOWED_TRITON:
-                raise Refused(f"{inner.id}.{'.'.join(parts)}")
+                raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
                 break
             value = getattr(value, part)
@@ -55,16 +55,16 @@ def allowed(value: Any, name: str, chain: str) -> None:
     """Raise where `value` is a module outside triton.language, or a callable from elsewhere."""
     if isinstance(value, types.ModuleType):
         if value.__name__ != "triton" and not value.__name__.startswith("triton.language"):
-            raise Refused(chain)
+            raise RefusedError(chain)
         return
     if callable(value) and not isinstance(value, type):
         home = str(getattr(value, "__module__", "") or "")
         if type(value).__name__ in ("JITFunction", "constexpr", "dtype", "ConstexprFunction"):
             return
         if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")):
-            raise Refused(chain)
+            raise RefusedError(chain)
     if isinstance(value, type) and not value.__module__.startswith("triton.language") and value.__module__ != "builtins":
-        raise Refused(chain)
+        raise RefusedError(chain)
 
 
 def load(folder: Path, modules: dict[str, str], entry: str) -> types.ModuleType:
@@ -215,14 +215,14 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = handle(json.loads(line))
-        except Refused as error:
+        except RefusedError as error:
             answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
         except ImportError as error:
             kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
             answer = {"error": reason(error), "kind": kind}
-        except Exception as error:  # noqa: BLE001 - whatever the compiler raises is an answer
+        except Exception as error:
             answer = {"error": reason(error), "kind": "failed"}
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             answer = {"error": reason(error), "kind": "failed"}
         answers.write(json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v)) + "\n")
         answers.flush()

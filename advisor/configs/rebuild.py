@@ -19,7 +19,7 @@ from advisor.configs.source import Import, SourceFile, read_source
 from advisor.errors import AdvisorError, InputError
 
 SAFE_BUILTINS = frozenset(
-    "len list range float int isinstance print min max bool abs tuple str None True False NotImplemented sum zip enumerate".split()
+    ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
 )
 MODULE_PREFIX = "rebuilt_"
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
@@ -100,7 +100,7 @@ class _Builder:
             return
         for item in source.imports.get(name, ()):
             if item.is_triton:
-                module.prelude[name] = "\n".join(_guarded(i) for i in source.imports[name] if i.is_triton)
+                module.prelude[name] = _triton_import(source, name)
                 return
         if name in source.assignments:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
@@ -204,9 +204,8 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
         text = argument.arg if argument is not node.args.vararg else f"*{argument.arg}"
         if parameter is not None and parameter.is_constexpr:
             text += ": tl.constexpr"
-        elif parameter is not None and parameter.annotation and parameter.annotation.replace("*", "").isidentifier():
-            if parameter.annotation.split(".")[0] not in module.source.triton_roots:
-                text += f": {parameter.annotation!r}" if parameter.annotation in _TYPE_ANNOTATIONS else ""
+        elif parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS:
+            text += f": {parameter.annotation!r}"
         if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), Symbol, Constexpr)):
             text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
         parts.append(text)
@@ -240,8 +239,7 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
             raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text)
         items = [i for i in source.imports.get(root, ()) if i.is_triton]
         if items and root not in module.prelude and root not in ("tl", "triton"):
-            statement = "\n".join(_guarded(i) for i in items)
-            module.prelude = {root: statement, **module.prelude}
+            module.prelude = {root: _triton_import(source, root), **module.prelude}
         return value.text
     if isinstance(value, (list, tuple)):
         inner = ", ".join(_expression(v, source, module, line) for v in value)
@@ -254,6 +252,16 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     if value is None or isinstance(value, (bool, int, str)):
         return repr(value)
     raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use")
+
+
+def _triton_import(source: SourceFile, name: str) -> str:
+    """The imports of a name, alternatives in order, and last where Triton keeps mathematical functions today."""
+    items = [i for i in source.imports[name] if i.is_triton]
+    moved = [
+        Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
+        for i in items if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
+    ]  # fmt: skip
+    return "\n".join(_guarded(i) for i in [*items, *moved[:1]])
 
 
 def _guarded(item: Import) -> str:

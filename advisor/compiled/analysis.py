@@ -1,0 +1,217 @@
+"""From what was compiled and counted to what every surface shows: pipeline times, occupancy, bounds, predicted latency.
+
+The bound of a kernel nobody has described in closed form is that of the work its IR does: another kernel for the same problem
+could do less. That is said wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from advisor.compiled.assembly import CodeFacts, read_facts
+from advisor.compiled.demand import AccessDemand, KernelDemand, footprints, read_demand
+from advisor.compiled.launch import Inspection, inputs_of, own_files
+from advisor.hardware import GpuSpec
+from advisor.pipelines import cache as residency
+from advisor.pipelines import occupancy as residents
+from advisor.pipelines.bound import Bound, bound, config_bound, throughput_per_us
+from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.schedule import gap, latency_us, schedule
+from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
+from advisor.schema import PIPELINE_UNITS, PIPELINES, GapPart, Latency, Occupancy, PipelineTime
+
+SOURCE = "analytical model, demand read from the compiled code"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelAnalysis:
+    """What a `LaunchReport` needs of a compiled kernel on one GPU."""
+
+    gpu: GpuSpec
+    inspection: Inspection
+    facts: CodeFacts
+    work: Work = field(repr=False)
+    asked: Demand = field(repr=False)
+    pipelines: tuple[PipelineTime, ...]
+    occupancy: Occupancy
+    bound: Latency
+    config_bound: Latency
+    predicted: Latency | None  # None: cannot launch
+    binding_pipeline: str
+    config_binding_pipeline: str
+    gap_parts: tuple[GapPart, ...]
+    unknowns: tuple[str, ...]
+
+
+def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", facts: CodeFacts | None = None) -> KernelAnalysis:
+    """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
+    facts = facts or read_facts(inspection.compiled)
+    needed = _work(inspection.demand, gpu)
+    asked = _demand(inspection, gpu, facts, needed, cache)
+    least, config = bound(needed, gpu, cache), config_bound(needed, asked, gpu, cache)
+    plan = schedule(asked, gpu)
+    us = float(np.atleast_1d(latency_us(asked, gpu))[0])
+    bound_us = float(least.us.reshape(-1)[0])
+    predicted = Latency(us=us, origin="predicted", source=SOURCE) if math.isfinite(us) else None
+    parts: tuple[GapPart, ...] = ()
+    if predicted is not None:
+        split = gap(asked, gpu, least.us)
+        parts = tuple(
+            GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items()
+        )
+    resources = inspection.compiled.resources
+    return KernelAnalysis(
+        gpu=gpu, inspection=inspection, facts=facts, work=needed, asked=asked,
+        pipelines=_pipeline_times(needed, asked, gpu, least, config),
+        occupancy=Occupancy(
+            ctas=round(float(asked.launched_ctas[0])), resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
+            limiter=plan.limiter_name(0), waves=float(np.atleast_1d(plan.waves)[0]),
+            last_wave_fill=float(np.atleast_1d(plan.last_wave_fill)[0]),
+            registers_per_thread=int(asked.resources.registers[0]), shared_memory_bytes=resources.shared_memory_bytes,
+            registers_origin="compiled" if resources.registers is not None else "estimated",
+            spill_bytes=resources.spill_bytes, k_iterations=round(float(asked.k_iterations[0])),
+        ),
+        bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
+        config_bound=Latency(us=max(float(config.us.reshape(-1)[0]), bound_us), origin="predicted", source=SOURCE),
+        predicted=predicted, binding_pipeline=least.binding_pipeline(0), config_binding_pipeline=config.binding_pipeline(0),
+        gap_parts=parts, unknowns=inspection.assumptions,
+    )  # fmt: skip
+
+
+def _column(value: float) -> np.ndarray:
+    return np.array([float(value)])
+
+
+def _tensor(demand: KernelDemand, gpu: GpuSpec) -> tuple[str | None, float, float]:
+    """Type, FLOP in that type's rate, and what is left for fma where the GPU has no matrix unit for it."""
+    main = demand.main_tensor_type
+    if main is None:
+        return None, 0.0, 0.0
+    chosen = compute_pipeline(gpu, "fp8" if main == "fp4" and "fp4" not in gpu.tensor_flop_per_clock_per_sm else main)
+    if chosen is None:
+        return None, 0.0, demand.total_tensor_flop
+    rate = gpu.tensor_flop_per_clock_per_sm[chosen]
+    total = rest = 0.0
+    for kind, flop in demand.tensor_flop.items():
+        own = compute_pipeline(gpu, kind)
+        if own is None:
+            rest += flop
+        else:
+            total += flop * rate / gpu.tensor_flop_per_clock_per_sm[own]
+    return chosen, total, rest
+
+
+def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
+    rate = gpu.fma_flop_per_clock_per_sm.get("fp64", 0.0)
+    return flop * gpu.fma_flop_per_clock_per_sm["fp32"] / rate if rate else flop
+
+
+def _split(demand: KernelDemand) -> tuple[tuple[AccessDemand, ...], tuple[AccessDemand, ...]]:
+    loads = tuple(a for a in demand.accesses if a.kind == "load")
+    return loads, tuple(a for a in demand.accesses if a.kind != "load")
+
+
+def _work(demand: KernelDemand, gpu: GpuSpec) -> Work:
+    kind, tensor, rest = _tensor(demand, gpu)
+    read, written = demand.read_footprint_bytes, demand.written_footprint_bytes
+    return Work(
+        tensor_flop=_column(tensor), fma_flop=_column(demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)),
+        xu_op=_column(demand.xu_op), compulsory_bytes=_column(read + written), result_bytes=_column(written), tensor_dtype=kind,
+    )  # fmt: skip
+
+
+def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work, cache: str) -> Demand:
+    demand, compiled = inspection.demand, inspection.compiled
+    rows = demand.per_program
+    busy = rows["tensor"] + rows["fma"] + rows["load"] + rows["store"] + rows["atomic"] + rows["alu"]
+    working = busy > 0.01 * busy.max() if busy.size and busy.max() > 0 else np.ones(busy.shape, bool)
+    ctas = max(float(working.sum()) * demand.scale, 1.0)
+    kind, tensor, rest = _tensor(demand, gpu)
+    loads, _stores = _split(demand)
+    del loads
+    vector = 16.0
+    accesses = (demand.load_bytes + demand.store_bytes) / (vector * gpu.warp_size)
+    fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
+    instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
+    issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + accesses + tensor / instruction_flop
+    per_cta = {
+        "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue, "smem": demand.smem_bytes
+    }  # fmt: skip
+    requested = demand.requested_load_bytes
+    stored = demand.requested_store_bytes + demand.atomic_bytes
+    warp_group = residents.has_warp_group(gpu) and facts.matrix_instruction == "mma"
+    resources = residents.Resources(
+        registers=_column(compiled.resources.registers or 32),
+        shared_memory_bytes=_column(compiled.resources.shared_memory_bytes), num_warps=_column(compiled.resources.num_warps),
+    )  # fmt: skip
+    slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
+    compulsory = float(needed.compulsory_bytes[0])
+    again = max(_wave_loads(inspection, slots, ctas) - demand.read_footprint_bytes, 0.0)
+    missed = again * float(residency.re_read_fraction(_column(compulsory), gpu.l2_bytes)[0])
+    spills = (compiled.resources.spill_bytes or 0) * compiled.num_warps * gpu.warp_size * ctas
+    mean = busy[working].mean() if busy.size else 1.0
+    trips = rows["trips"][working].mean() if busy.size else 0.0
+    return Demand(
+        per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
+        ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1)),
+        cta_load_bytes=_column(requested / ctas), cta_store_bytes=_column(stored / ctas),
+        l2_bytes=_column(requested + stored + 2 * spills),
+        dram_bytes=residency.least_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
+        compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
+        tensor_dtype=kind, tensor_rate=_column(MMA_SYNC_SHARE if warp_group else 1.0),
+        num_stages=_column(max(compiled.num_stages, 1)), resources=resources,
+        largest_cta_ratio=_column(max(float(busy.max() / mean), 1.0)) if busy.size and mean > 0 else None,
+    )  # fmt: skip
+
+
+def _wave_loads(inspection: Inspection, slots: float, ctas: float) -> float:
+    """Bytes all waves load, each distinct byte once per wave: a wave in the middle stands for all."""
+    demand = inspection.demand
+    waves = math.ceil(ctas / slots)
+    if waves <= 1 or not demand.programs:
+        return demand.read_footprint_bytes
+    count = int(min(slots, demand.programs))
+    start = (demand.programs // 2) // count * count
+    chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
+    chosen = chosen[:: max(1, len(chosen) // 512)]
+    inputs = inputs_of(inspection.launch, inspection.guess)
+    one = read_demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), programs=chosen)
+    reads = footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
+    return min(demand.requested_load_bytes, waves * sum(reads.values()))
+
+
+def _pipeline_times(needed: Work, asked: Demand, gpu: GpuSpec, least: Bound, config: Bound) -> tuple[PipelineTime, ...]:
+    rates = throughput_per_us(gpu, asked.tensor_dtype)
+    busiest = asked.busiest_sm(gpu.num_sms)
+    totals, amounts = asked.totals(), needed.amounts()
+    found = []
+    for name in PIPELINES:
+        if name == "launch":
+            found.append(
+                PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
+                             throughput_per_s=0.0, time_us=gpu.launch_latency_us, problem_time_us=gpu.launch_latency_us)
+            )
+            continue
+        rate = rates[name]
+        time = float(np.atleast_1d(config.times_us[name])[0])
+        if name in busiest and rate and time == 0.0:
+            time = float(busiest[name][0]) / (rate / gpu.num_sms)
+        if name in ("l2", "dram") and rate:
+            time = max(time, float(totals[name][0]) / rate)
+        found.append(
+            PipelineTime(
+                pipeline=name, unit=PIPELINE_UNITS[name], demand=float(totals[name][0]), problem_demand=float(amounts[name][0]),
+                busiest_sm_demand=float(busiest[name][0]) if name in busiest else None, throughput_per_s=rate * 1e6,
+                time_us=time, problem_time_us=float(np.atleast_1d(least.times_us[name])[0]),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def by_pipeline(analysis: KernelAnalysis) -> Mapping[str, PipelineTime]:
+    """Pipeline times by name."""
+    return {p.pipeline: p for p in analysis.pipelines}

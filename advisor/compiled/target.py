@@ -1,0 +1,266 @@
+"""`FILE.py::KERNEL` with signature, constants, arguments and grid, from the command line or a small TOML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.inference import Given
+from advisor.compiled.kernel import OPTION_NAMES, Target
+from advisor.compiled.launch import KernelLaunch
+from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
+from advisor.configs.source import SourceFile, read_source
+from advisor.errors import InputError, UsageError
+from advisor.hardware import GpuSpec, list_gpus
+
+MAX_TOML_BYTES = 4_000_000
+_TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
+TYPE_NAMES = {
+    "f16": "fp16", "float16": "fp16", "half": "fp16", "f32": "fp32", "float32": "fp32", "float": "fp32", "float64": "fp64",
+    "f64": "fp64", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "int16": "i16", "uint8": "u8", "bool": "i1",
+    "fp8": "fp8e4nv", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "int": "i32", "uint32": "u32", "uint64": "u64",
+    "int1": "i1", "u1": "i1",
+}  # fmt: skip
+TOML_KEYS = ("signature", "constexprs", "arguments", "contents", "sizes", "shapes", "grid", "divisible", *OPTION_NAMES)
+
+
+def is_kernel_target(text: str) -> bool:
+    """Whether a TARGET has the form FILE.py::KERNEL."""
+    return "::" in text and text.split("::")[0].endswith(".py")
+
+
+def split_target(text: str) -> tuple[Path, str]:
+    """File and kernel of `FILE.py::KERNEL`.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    path, separator, kernel = text.partition("::")
+    if not separator or not path or not kernel:
+        raise UsageError("not a kernel", text, "FILE.py::KERNEL")
+    return Path(path), kernel
+
+
+def type_name(text: str) -> str:
+    """A Triton type from what people write: `*fp16`, `ptr:float16`, `int32`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    text = text.strip().strip("'\"")
+    text = re.sub(r":\d+$", "", text)
+    pointer = text.startswith("*")
+    name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
+    name = ("*" if pointer else "") + TYPE_NAMES.get(name, name)
+    if not _TYPE.fullmatch(name):
+        raise UsageError("not a type of Triton", text, "such as *fp16, *bf16, i32, i64, fp32, constexpr")
+    return name
+
+
+def literal(text: str) -> Any:
+    """A value from the command line: a number, true/false, none, a type (`tl.float32`), or else the text."""
+    import ast
+
+    lowered = text.strip().lower()
+    if lowered in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[lowered]
+    try:
+        return Evaluator({}, frozenset({"tl", "triton"})).evaluate(ast.parse(text.strip(), mode="eval").body)
+    except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
+
+
+def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
+    """`NAME=VALUE` options, each also as a comma-separated list.
+
+    Raises:
+        UsageError: One has no `=`.
+    """
+    found: dict[str, Any] = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator or not name.strip().isidentifier():
+            raise UsageError(f"{option} takes NAME=VALUE", item)
+        found[name.strip()] = literal(value)
+    return found
+
+
+def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
+    """Types by argument from `*fp16,*fp16,i32` (in order) or `x_ptr=*fp16,n=i32`.
+
+    Raises:
+        UsageError: Too many types, an unknown argument, or an unknown type.
+    """
+    names = [p.name for p in source.kernel(kernel).parameters]
+    parts = [p.strip() for p in re.split(r",(?![^<\[]*[>\]])", text) if p.strip()]
+    if any("=" in p for p in parts):
+        found = {}
+        for part in parts:
+            name, _, kind = part.partition("=")
+            if name.strip() not in names:
+                raise UsageError(f"{kernel} has no argument of that name", name.strip(), "one of " + ", ".join(names))
+            found[name.strip()] = type_name(kind)
+        return found
+    if len(parts) > len(names):
+        raise UsageError(f"{kernel} has fewer arguments than the signature has types", len(parts), f"at most {len(names)}")
+    return {name: type_name(kind) for name, kind in zip(names, parts, strict=False)}
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A launch description.
+
+    Raises:
+        InputError: It cannot be read, or has an unknown key.
+    """
+    try:
+        import tomllib as toml
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as toml  # type: ignore[no-redef]
+    try:
+        with Path(path).open("rb") as stream:
+            raw = stream.read(MAX_TOML_BYTES + 1)
+        if len(raw) > MAX_TOML_BYTES:
+            raise InputError(f"{path}: too large", None, f"at most {MAX_TOML_BYTES} bytes")
+        data = toml.loads(raw.decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read", getattr(error, "strerror", None) or str(error), "a TOML file") from None
+    for key in data:
+        if key not in TOML_KEYS:
+            raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))
+    return data
+
+
+def make_launch(
+    source: SourceFile,
+    kernel: str,
+    *,
+    types: Mapping[str, str] | None = None,
+    constexprs: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    grid: str | Sequence[int] | None = None,
+    contents: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    divisible: Sequence[str] | None = None,
+    element: str = "fp16",
+) -> KernelLaunch:
+    """A launch from its parts; names are checked.
+
+    Raises:
+        UsageError: The kernel has no argument of a name that is given, or the grid is none.
+    """
+    function = source.kernel(kernel)
+    names = {p.name for p in function.parameters}
+    for what, given in (("constant", constexprs), ("argument", arguments), ("type", types), ("content", contents),
+                        ("size", sizes), ("shape", shapes)):  # fmt: skip
+        for name in given or {}:
+            if name not in names:
+                raise UsageError(f"{kernel} has no argument for this {what}", name, "one of " + ", ".join(sorted(names)))
+    scalars = dict(arguments or {})
+    constants = dict(constexprs or {})
+    launch = KernelLaunch(
+        source=source, kernel=kernel, contents=dict(contents or {}), sizes={k: int(v) for k, v in (sizes or {}).items()},
+        shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
+        divisible=frozenset(divisible) if divisible is not None else None,
+        given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars, element=element),
+    )  # fmt: skip
+    if grid is None:
+        return launch
+    if isinstance(grid, str):
+        from advisor.compiled.inference import guesses
+
+        guessed = next(guesses(source, function, launch.given))
+        known = {**guessed.constexprs, **scalars, **constants}
+        return replace(launch, grid=grid_of(grid, known, source))
+    return replace(launch, grid=_checked_grid(grid, grid))
+
+
+def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
+    """A grid from `1024`, `64,8` or an expression over arguments: `cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)`.
+
+    Raises:
+        UsageError: It is none.
+    """
+    import ast
+
+    try:
+        tree = ast.parse(f"({text},)", mode="eval").body
+        value = source.evaluator(names).evaluate(tree)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
+    except NotLiteralError as error:
+        raise UsageError("the grid cannot be worked out", text, None, str(error)) from None
+    return _checked_grid(value, text)
+
+
+def _checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
+    sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
+    if not good:
+        raise UsageError("not a grid", str(shown), "one to three positive sizes below 2**31")
+    return sizes
+
+
+def launch_from_toml(source: SourceFile, kernel: str, data: Mapping[str, Any], launch: Mapping[str, Any]) -> KernelLaunch:
+    """A launch from a TOML file's content, with what the command line says on top."""
+    kinds = data.get("signature", {})
+    names = [p.name for p in source.kernel(kernel).parameters]
+    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, list) else dict(kinds)
+    types = {n: type_name(str(t)) for n, t in types.items()} | dict(launch.get("types") or {})
+    constants = {k: literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in data.get("constexprs", {}).items()}
+    return make_launch(
+        source, kernel, types=types, constexprs=constants | dict(launch.get("constexprs") or {}),
+        arguments={**data.get("arguments", {}), **(launch.get("arguments") or {})},
+        options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
+        grid=launch.get("grid") or data.get("grid"), contents={**data.get("contents", {}), **(launch.get("contents") or {})},
+        sizes=data.get("sizes"), shapes=data.get("shapes"), divisible=data.get("divisible"), element=launch.get("element") or "fp16",
+    )  # fmt: skip
+
+
+def compile_target(text: str) -> Target:
+    """`sm_90`, `90`, `9.0`, `gfx942` or `cuda:90`.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    cleaned = text.strip().lower()
+    if re.fullmatch(r"gfx[0-9a-f]{3,5}", cleaned):
+        return Target(backend="hip", arch=cleaned, warp_size=64 if cleaned.startswith("gfx9") else 32)
+    found = re.fullmatch(r"(?:sm_?|cuda:?)?(\d{2,3})[af]?", cleaned) or re.fullmatch(r"(\d{1,2}\.\d)", cleaned)
+    if not found:
+        raise UsageError("not a compile target", text, "sm_90, sm_100, gfx942 or the like, or a GPU with --gpu")
+    return Target(backend="cuda", arch=int(found.group(1).replace(".", "")))
+
+
+def gpu_of(target: Target) -> GpuSpec | None:
+    """A GPU that runs code for the target: the largest that `ceilings/` describes, or None."""
+    capability = str(target.arch) if target.backend == "hip" else f"{int(target.arch) // 10}.{int(target.arch) % 10}"
+    fitting = [gpu for gpu in list_gpus() if gpu.compute_capability == capability]
+    return max(fitting, key=lambda gpu: (gpu.dram_bytes_per_s * gpu.num_sms, gpu.name), default=None)
+
+
+def open_kernel(text: str) -> tuple[SourceFile, str]:
+    """The parsed file and the kernel's name of `FILE.py::KERNEL`; a file with one kernel needs no name.
+
+    Raises:
+        UsageError, InputError: No such file or kernel.
+    """
+    if "::" not in text and text.endswith(".py"):
+        source = read_source(text)
+        names = [n for n in source.functions if n not in source.called] or list(source.functions)
+        if len(names) != 1:
+            raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
+        return source, names[0]
+    path, kernel = split_target(text)
+    source = read_source(path)
+    source.kernel(kernel)
+    return source, kernel
+
+
+def symbol_text(value: Any) -> str:
+    """A constant as shown to people."""
+    return value.text if isinstance(value, Symbol) else str(value)

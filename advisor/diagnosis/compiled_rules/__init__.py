@@ -1,0 +1,54 @@
+"""Rules that look at the compiled code of a kernel, one per file, in the order in which they are checked."""
+
+from __future__ import annotations
+
+from advisor.compiled.assembly import CodeFacts
+from advisor.compiled.launch import Inspection
+from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
+from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
+from advisor.diagnosis.compiled_rules.convert_layout_in_loop import RULE as CONVERT_LAYOUT_IN_LOOP
+from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE as DOT_WITHOUT_TENSOR_INSTRUCTION
+from advisor.diagnosis.compiled_rules.integer_division_in_loop import RULE as INTEGER_DIVISION_IN_LOOP
+from advisor.diagnosis.compiled_rules.mask_never_binds import RULE as MASK_NEVER_BINDS
+from advisor.diagnosis.compiled_rules.mma_instead_of_wgmma import RULE as MMA_INSTEAD_OF_WGMMA
+from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
+from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
+from advisor.diagnosis.compiled_rules.register_spills import RULE as REGISTER_SPILLS
+from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
+from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
+from advisor.hardware import GpuSpec
+from advisor.schema import Finding
+
+COMPILED_RULES: tuple[CompiledRule, ...] = (
+    REGISTER_SPILLS,
+    DOT_WITHOUT_TENSOR_INSTRUCTION,
+    MMA_INSTEAD_OF_WGMMA,
+    NO_ASYNC_COPY,
+    UNCOALESCED_ACCESS,
+    NARROW_ACCESS,
+    CONVERT_LAYOUT_IN_LOOP,
+    ATOMICS_IN_LOOP,
+    INTEGER_DIVISION_IN_LOOP,
+    WIDE_INDEX_IN_LOOP,
+    MASK_NEVER_BINDS,
+)
+
+
+def check_compiled(inspection: Inspection, facts: CodeFacts, gpu: GpuSpec | None = None) -> tuple[Finding, ...]:
+    """What the rules find in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on."""
+    context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu)
+    found = []
+    for rule in COMPILED_RULES:
+        try:
+            finding = rule.check(context)
+        except Exception as error:
+            finding = Finding(
+                rule=rule.id, severity="error", title=f"The rule {rule.id} failed", evidence=f"{type(error).__name__}: {error}",
+                remedy="report it; the other findings stand", scope="kernel",
+            )  # fmt: skip
+        if finding is not None:
+            found.append(finding)
+    return tuple(found)
+
+
+__all__ = ["COMPILED_RULES", "CompiledContext", "CompiledRule", "check_compiled"]

@@ -1,0 +1,42 @@
+"""Atomics in the hot loop."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class AtomicsInLoop:
+    """Atomics in the hot loop."""
+
+    id = "atomics-in-loop"
+    title = "Atomics in the hot loop"
+    explanation = """\
+## What it means
+Each atomic is resolved in the L2, one address after the other; in a loop they set the pace.
+
+## How it is computed
+`tt.atomic_rmw` and `tt.atomic_cas` inside loops of the IR.
+
+## What to do
+Add up in registers and update once after the loop, or write partial results and reduce them in a second kernel.
+
+## Source
+CUDA C++ Programming Guide, atomic functions.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        atomics = [a for a in context.demand.accesses if a.kind == "atomic" and a.in_loop]
+        if not atomics:
+            return None
+        most = max(atomics, key=lambda a: a.executions)
+        return report(
+            self, context, "warning", f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
+            evidence=f"{most.executions:,.0f} executions of {most.lanes} lanes on {most.argument or 'memory'}",
+            remedy="accumulate in registers and update once after the loop, or reduce partial results in a second kernel",
+            line=most.line, file=most.file,
+        )  # fmt: skip
+
+
+RULE = AtomicsInLoop()

@@ -1,0 +1,42 @@
+"""Layout conversions through shared memory in the loop."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class ConvertLayoutInLoop:
+    """Layout conversions through shared memory in the loop."""
+
+    id = "convert-layout-in-loop"
+    title = "Layout conversions through shared memory in the loop"
+    explanation = """\
+## What it means
+Where one operation leaves a tensor in other threads than the next one wants it, the compiler moves it through shared memory: a store,
+a barrier and a load, every trip.
+
+## How it is computed
+`ttg.convert_layout` inside loops of the TTGIR, of 1,024 elements or more, that do not stay within registers.
+
+## What to do
+Do the arithmetic in the layout of the dot (after it, not before), reduce along the other axis, or move the conversion out of the loop.
+
+## Source
+Triton, `lib/Dialect/TritonGPU/Transforms/RemoveLayoutConversions`.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        if not context.facts.conversions_in_loop:
+            return None
+        line, text = context.facts.conversions_in_loop[0]
+        count = len(context.facts.conversions_in_loop)
+        return report(
+            self, context, "advice", f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
+            evidence=text, remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
+            line=line,
+        )  # fmt: skip
+
+
+RULE = ConvertLayoutInLoop()

@@ -1,0 +1,52 @@
+"""Integer division in the loop."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class IntegerDivisionInLoop:
+    """Integer division in the loop."""
+
+    id = "integer-division-in-loop"
+    title = "Integer division in the loop"
+    explanation = """\
+## What it means
+There is no integer divider: `//` and `%` by a value the compiler does not know cost some twenty instructions and a special function
+(more for 64 bits), per element where the operands are tensors.
+
+## How it is computed
+`arith.divsi`, `remsi`, `divui`, `remui` in loops of the IR whose divisor is not a constant.
+
+## What to do
+Make the divisor a `tl.constexpr`, carry the quotient along instead of dividing, or divide once before the loop.
+
+## Source
+CUDA C++ Programming Guide, arithmetic instructions (throughput of integer division).
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        constants = {r for op, _ in context.operations if op.name == "arith.constant" for r in op.results}
+        found = [
+            op
+            for op, depth in context.operations
+            if depth > 0
+            and op.name in ("arith.divsi", "arith.remsi", "arith.divui", "arith.remui")
+            and not (len(op.operands) > 1 and op.operands[1] in constants)
+        ]
+        if not found:
+            return None
+        worst = max(found, key=lambda op: op.result.elements if op.result else 1)
+        elements = worst.result.elements if worst.result else 1
+        return report(
+            self, context, "advice" if elements == 1 else "warning",
+            f"{len(found)} integer division{'s' if len(found) > 1 else ''} in a loop",
+            evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
+            remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
+            line=worst.location.line if worst.location else None, file=worst.location.file if worst.location else None,
+        )  # fmt: skip
+
+
+RULE = IntegerDivisionInLoop()

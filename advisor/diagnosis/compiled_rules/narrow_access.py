@@ -1,0 +1,57 @@
+"""Global accesses are narrower than 16 bytes per thread."""
+
+from __future__ import annotations
+
+from advisor.compiled.costs import element_bytes
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class NarrowAccess:
+    """Global accesses are narrower than 16 bytes per thread."""
+
+    id = "narrow-access"
+    title = "Global accesses are narrower than 16 bytes per thread"
+    explanation = """\
+## What it means
+A thread can move 16 bytes with one instruction. Narrower accesses need more instructions for the same bytes, and below 4 bytes
+they cannot be asynchronous. The compiler widens an access only as far as it can prove alignment.
+
+## How it is computed
+LDG, LDGSTS and STG in the machine code per source line, against the bytes each thread has in a row.
+
+## What to do
+Let sizes and strides be multiples of 16 (the launcher tells the compiler), use `tl.multiple_of` and `tl.max_contiguous`, put masks
+on whole vectors.
+
+## Source
+CUDA C++ Programming Guide, device memory accesses.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        threads = context.compiled.num_warps * context.compiled.target.warp_size
+        worst, narrow = None, 0
+        for access in context.demand.accesses:
+            widths = context.facts.widths.get((access.kind, access.line or 0), ())
+            if not widths or access.lanes < 2 * threads or (access.contiguous or 0) < 2:
+                continue
+            size = element_bytes(access.element)
+            possible = min(16, int(size * min(access.contiguous or 1, access.lanes // threads)))
+            widest = max(widths)
+            if widest * 2 <= possible and (worst is None or access.issued_bytes > worst.issued_bytes):
+                worst, narrow = access, widest
+        total = context.demand.load_bytes + context.demand.store_bytes
+        if worst is None or not total or worst.issued_bytes < 0.05 * total:
+            return None
+        return report(
+            self, context, "warning" if narrow < 4 else "advice",
+            f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread",
+            evidence=f"{worst.contiguous} elements of {element_bytes(worst.element):g} bytes lie in a row, and each thread holds "
+            f"{worst.lanes // threads}; 16 bytes were possible",
+            remedy="make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous",
+            line=worst.line, file=worst.file,
+        )  # fmt: skip
+
+
+RULE = NarrowAccess()

@@ -1,0 +1,50 @@
+"""No async copy although there are several stages."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class NoAsyncCopy:
+    """No async copy although there are several stages."""
+
+    id = "no-async-copy"
+    title = "No async copy although there are several stages"
+    explanation = """\
+## What it means
+`num_stages` > 1 asks for a software pipeline: copies to shared memory that run while the loop computes. The code has none, so every
+trip waits for its loads. The compiler leaves it out where loads are narrower than 4 bytes per thread (a stride whose divisibility by
+16 it does not know), where no dot consumes them, or where the loop is too irregular.
+
+## How it is computed
+No `cp.async`, TMA or bulk copy in the code of a kernel with a dot in a loop and `num_stages` > 1 (sm_80 and later).
+
+## What to do
+Make the contiguous dimension's length and stride a multiple of 16 elements (or pad it), keep masks simple, and load inside the loop.
+
+## Source
+Triton, `lib/Dialect/TritonGPU/Transforms/Pipeliner`.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        capability = context.capability
+        if capability is None or capability < 80 or context.compiled.num_stages < 2 or context.facts.async_copies:
+            return None
+        if not context.facts.instructions and not context.compiled.ptx:
+            return None
+        dots = [op for op, depth in context.operations if op.name.startswith("tt.dot") and depth > 0]
+        loads = [op for op, depth in context.operations if op.name == "tt.load" and depth > 0]
+        if not dots or not loads:
+            return None
+        return report(
+            self, context, "warning", f"num_stages={context.compiled.num_stages}, but nothing is copied asynchronously",
+            evidence=f"{len(loads)} loads in loops with a dot, and no cp.async or TMA instruction",
+            remedy="make the contiguous dimension and its stride multiples of 16, or use tensor descriptors",
+            line=loads[0].location.line if loads[0].location else None,
+            file=loads[0].location.file if loads[0].location else None,
+        )  # fmt: skip
+
+
+RULE = NoAsyncCopy()

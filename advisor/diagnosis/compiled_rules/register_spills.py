@@ -1,0 +1,46 @@
+"""Registers spill to local memory."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class RegisterSpills:
+    """Registers spill to local memory."""
+
+    id = "register-spills"
+    title = "Registers spill to local memory"
+    explanation = """\
+## What it means
+The kernel needs more registers per thread than there are (255), or than `maxnreg` allows; the rest goes to local memory, which is
+DRAM behind two caches, and comes back when it is needed.
+
+## How it is computed
+Stack and local bytes per thread from `cuobjdump -res-usage` (AMD: spilled registers of the metadata); loads and stores of
+local memory (LDL, STL) in the hot loop are counted in the machine code.
+
+## What to do
+More warps per CTA, a smaller tile, fewer stages, or values computed again instead of kept.
+
+## Source
+NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local memory.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        resources = context.compiled.resources
+        spilled = resources.spill_bytes or 0
+        if spilled <= 0:
+            return None
+        loop = context.loop
+        inside = loop.mix.get("spill", 0) if loop is not None else 0
+        return report(
+            self, context, "warning" if inside or spilled >= 64 else "advice", f"{spilled} bytes per thread spill to local memory",
+            evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
+            f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
+            remedy="use more warps, a smaller tile, or fewer stages",
+        )  # fmt: skip
+
+
+RULE = RegisterSpills()

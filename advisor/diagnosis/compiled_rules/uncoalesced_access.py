@@ -1,0 +1,58 @@
+"""Neighbouring threads touch scattered addresses."""
+
+from __future__ import annotations
+
+from advisor.compiled.costs import element_bytes
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class UncoalescedAccess:
+    """Neighbouring threads touch scattered addresses."""
+
+    id = "uncoalesced-access"
+    title = "Neighbouring threads touch scattered addresses"
+    explanation = """\
+## What it means
+A warp's 32 threads should touch one run of memory. Where no dimension of a block advances by one element, every thread fetches a
+sector (32 bytes) of its own and uses a few bytes of it.
+
+## How it is computed
+The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension.
+
+## What to do
+Put the contiguous dimension last in the block, transpose the tensor once, or load along its rows and transpose in the kernel.
+
+## Source
+CUDA C++ Best Practices Guide, coalesced access to global memory.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        worst = None
+        for access in context.demand.accesses:
+            size = element_bytes(access.element)
+            if access.contiguous is None or access.lanes < 32 or access.contiguous * size >= 32 or access.kind == "atomic":
+                continue
+            if access.requested_bytes < 0.5 * access.issued_bytes:
+                continue  # broadcast: lanes share addresses
+            if worst is None or access.issued_bytes > worst.issued_bytes:
+                worst = access
+        if worst is None:
+            return None
+        total = context.demand.load_bytes + context.demand.store_bytes
+        share = worst.issued_bytes / total if total else 0.0
+        if share < 0.05:
+            return None
+        used = worst.contiguous or 1
+        return report(
+            self, context, "warning" if share > 0.3 else "advice",
+            f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
+            evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row; "
+            f"{100 * share:.0f} % of the bytes the kernel asks for",
+            remedy="let the last dimension of the block run along memory, or change the tensor's layout",
+            line=worst.line, file=worst.file,
+        )  # fmt: skip
+
+
+RULE = UncoalescedAccess()

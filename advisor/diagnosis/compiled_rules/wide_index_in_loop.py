@@ -1,0 +1,45 @@
+"""64-bit index arithmetic in the loop."""
+
+from __future__ import annotations
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.schema import Finding
+
+
+class WideIndexInLoop:
+    """64-bit index arithmetic in the loop."""
+
+    id = "wide-index-in-loop"
+    title = "64-bit index arithmetic in the loop"
+    explanation = """\
+## What it means
+Offsets of 64 bits take two registers and about twice the instructions. Where the tensor is smaller than 2^31 elements, 32-bit offsets
+from a 64-bit base are enough.
+
+## How it is computed
+Instructions that multiply or carry 64-bit integers (IMAD.WIDE, IADD3.X, LEA.HI.X) in the main loop of the machine code, as a share of it.
+
+## What to do
+Advance pointers by a constant instead of computing offsets anew, keep offsets 32-bit, or use tensor descriptors.
+
+## Source
+CUDA C++ Best Practices Guide, integer arithmetic.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        loop = context.loop
+        if loop is None or loop.instructions < 16:
+            return None
+        share = loop.wide_integer / loop.instructions
+        if share < 0.15 or loop.wide_integer < 8:
+            return None
+        return report(
+            self, context, "advice", f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
+            evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
+            remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
+            line=loop.first_line,
+        )  # fmt: skip
+
+
+RULE = WideIndexInLoop()
