@@ -19,7 +19,7 @@ from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.cache import least_dram_bytes
-from advisor.pipelines.space import configuration_at, family_space
+from advisor.pipelines.space import configuration_at
 from advisor.schema import (
     PIPELINE_UNITS,
     PIPELINES,
@@ -144,7 +144,8 @@ def _group(
         drafts.append((launch, problem, current, analysis, predicted, ceiling))
     now = sum(float(draft[4].us[0]) for draft in drafts)
     then = sum(latency.us for latency in choice.latencies.values())
-    worth = not np.isfinite(now) or now >= then * WORTH_CHANGING
+    unset = group[0].configuration is None
+    worth = unset or not np.isfinite(now) or now >= then * WORTH_CHANGING
     if worth:
         chosen[group[0].share] = choice.configuration
     return [
@@ -155,7 +156,7 @@ def _group(
 
 def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) -> _Choice:
     """Rank the space for all launches of a group at once; each weighs as much as the time it takes."""
-    space = family_space(target.space)
+    space = target.space
     size = len(space)
     scores, seconds, ceilings = np.zeros(size), [], {}
     for launch in group:
@@ -283,7 +284,7 @@ def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choi
                     target: Target) -> Recommendation | None:  # fmt: skip
     latency = choice.latencies[launch.id]
     configuration = choice.configuration
-    if configuration == current:
+    if configuration == current and launch.configuration is not None:
         return None
     reason = "best predicted of the configuration space"
     if len(choice.latencies) > 1:
@@ -382,6 +383,7 @@ def _verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> V
     for report, now in able:
         share[report.binding_pipeline] += now
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
+    chosen = [report for report, _ in able if report.configuration is None and report.measured is None]
     measured = any(report.measured for report, _ in able)
     origin = "measured" if measured and all(report.measured for report, _ in able) else "predicted"
     percent = 100 * ceiling / current if current else 0.0
@@ -393,6 +395,10 @@ def _verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> V
         sentence += f", and {losing} of them would gain at least 10 % from another configuration"
     elif percent >= 98:
         sentence += ", and no other configuration promises more than the noise of a measurement"
+    if len(chosen) == len(able) and able:
+        # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
+        sentence = f"With the best of {'its' if len(launches) == 1 else 'their'} configurations {'this' if len(launches) == 1 else 'the'} "
+        sentence += f"{words} would take {ceiling:.4g} µs, {ceiling / bound:.2f} times the bound (predicted); {binding} binds"
     if stuck:
         sentence += f"; {stuck} cannot launch at all"
     return Verdict(

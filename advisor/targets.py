@@ -6,14 +6,19 @@ Here: tuned tables and bundled kernels with a closed-form family. Kernels read f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.configs import defaults, models
 from advisor.configs.names import TableName
+from advisor.configs.source import read_source
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.pipelines import ConfigurationBatch
+from advisor.pipelines.space import combinations, family_space
+from advisor.resources import folder
 from advisor.schema import Configuration, Problem
 
 STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
@@ -36,6 +41,7 @@ class Request:
     dtype: str | None = None
     routing: tuple[int, ...] | None = None
     cache: str = "warm"
+    sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...
     assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
 
 
@@ -65,7 +71,7 @@ class Target:
     title: str
     gpu: GpuSpec
     launches: tuple[PlannedLaunch, ...]
-    space: str  # family whose space the configurations come from
+    space: ConfigurationBatch  # what the kernel may be launched with
     model: str | None = None
     table: Table | None = None
     stack: str | None = None
@@ -143,7 +149,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                 )
             )  # fmt: skip
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space="fused_moe", model=found.model, table=table,
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), model=found.model, table=table,
         stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
     )  # fmt: skip
 
@@ -171,7 +177,7 @@ def gemm_table(table: Table, request: Request) -> Target:
             )
         )  # fmt: skip
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space="gemm", table=table, stack=name.stack,
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("gemm"), table=table, stack=name.stack,
         warnings=tuple(warnings),
     )  # fmt: skip
 
@@ -209,8 +215,57 @@ def fused_moe_kernel(request: Request) -> Target:
             )  # fmt: skip
     routing = () if request.routing else ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
     return Target(
-        title="fused_moe", gpu=gpu, launches=tuple(launches), space="fused_moe", model=model.name, stack="vllm", unknowns=routing
-    )
+        title="fused_moe", gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), model=model.name, stack="vllm",
+        unknowns=routing,
+    )  # fmt: skip
+
+
+def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Target:
+    """A kernel whose file says, in a KERNELS literal, what family and problem its launches are (`triton_kernels/README.md`).
+
+    The file is parsed, never imported. Sizes that `request.sizes` leaves out come from the kernel's example; the configuration is
+    the user's to choose, so the report says what the best of the kernel's space would take.
+
+    Raises:
+        UsageError: No GPU is given, the file describes no such kernel, or a size is unknown.
+    """
+    described = read_source(file).kernels_literal
+    names = [name for name in described if kernel in (None, name)]
+    if not names:
+        raise UsageError(f"{file.name} describes no such kernel", kernel, "one of " + (", ".join(described) or "none at all"))
+    if request.gpu is None:
+        raise UsageError("a kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    gpu = load_gpu(request.gpu)
+    name = names[0]
+    entry = described[name]
+    example = {key: int(value) for key, value in (entry.get("example") or {}).items()}
+    unknown = [key for key in request.sizes or {} if key not in example]
+    if unknown:
+        raise UsageError(f"{name} has no such size", ", ".join(unknown), "among " + ", ".join(example))
+    sizes = {**example, **(request.sizes or {})}
+    problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens and "M" in sizes else [sizes]
+    launches = tuple(
+        PlannedLaunch(
+            id="-".join([op, *(f"{key}{value}" for key, value in chosen.items() if len(problems) == 1 or key == "M")]),
+            kernel=name, configuration=None, source="not given: the best of the kernel's space is shown",
+            share="-".join(map(str, chosen.values())), tokens=chosen.get("M"),
+            problem=Problem(family=entry["family"], op=op, sizes=chosen, dtype=request.dtype or str(entry.get("dtypes", ["bf16"])[0]),
+                            routing=request.routing, cache="cold" if request.cache == "cold" else "warm"),
+        )
+        for chosen in problems
+        for op in entry["ops"]
+    )  # fmt: skip
+    others = [other for other in described if other != name] if kernel is None else []
+    return Target(
+        title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=combinations(_numbers(entry["space"])),
+        unknowns=("Which configuration is launched is not known: the report shows what the best one would take.",),
+        warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
+    )  # fmt: skip
+
+
+def _numbers(space: dict[str, list[object]]) -> dict[str, tuple[int, ...]]:
+    """The parameters of a space that are numbers; of the others (flags given as text, say) nothing is modelled."""
+    return {key: tuple(int(v) for v in values if isinstance(v, (int, bool))) for key, values in space.items() if values}
 
 
 def resolve_target(text: str, request: Request) -> Target:
@@ -222,11 +277,16 @@ def resolve_target(text: str, request: Request) -> Target:
     path = Path(text)
     if text == "fused_moe" and not path.exists():
         return fused_moe_kernel(request)
+    stem, _, kernel = text.partition("::")
+    bundled = folder("triton_kernels") / f"{stem}.py"
+    if stem.isidentifier() and bundled.is_file() and not path.exists():
+        return closed_form_kernel(bundled, kernel or None, request)
     if text.endswith(".json"):
         if not path.exists():
             raise InputError(f"{text}: no such file", None, None, "check the path")
         return table_target(path, request)
-    raise UsageError("not a target", text, "a tuned table (E=…,N=…,device_name=….json), a folder of them, or fused_moe",
+    known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
+    raise UsageError("not a target", text, f"a tuned table (E=…,N=…,device_name=….json), a folder of them, or a bundled kernel ({known})",
                      "check the path and the spelling")  # fmt: skip
 
 

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one")
     options.add_model_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
+    parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
+        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache, sizes=arguments.sizes,
     )  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)

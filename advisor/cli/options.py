@@ -35,6 +35,17 @@ def positive_integer(text: str) -> int:
     return values[0]
 
 
+def named_sizes(text: str) -> dict[str, int]:
+    """`M=4096,N=4096` as positive integers by name; `causal=0` is the one that may be zero."""
+    sizes = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, as in M=4096,N=4096 (got {part!r})")
+        sizes[name.strip()] = 0 if (name.strip(), value.strip()) == ("causal", "0") else positive_integer(value)
+    return sizes
+
+
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """`--model`, `--hidden-size`, `--top-k`, `--tensor-parallel`, `--expert-parallel`."""
     parser.add_argument("--model", metavar="NAME", help="model the table belongs to, e.g. Qwen3-30B-A3B")

@@ -84,7 +84,7 @@ def _resources(
     return occupancy.Resources(
         registers=np.where(warp_group, with_warp_group, 60 + 1.6 * held),
         shared_memory_bytes=block_m * block_d * problem.operand_bytes + staged + probabilities + np.where(tcgen05, 1024, 0),
-        num_warps=warps, tensor_memory_columns=columns,
+        num_warps=warps, tensor_memory_columns=columns, accumulators=np.where(tcgen05, 0.0, held),
     )  # fmt: skip
 
 

@@ -23,12 +23,17 @@ TENSOR_MEMORY_COLUMNS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap."""
+    """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
+
+    `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot); the compiler can cut
+    operand fragments into slices, but not these.
+    """
 
     registers: Array
     shared_memory_bytes: Array
     num_warps: Array
     tensor_memory_columns: Array | None = None  # sm_100 only
+    accumulators: Array | None = None
 
 
 def has_warp_group(gpu: GpuSpec) -> bool:

@@ -99,6 +99,25 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     return _overlap([*times, loop])
 
 
+SPILL_COST = 2.0
+"""Slow-down per register spilled, relative to the registers there are: every spilled value is stored and loaded once per trip of the
+main loop through the L1, at about the rate of shared memory. An estimate of ours, not measured; it keeps configurations that
+cannot hold their accumulators out of recommendations."""
+
+ADDRESSES = 24
+"""Registers for addresses, masks and the loop itself, which accumulators leave (compiled fused-MoE tiles, Triton 3.9)."""
+
+
+def spill_factor(demand: Demand, gpu: GpuSpec) -> Array:
+    """1 where the accumulators fit the registers, more where the compiler must spill them."""
+    accumulators = demand.resources.accumulators
+    if accumulators is None:
+        return np.ones(1)
+    share = np.floor(gpu.registers_per_sm / (demand.resources.num_warps * gpu.warp_size))
+    available = np.minimum(gpu.max_registers_per_thread, np.maximum(share, 1))
+    return 1 + SPILL_COST * np.maximum((accumulators + ADDRESSES) / available - 1, 0)
+
+
 def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:
     """Predicted latency, [n] in microseconds; inf where the configuration cannot launch.
 
@@ -122,7 +141,7 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         blend = 1 / (1 + full_waves)
         total = np.where(full_waves >= 1, blend * total + (1 - blend) * np.maximum(smooth, total * 0.5), total)
     fill = 0.0 if "launch" in relax else DRAM_LATENCY_US + L2_LATENCY_US
-    total = gpu.launch_latency_us + fill + total
+    total = gpu.launch_latency_us + fill + total * spill_factor(demand, gpu)
     return np.where(plan.resident > 0, total, np.inf)
 
 

@@ -122,11 +122,13 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
     )  # fmt: skip
     pipelined = occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes))
+    tcgen05 = warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
     resources = occupancy.Resources(
         registers=occupancy.estimate_dot_registers(gpu, shape, warp_group),
         shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, warp_group, pipelined),
         num_warps=warps,
         tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, warp_group),
+        accumulators=np.where(tcgen05, 0.0, block_m * block_n / (gpu.warp_size * warps)),
     )
     concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.

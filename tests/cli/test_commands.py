@@ -284,3 +284,22 @@ def test_schema_describes_the_result(tmp_path, capsys):
     schema = json.loads(capsys.readouterr().out)
     assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
     jsonschema.validate(json.loads((tmp_path / "result.json").read_text()), schema)
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "gemm::gemm_persistent_kernel", "attention", "attention::decode_kernel", "rms_norm",
+                                    "layer_norm", "softmax", "silu_and_mul", "fused_moe::combine_kernel"])  # fmt: skip
+def test_every_bundled_kernel_gets_a_report(tmp_path, capsys, kernel):
+    assert main(["advise", kernel, "--gpu", "H200", "--output", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    launch = result["launches"][0]
+    assert launch["configuration"] is None and launch["recommendation"] is not None
+    assert "is not known" in " ".join(result["verdict"]["unknowns"])
+    assert launch["bound"]["us"] <= launch["recommendation"]["latency"]["us"]
+
+
+def test_sizes_of_a_bundled_kernel(tmp_path, capsys):
+    assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=512,N=1024,K=256", "--output", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "result.json").read_text())["launches"][0]["problem"]["sizes"] == {"M": 512, "N": 1024, "K": 256}
+    assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "Q=512", "--output", str(tmp_path)]) == 2
+    assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=0", "--output", str(tmp_path)]) == 2
+    assert main(["advise", "gemm::nothing", "--gpu", "H200"]) == 2
