@@ -48,7 +48,8 @@ def _made(value: Any, device: str) -> Any:
     try:
         import torch
     except ImportError as error:
-        raise MissingDependencyError("warmup: making tensors needs torch", str(error), None, "pip install 'triton-advisor[torch]'") from None
+        remedy = "pip install 'triton-advisor[torch]'"
+        raise MissingDependencyError("warmup: making tensors needs torch", str(error), None, remedy) from None
     shape, dtype = value
     if isinstance(dtype, str):
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}.get(dtype) or getattr(torch, dtype)

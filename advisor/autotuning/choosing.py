@@ -12,6 +12,7 @@ from advisor.autotuning import configurations, distributed, foreign, internals, 
 from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
+from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.recognise import Recognised, recognise
 from advisor.errors import MeasurementError, UsageError
@@ -94,7 +95,7 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"object {id(tuner)}",
-        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=device.name,
+        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of object {id(tuner)}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
     )  # fmt: skip
@@ -188,7 +189,7 @@ def _adopt(situation: Situation) -> bool:
             timings = [
                 each for each in read
                 if each.kernel == name and (file == path or each.key == problem.key)
-                and (each.gpu is None or foreign.same_gpu(each.gpu, problem.gpu))
+                and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
             ]  # fmt: skip
             origin = "Triton's cache" if file == path else "triton-dejavu's cache"
             if timings:

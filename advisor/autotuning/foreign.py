@@ -129,12 +129,6 @@ def dejavu_triton_version(path: Path) -> str | None:
     return match[1] if match else None
 
 
-def same_gpu(one: str, other: str) -> bool:
-    """Whether two spellings name one GPU model: blanks, slashes and underscores are alike."""
-    fold = re.compile(r"[\s/_\-]+")
-    return fold.sub(" ", one).strip().lower() == fold.sub(" ", other).strip().lower()
-
-
 def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:
     """The problem under which timings of a kernel known by name are kept."""
     return ProblemKey(kernel=kernel, source=BY_NAME, triton="", gpu=gpu, key=key)

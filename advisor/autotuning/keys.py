@@ -78,20 +78,25 @@ def stable_text(key: tuple) -> str | None:
 
 
 def fast_reader(
-    arg_names: Sequence[str], key: Sequence[str], buckets: Mapping[str, Callable], settled: frozenset[str],
-    device: Callable[[], Any] | None = None,
+    arg_names: Sequence[str], key: Sequence[str], buckets: Mapping[str, Callable], settled: frozenset[str], always: frozenset[str],
+    sometimes: frozenset[str] = frozenset(), device: Callable[[], Any] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Generates the function that reads a call's key.
+
+    It is made for the calls seen so far: it reads the dtypes of the arguments that had one, and the class of those that never had, so
+    that a call of another kind has a key of its own, or raises AttributeError (a tensor that is None for the first time).
 
     Args:
         arg_names: The kernel's arguments, in order.
         key: Those whose value counts.
         buckets: How some of them are rounded.
         settled: Arguments that every configuration sets, and so no call passes.
+        always: Arguments that had a dtype in every call.
+        sometimes: Arguments that had one in some.
         device: Read too, where it is given (GPUs of several models in one process).
     """
     # Names that no argument can have are given to what the function needs.
-    scope: dict[str, Any] = {"ABSENT__": ABSENT, "getattr__": getattr, "device__": device}
+    scope: dict[str, Any] = {"ABSENT__": ABSENT, "device__": device, "getattr__": getattr}
     parts = []
     for name in key:
         if name in buckets:
@@ -101,8 +106,15 @@ def fast_reader(
             parts.append(name)
     if device is not None:
         parts.append("device__()")
-    parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name not in settled]
+    parts += [f"{name}.dtype" for name in arg_names if name in always]
+    parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name in sometimes]
+    parts += [f"{name}.__class__" for name in arg_names if name not in (always | sometimes | settled) and name not in key]
     signature = ", ".join([*(f"{name}=ABSENT__" for name in arg_names), "*more__", "**options__"])
     body = f"({', '.join(parts)},)" if parts else "()"
     exec(f"def read_key({signature}):\n    return {body}\n", scope)
     return scope["read_key"]
+
+
+def dtype_names(named: Mapping[str, Any], arg_names: Iterable[str]) -> frozenset[str]:
+    """The arguments that have a dtype in a call."""
+    return frozenset(name for name in arg_names if hasattr(named.get(name), "dtype"))

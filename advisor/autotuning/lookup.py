@@ -70,7 +70,7 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
     if ops is None:
         known = sorted(each for kind, each in SIZES if kind == family) or ["silu_and_mul", "…"]
         raise UsageError(f"best_config: family {family} has several operators", None, f"op= one of {', '.join(known)}")
-    types: dict[str, Any] = {name: problem.pop(name) for name in ("dtype", "weight_dtype", "output_dtype", "block_shape") if name in problem}
+    types = {str(name): problem.pop(name) for name in ("dtype", "weight_dtype", "output_dtype", "block_shape") if name in problem}
     sizes = {}
     for name, value in problem.items():
         least = 0 if name == "causal" else 1
@@ -119,16 +119,15 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
     """What `@advisor.autotune` decided for such a problem, most recently used kernel first."""
     from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.models import gpu_model
     from advisor.autotuning.recognise import canonical_problem
-    from advisor.hardware import match_device_name
 
     cache = default_cache()
-    spec = match_device_name(gpu)
-    names = {gpu, *(spec.device_names if spec else ()), *((spec.name,) if spec else ())}
+    model = gpu_model(gpu)
     for problem in _problems(family, ops, sizes, types):
         text = canonical_problem(problem)
         for known in cache.of_problem(family, text):
-            decided = cache.decisions(known.id) if known.gpu in names else []
+            decided = cache.decisions(known.id) if known.gpu == model else []
             if decided:
                 values = json.loads(decided[0][1])
                 return {name: value for name, value in values.items() if name != "pre_hook"}

@@ -104,38 +104,46 @@ class Tuner(Autotuner):
         self._lock = threading.RLock()
         self._said: set[str] = set()
         self._source: tuple[str | None] | None = None
-        # Fast key → (configuration, its options as keywords, its hook).
-        self._fast: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
-        self.cache = Decided(self._fast.clear)
-        self._read_key = self._reader(None)
-        self._reader_is_final = False
+        self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
+        self._sometimes: frozenset[str] = frozenset()
+        # What reads a call's key, and fast key → (configuration, its options as keywords, its hook): changed together only.
+        self._hot: tuple[Callable[..., Any], dict[Any, tuple[Any, dict[str, Any], Any]]] = (self._reader(frozenset(), None), {})
+        self.cache = Decided(self._forget)
 
     # ------------------------------------------------------------------------------------------------------ a call
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """`kernel[grid]`: a function that launches."""
-        fast, fn, slow = self._fast, self.fn, self.run
 
         def launch(*args: Any, **kwargs: Any) -> Any:
-            found = fast.get(self._read_key(*args, **kwargs))
-            if found is None:
-                return slow(*args, grid=grid, warmup=False, **kwargs)
-            self.best_config, options, hook = found
+            try:
+                read_key, fast = self._hot
+                self.best_config, options, hook = fast[read_key(*args, **kwargs)]
+            except (KeyError, AttributeError):
+                return self._slow(args, {"grid": grid, "warmup": False, **kwargs})
             if hook is not None:
                 hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
-            return fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
+            return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
 
         return launch
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """A launch; the grid is among the keywords."""
-        found = self._fast.get(self._read_key(*args, **kwargs))
-        if found is None:
-            if kwargs.get("warmup"):
-                compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
-                return compiled[0] if compiled else None
-            found = self._decide(args, kwargs)
-        self.best_config, options, hook = found
+        try:
+            read_key, fast = self._hot
+            self.best_config, options, hook = fast[read_key(*args, **kwargs)]
+        except (KeyError, AttributeError):
+            return self._slow(args, kwargs)
+        if hook is not None:
+            hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+        return self.fn.run(*args, **kwargs, **options)
+
+    def _slow(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A launch that must be looked at."""
+        if kwargs.get("warmup"):
+            compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
+            return compiled[0] if compiled else None
+        self.best_config, options, hook = self._decide(args, kwargs)
         if hook is not None:
             hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
         return self.fn.run(*args, **kwargs, **options)
@@ -149,12 +157,10 @@ class Tuner(Autotuner):
     def _decide(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
-            if not self._reader_is_final:
-                self._read_key = self._reader(internals.device_index if internals.has_several_models() else None)
-                self._reader_is_final = True
+            several = internals.has_several_models()
             named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
             key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
-            if internals.has_several_models():
+            if several:
                 key = (*key, internals.current_device().name)
             config = self.cache.get(key)
             if config is None:
@@ -172,8 +178,22 @@ class Tuner(Autotuner):
             else:
                 self.decision = self.decisions.get(key, self.decision)
             found = (config, config.all_kwargs(), config.pre_hook)
-            self._fast[self._read_key(*args, **kwargs)] = found
+            self._remember(args, kwargs, named, found, internals.device_index if several else None)
             return found
+
+    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], found: Any, device: Any) -> None:
+        """Puts a decision where the next call of the kind finds it; a call of a new kind makes a new reader."""
+        now = keys.dtype_names(named, self.arg_names)
+        always = now if self._always is None else self._always & now
+        sometimes = ((self._always or frozenset()) | self._sometimes | now) - always
+        if (always, sometimes) != (self._always, self._sometimes):
+            self._always, self._sometimes = always, sometimes
+            self._hot = (self._reader(always, device), {})
+        read_key, fast = self._hot
+        fast[read_key(*args, **kwargs)] = found
+
+    def _forget(self) -> None:
+        self._hot = (self._hot[0], {})
 
     def _tell(self, decision: Decision, told: Mapping[Any, Any]) -> None:
         """Triton's attributes, its listener and its line on the terminal."""
@@ -241,12 +261,12 @@ class Tuner(Autotuner):
 
     # --------------------------------------------------------------------------------------------------------- set-up
 
-    def _reader(self, device: Callable[[], Any] | None) -> Callable[..., Any]:
+    def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
         if len(self.configs) == 1:
-            return keys.fast_reader((), (), {}, frozenset())
+            return keys.fast_reader((), (), {}, frozenset(), frozenset())
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
         named = [name for name in self.keys if name in self.arg_names]
-        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), device)
+        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
 
     def _warn_of_unknown_names(self) -> None:
         """Triton 3.9 raises; earlier versions tune once and never again, which is worth a word."""

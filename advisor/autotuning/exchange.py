@@ -1,0 +1,162 @@
+"""Taking the cache elsewhere: a JSON file to ship in a container, a CSV of launches, and what other tuners left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.autotuning import foreign
+from advisor.autotuning.cache import Cache, ProblemKey, Row
+from advisor.autotuning.configurations import parameters
+from advisor.autotuning.models import gpu_model
+from advisor.errors import InputError, NotOursError, UsageError
+
+FORMAT = "triton-advisor tuning cache"
+VERSION = 1
+_FOREIGN_NAMES = ("cache.json",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import brought in."""
+
+    problems: int
+    timings: int
+    origin: str  # "export", "triton", "triton-dejavu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One problem with everything known of it. `decided`: list, configuration, how, time; newest first."""
+
+    key: ProblemKey
+    rows: tuple[Row, ...]
+    decided: tuple[tuple[str, str, str, float], ...]
+
+    @property
+    def best(self) -> str | None:
+        """The configuration decided last, else the fastest measured."""
+        if self.decided:
+            return self.decided[0][1]
+        measured = [row for row in self.rows if row.us is not None]
+        return min(measured, key=lambda row: (row.us or 0.0, row.config)).config if measured else None
+
+    @property
+    def best_us(self) -> float | None:
+        """Its latency, where it was measured."""
+        return next((row.us for row in self.rows if row.config == self.best), None)
+
+
+def entries(cache: Cache, kernel: str | None = None, gpu: str | None = None) -> Iterator[Entry]:
+    """The problems of the cache, most recently used first."""
+    for key in cache.problems():
+        if (kernel is None or key.kernel == kernel) and (gpu is None or key.gpu == gpu_model(gpu)):
+            rows = sorted(cache.rows(key.id).values(), key=lambda row: (row.us is None, row.us or 0.0, row.config))
+            yield Entry(key=key, rows=tuple(rows), decided=tuple(cache.decisions(key.id)))
+
+
+def to_json(found: Iterable[Entry]) -> str:
+    """An export."""
+    problems = [
+        {**asdict(entry.key), "timings": [asdict(row) for row in entry.rows], "decisions": [list(each) for each in entry.decided]}
+        for entry in found
+    ]
+    return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
+
+
+def to_csv(found: Iterable[Entry]) -> str:
+    """The measured launches of recognised problems as ROWS.csv: what `advisor predict`, `evaluate` and `train` read."""
+    table = []
+    for entry in found:
+        if entry.key.problem is None:
+            continue
+        problem = json.loads(entry.key.problem)
+        for row in entry.rows:
+            if row.us is not None:
+                table.append(
+                    {"gpu": entry.key.gpu, "family": entry.key.family, "op": problem["op"], "dtype": problem["dtype"], **problem["sizes"],
+                     **parameters(row.config), "latency_us": row.us, "kernel": entry.key.kernel,
+                     "decided": int(row.config == entry.best)}
+                )  # fmt: skip
+    columns = list(dict.fromkeys(name for line in table for name in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()
+
+
+def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
+    """Brings in one file; what is measured already stays as it is.
+
+    Args:
+        cache: Where to.
+        path: An export, Triton's `*.autotune.json`, or triton-dejavu's `cache.json`.
+        gpu: Where Triton's file was measured (it does not say).
+
+    Raises:
+        InputError: It cannot be read.
+        NotOursError: It is none of these.
+        UsageError: It does not say for which GPU, and neither does the caller.
+    """
+    document = foreign.read_json(path)
+    if isinstance(document, Mapping) and document.get("format") == FORMAT:
+        return _import_export(cache, path, document)
+    timings = foreign.read_foreign(path, document)
+    where = gpu or next((each.gpu for each in timings if each.gpu), None)
+    if not timings:
+        return Imported(problems=0, timings=0, origin="empty")
+    if where is None:
+        raise UsageError(f"{path}: does not say on which GPU it was measured", None, None, "say which with --gpu NAME")
+    origin = "triton" if "configs_timings" in document else "triton-dejavu"
+    count = foreign.add_by_name(cache, timings, gpu_model(where), f"{'Triton' if origin == 'triton' else origin}'s cache")
+    return Imported(problems=count, timings=len(timings), origin=origin)
+
+
+def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imported:
+    if document.get("version") != VERSION:
+        raise InputError(f"{path}: written by another version", document.get("version"), f"version {VERSION}")
+    count = timings = 0
+    try:
+        for problem in document["problems"]:
+            text = {name: problem[name] for name in ("kernel", "source", "triton", "gpu", "key", "family", "problem")}
+            if any(not isinstance(value, str) for name, value in text.items() if name not in ("family", "problem")):
+                raise ValueError("a problem's names must be text")
+            key = ProblemKey(**text)
+            rows = [_row(each) for each in problem["timings"]]
+            decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
+            cache.add_problem(key)
+            cache.record_all(key.id, rows, replace_existing=False)
+            for name, config, how in decided:
+                cache.decide(key.id, name, config, how)
+            count, timings = count + 1, timings + len(rows)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: a damaged export", f"{type(error).__name__}: {error}") from None
+    return Imported(problems=count, timings=timings, origin="export")
+
+
+def _row(values: Mapping[str, Any]) -> Row:
+    numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
+    parameters(str(values["config"]))  # raises where it is no configuration
+    return Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]), **numbers)
+
+
+def files_below(path: Path) -> list[Path]:
+    """The files of a folder that may be imported; a file is itself.
+
+    Raises:
+        InputError: There is no such file or folder.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder", None, None, "check the path")
+    if path.is_file():
+        return [path]
+    return sorted(each for each in path.rglob("*.json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json"))
+
+
+__all__ = ["Entry", "Imported", "NotOursError", "entries", "files_below", "import_path", "to_csv", "to_json"]

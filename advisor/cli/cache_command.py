@@ -1,0 +1,187 @@
+"""Look at the tuning cache of @advisor.autotune, take it elsewhere, bring another in, clean it up.
+
+ls       what was decided: kernel, GPU, key, configuration, latency; --timings: every configuration, and why any was left out
+export   write it to FILE: JSON to ship in a container, or (a name that ends in .csv) launches for `advisor predict` and `evaluate`
+import   read exports, Triton's *.autotune.json and triton-dejavu's cache.json, or folders of them; nothing measured is overwritten
+prune    forget problems, by age, kernel or GPU
+
+The cache lies in $ADVISOR_CACHE_DIR, else in ~/.cache/triton-advisor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli import options
+
+if TYPE_CHECKING:
+    from advisor.autotuning.cache import Cache, ProblemKey
+    from advisor.autotuning.exchange import Entry
+
+HELP = "the tuning cache of @advisor.autotune"
+DAY_S = 86400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor cache`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    ls = actions.add_parser("ls", help="what was decided")
+    ls.add_argument("--format", choices=("text", "json"), default="text")
+    ls.add_argument("--timings", action="store_true", help="every configuration, and why any was left out")
+    export = actions.add_parser("export", help="write it to a file")
+    export.add_argument("file", metavar="FILE", help="FILE.json, or FILE.csv for launches")
+    bring = actions.add_parser("import", help="read exports and the caches of other tuners")
+    bring.add_argument("paths", metavar="PATH", nargs="+", help="files, or folders of them")
+    prune = actions.add_parser("prune", help="forget")
+    prune.add_argument("--older-than", metavar="DAYS", type=float, help="not used for so many days")
+    prune.add_argument("--all", action="store_true", help="everything")
+    prune.add_argument("--damaged", action="store_true", help="remove the file if it is damaged")
+    prune.add_argument("--dry-run", action="store_true", help="say what would be forgotten")
+    for sub in (ls, export, prune):
+        sub.add_argument("--kernel", metavar="NAME", help="only this kernel")
+    for sub in (ls, export, prune):
+        sub.add_argument("--gpu", metavar="NAME", help="only this GPU")
+    bring.add_argument("--gpu", metavar="NAME", help="GPU that Triton's files were measured on (they do not say)")
+    for sub in (ls, export, bring, prune):
+        sub.add_argument("--dir", metavar="DIR", help="folder of the cache, in place of ADVISOR_CACHE_DIR")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked."""
+    from advisor.autotuning.cache import FILE_NAME, Cache
+    from advisor.errors import NothingMatchedError
+    from advisor.settings import read_settings
+
+    folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
+    if arguments.action == "prune" and arguments.damaged:
+        return _remove_damaged(folder / FILE_NAME)
+    if arguments.action in ("ls", "export", "prune") and not (folder / FILE_NAME).exists():
+        raise NothingMatchedError(f"{folder}: there is no tuning cache", None, None, "run a kernel with @advisor.autotune first")
+    cache = Cache(folder.absolute())
+    try:
+        return {"ls": _list, "export": _export, "import": _import, "prune": _prune}[arguments.action](cache, arguments)
+    finally:
+        cache.close()
+
+
+def _list(cache: Cache, arguments: argparse.Namespace) -> int:
+    from advisor.autotuning.exchange import entries
+    from advisor.rendering.figures import clean
+
+    found = list(entries(cache, arguments.kernel, arguments.gpu))
+    if arguments.format == "json":
+        print(json.dumps([_document(entry) for entry in found], indent=2, ensure_ascii=False))
+        return 0
+    for entry in found:
+        latency = f"{entry.best_us:.2f} us" if entry.best_us is not None else "not measured"
+        how = entry.decided[0][2] if entry.decided else "undecided"
+        measured = sum(row.us is not None for row in entry.rows)
+        print(clean(f"{entry.key.kernel}  {entry.key.gpu}  {entry.key.key}  Triton {entry.key.triton or 'unknown'}"))
+        print(clean(f"  {how}: {_label(entry.best)}  {latency}  ({measured} measured, {len(entry.rows) - measured} left out)"))
+        for row in entry.rows if arguments.timings else ():
+            shown = f"{row.us:10.2f} us" if row.us is not None else f"{row.state:>13}"
+            predicted = f"  predicted {row.predicted_us:.2f} us" if row.predicted_us is not None else ""
+            print(clean(f"  {shown}  {_label(row.config)}{predicted}" + (f"  {row.reason}" if row.reason else "")))
+    print(f"advisor: {len(found)} problems in {cache.path}", file=sys.stderr)
+    return 0
+
+
+def _label(config: str | None) -> str:
+    if config is None:
+        return "nothing measured"
+    values = json.loads(config)
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _document(entry: Entry) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "triton": entry.key.triton, "family": entry.key.family,
+        "problem": json.loads(entry.key.problem) if entry.key.problem else None,
+        "decided": entry.decided[0][2] if entry.decided else None,
+        "configuration": json.loads(entry.best) if entry.best else None, "latency_us": entry.best_us,
+        "timings": [{**asdict(row), "config": json.loads(row.config)} for row in entry.rows],
+    }  # fmt: skip
+
+
+def _export(cache: Cache, arguments: argparse.Namespace) -> int:
+    from advisor.autotuning.exchange import entries, to_csv, to_json
+    from advisor.errors import NothingMatchedError
+
+    found = list(entries(cache, arguments.kernel, arguments.gpu))
+    if not found:
+        raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
+    path = Path(arguments.file)
+    options.write_text(path, to_csv(found) if path.suffix == ".csv" else to_json(found))
+    print(f"advisor: {len(found)} problems written to {path}", file=sys.stderr)
+    return 0
+
+
+def _import(cache: Cache, arguments: argparse.Namespace) -> int:
+    from advisor.autotuning.exchange import files_below, import_path
+    from advisor.errors import NothingMatchedError, NotOursError
+
+    problems = files = 0
+    for text in arguments.paths:
+        several = Path(text).is_dir()
+        for path in files_below(Path(text)):
+            try:
+                brought = import_path(cache, path, arguments.gpu)
+            except NotOursError as error:
+                if not several:
+                    raise
+                options.warn(f"skipped {error}")
+                continue
+            problems, files = problems + brought.problems, files + 1
+    if not files:
+        raise NothingMatchedError("nothing to import", " ".join(arguments.paths), "exports, *.autotune.json or cache.json")
+    print(f"advisor: {problems} problems from {files} files are in {cache.path}", file=sys.stderr)
+    return 0
+
+
+def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
+    from advisor.autotuning.models import gpu_model
+    from advisor.errors import UsageError
+
+    if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
+        raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")
+    before = time.time() - DAY_S * arguments.older_than if arguments.older_than is not None else None
+    gpu = gpu_model(arguments.gpu) if arguments.gpu else None
+
+    def chosen(key: ProblemKey, used: float) -> bool:
+        kept = (arguments.kernel and key.kernel != arguments.kernel) or (gpu and key.gpu != gpu) or (before is not None and used >= before)
+        if not kept:
+            print(f"{key.kernel}  {key.gpu}  {key.key}")
+        return not kept and not arguments.dry_run
+
+    count = cache.forget(chosen)
+    print(f"advisor: {count} problems forgotten", file=sys.stderr)
+    return 0
+
+
+def _remove_damaged(path: Path) -> int:
+    """Deletes the file where SQLite says that it is damaged."""
+    import sqlite3
+
+    if not path.exists():
+        print("advisor: there is no tuning cache", file=sys.stderr)
+        return 0
+    try:
+        connection = sqlite3.connect(path)
+        sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        connection.close()
+    except sqlite3.DatabaseError:
+        sound = False
+    if sound:
+        print(f"advisor: {path} is sound, and stays", file=sys.stderr)
+        return 0
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+        each.unlink(missing_ok=True)
+    print(f"advisor: {path} was damaged, and is removed", file=sys.stderr)
+    return 0
