@@ -46,7 +46,7 @@ def compare_launches(
     if base.problem != head.problem:
         raise MeasurementError("only launches of one problem can be compared", f"{base.problem.sizes} and {head.problem.sizes}")
     if scheduler is None:
-        with Scheduler(find_device(device), limits=limits) as opened:
+        with Scheduler(find_device(device, look=False), limits=limits) as opened:
             return compare_launches(base, head, seed=seed, floor=floor, scheduler=opened)
     fingerprint = scheduler.description.fingerprint
     batch = Batch(launches=(base, head), rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS, together=True, seed=seed, floor=floor)

@@ -136,25 +136,35 @@ def known_options(kind: str) -> tuple[str, ...]:
     return ("gpu",) if kind == "recorded" else ()
 
 
-def find_device(device: str | DeviceSpec = "auto") -> DeviceSpec:
-    """The device to use; for `auto` and `cuda`, after a look whether there is a GPU (in a process of its own: CUDA stays out
-    of this one, so that a fault in a worker cannot spoil it).
+def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> DeviceSpec:
+    """The device to use.
+
+    Args:
+        device: As `parse_device` takes it; `auto` is the GPU.
+        look: See first whether there is a GPU (some seconds, in a process of its own: CUDA stays out of this one). A worker that
+            opens the device finds out too.
 
     Raises:
         NoGpuError: There is no usable GPU; says what is needed.
     """
     spec = parse_device(device) if isinstance(device, str) else device
-    if spec.kind in ("auto", "cuda"):
+    if spec.kind not in ("auto", "cuda"):
+        return spec
+    if look:
         from advisor.measurement.probe import probe_gpu
 
         found = probe_gpu()
         if found.error is not None:
-            raise NoGpuError(
-                "no usable GPU on this machine", found.error, "an NVIDIA GPU with its driver, and torch with CUDA",
-                "run where there is one, or replay measurements with --device recorded:ROWS.csv",
-            )  # fmt: skip
-        return DeviceSpec(kind="cuda", options=spec.options)
-    return spec
+            raise no_gpu(found.error)
+    return DeviceSpec(kind="cuda", options=spec.options)
+
+
+def no_gpu(reason: str) -> NoGpuError:
+    """The error that says what is needed."""
+    return NoGpuError(
+        "no usable GPU on this machine", reason, "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
+        "run where there is one, or replay measurements with --device recorded:ROWS.csv",
+    )  # fmt: skip
 
 
 def open_device(spec: DeviceSpec) -> Device:

@@ -15,6 +15,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,16 @@ class FakeDevice:
         return max(latency, 1.02 * least)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeLaunched:
+    """A launch that ran: what it wrote (where it was executed), its latency without noise, and the seed of its noise."""
+
+    configuration: Configuration
+    output: Any
+    level_us: float
+    identity: str
+
+
 class FakeBench:
     """One problem on the fake device."""
 
@@ -142,52 +153,50 @@ class FakeBench:
             self.inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", random.Random(seed))
             self.want = function_of(kernel, "reference")(self.inputs)
 
-    def launch(self, configuration: Configuration) -> tuple[Configuration, Any]:
+    def launch(self, configuration: Configuration) -> FakeLaunched:
         """Runs it where kernels are executed, and lets it go wrong where it is its turn."""
         device = self.device
         key = Launch(kernel=self.kernel, problem=self.problem, configuration=configuration).key()
         if unit(device.options["seed"], "fault?", key) < device.fault_share:
             kinds = device.fault_kinds
             _go_wrong(kinds[int(unit(device.options["seed"], "fault", key) * len(kinds))])
-        device.latency_us(self.problem, configuration)  # raises where it does not fit
-        output = None
+        level_us, output = device.latency_us(self.problem, configuration), None  # raises where it does not fit
         if self.inputs is not None:
             for tensor in _tuple(self.inputs["output"]):
                 np.asarray(tensor).fill(np.nan)
             output = function_of(self.kernel, "prepare")(self.inputs, flat_configuration(configuration))()
-        return configuration, output
+        # The kernel's file is part of the noise: two revisions of one kernel are two launches.
+        identity = f"{device.options['seed']} {key} {Path(self.kernel.file).name}"
+        return FakeLaunched(configuration=configuration, output=output, level_us=level_us, identity=identity)
 
-    def check(self, launched: tuple[Configuration, Any]) -> None:
+    def check(self, launched: FakeLaunched) -> None:
         """Compares the output with the reference, where there is one."""
         if self.inputs is None:
             return
         relative, absolute = (kernel_entry(self.kernel).get("tolerance") or {}).get(self.problem.dtype, (1e-2, 1e-3))
-        for got, want in zip(_tuple(launched[1]), _tuple(self.want), strict=True):
+        for got, want in zip(_tuple(launched.output), _tuple(self.want), strict=True):
             got, want = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
             limit = relative * np.abs(want) + absolute * math.sqrt(float(np.mean(want * want)))
-            wrong = ~(np.abs(got - want) <= limit)  # NaN is wrong
-            if got.shape != want.shape or wrong.any():
+            wrong = ~(np.abs(got - want) <= limit) if got.shape == want.shape else np.array([True])  # NaN is wrong
+            if wrong.any():
                 share = 100 * float(np.mean(wrong))
                 raise WrongOutputError(f"{self.kernel.label}: the output differs from the reference", f"{share:.3g} % of its elements")
 
-    def timer(self, launched: tuple[Configuration, Any]) -> str:
+    def timer(self, launched: FakeLaunched) -> str:
         """Nothing is timed."""
         return "simulated"
 
-    def time(self, launched: tuple[Configuration, Any], round_number: int, replica: int) -> Timing:
+    def time(self, launched: FakeLaunched, round_number: int, replica: int) -> Timing:
         """Samples of one round."""
-        device, configuration = self.device, launched[0]
-        number = device.number
+        device, number = self.device, self.device.number
         if number("sleep_ms"):
             time.sleep(number("sleep_ms") / 1e3)
-        if launched[1] is not None:  # a kernel that was right once can still go wrong
-            function_of(self.kernel, "prepare")(self.inputs, flat_configuration(configuration))()
-        launch = Launch(kernel=self.kernel, problem=self.problem, configuration=configuration).key()
-        # The kernel's file is part of the noise: two revisions of one kernel are two launches.
-        key = (device.options["seed"], launch, Path(self.kernel.file).name, round_number, replica)
+        if launched.output is not None:  # a kernel that was right once can still go wrong
+            function_of(self.kernel, "prepare")(self.inputs, flat_configuration(launched.configuration))()
+        key = (launched.identity, round_number, replica)
         clock = device.default_clock_mhz
         throttled = unit("throttle", device.options["seed"], round_number) < number("throttle")
-        level = device.latency_us(self.problem, configuration) * (1 + number("drift") * round_number / 30)
+        level = launched.level_us * (1 + number("drift") * round_number / 30)
         level *= 1 + number("noise") * normal(*key)
         if throttled:
             clock, level = 0.6 * clock, level / 0.6

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,15 +216,20 @@ def configuration_of(flat: Mapping[str, Any]) -> Configuration:
 
 def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
-    space = kernel_entry(kernel).get("space") or {}
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
     flat = flat_problem(problem)
     if gpu is not None and gpu.vendor == "nvidia":
         flat["capability"] = int(gpu.compute_capability.replace(".", ""))
-    found = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
-    if valid is not None:
-        found = [config for config in found if valid(config, flat)]
-    if default is not None:
-        first = dict(default(flat))
-        found = [first, *(config for config in found if config != first)]
-    return tuple(configuration_of(config) for config in found)
+    found = [pair for pair in _space(json.dumps(kernel_entry(kernel).get("space") or {})) if valid is None or valid(pair[0], flat)]
+    if default is None:
+        return tuple(configuration for _, configuration in found)
+    first = dict(default(flat))
+    return (configuration_of(first), *(configuration for config, configuration in found if config != first))
+
+
+@lru_cache(maxsize=64)
+def _space(text: str) -> tuple[tuple[dict[str, Any], Configuration], ...]:
+    """Every combination of a space's values (given as JSON), flat and as a configuration; campaigns ask for it again and again."""
+    space = json.loads(text)
+    flat = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    return tuple((config, configuration_of(config)) for config in flat)

@@ -82,7 +82,7 @@ def measure(
         time_limit_s: After which nothing more is begun, and what is running is left.
         resume: Whether the file may have rows already.
         limits: How long a launch may take before it counts as hung.
-        compile_workers: Processes that compile ahead; None: one less than cores.
+        compile_workers: Processes that compile ahead; None: two less than cores.
         seed: Of inputs and orders.
         watch: Told how far it is.
 
@@ -94,8 +94,8 @@ def measure(
     if not launches:
         raise NothingMatchedError("nothing to measure", None, "at least one launch", "widen the selection")
     start = time.monotonic()
-    spec = find_device(device)
-    with Journal(output, resume=resume) as journal, Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler:
+    spec = find_device(device, look=False)
+    with Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler, Journal(output, resume=resume) as journal:
         done, gpu = journal.keys(), scheduler.description.gpu
         left = [launch for launch in launches if _key(gpu, launch) not in done]
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
@@ -124,8 +124,8 @@ def run_plan(
     plan = read_plan(path)
     if rounds is not None:
         plan = replace(plan, rounds=rounds)
-    spec = find_device(device)
-    with Journal(output, resume=resume) as journal, Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler:
+    spec = find_device(device, look=False)
+    with Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler, Journal(output, resume=resume) as journal:
         done, gpu = journal.keys(), scheduler.description.gpu
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         folder = ceilings_folder or plan.ceilings_folder

@@ -23,6 +23,8 @@ REASONS: tuple[tuple[int, str], ...] = (
 )
 SMI_INTERVAL_S = 1.0
 """nvidia-smi takes tens of milliseconds: its answer is used again for this long."""
+SLOW_INTERVAL_S = 0.25
+"""How often NVML is asked for temperature and power."""
 _SMI_FIELDS = (
     "clocks.sm", "clocks.mem", "clocks_throttle_reasons.active", "temperature.gpu", "power.draw", "power.limit",
     "clocks.default_applications.graphics", "clocks.max.sm", "driver_version", "mig.mode.current",
@@ -64,6 +66,7 @@ class Monitor:
         self._nvml: Any = None
         self._handle: Any = None
         self._last: tuple[float, dict[str, str]] = (-1e9, {})
+        self._slow: tuple[float, float | None, float | None] = (-1e9, None, None)
         try:
             import pynvml
 
@@ -79,13 +82,13 @@ class Monitor:
         if self._nvml is not None:
             nvml = self._nvml
             bits = self._call("nvmlDeviceGetCurrentClocksEventReasons") or self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-            power = self._call("nvmlDeviceGetPowerUsage")
+            temperature_c, power_w = self._slow_reading()
             return Reading(
                 sm_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1)),
                 memory_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_MEM", 2)),
                 throttle=reasons(int(bits or 0)),
-                temperature_c=self._call("nvmlDeviceGetTemperature", 0),
-                power_w=None if power is None else power / 1e3,
+                temperature_c=temperature_c,
+                power_w=power_w,
             )
         values = self._smi()
         bits_text = values.get("clocks_throttle_reasons.active", "")
@@ -97,6 +100,15 @@ class Monitor:
             sm_clock_mhz=_number(values.get("clocks.sm")), memory_clock_mhz=_number(values.get("clocks.mem")),
             throttle=reasons(active), temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
         )  # fmt: skip
+
+    def _slow_reading(self) -> tuple[float | None, float | None]:
+        """Temperature in degrees Celsius and power in watts: they change slowly, and each call can take a millisecond."""
+        taken, temperature_c, power_w = self._slow
+        if time.monotonic() - taken >= SLOW_INTERVAL_S:
+            milliwatts = self._call("nvmlDeviceGetPowerUsage")
+            temperature_c, power_w = self._call("nvmlDeviceGetTemperature", 0), None if milliwatts is None else milliwatts / 1e3
+            self._slow = (time.monotonic(), temperature_c, power_w)
+        return temperature_c, power_w
 
     def facts(self) -> Facts:
         """What does not change."""

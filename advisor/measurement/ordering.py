@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,18 +56,17 @@ def van_der_corput(count: int) -> np.ndarray:
     return result
 
 
-def informative_order(count: int, *, first: int = 0) -> list[int]:
-    """Ranks 0..count-1 in the order in which to visit them: dense near rank 0, the first `first` ranks as they are."""
-    order = dict.fromkeys(range(min(first, count)))
-    if count > len(order):
-        # Each rank's quantile is drawn many times over before all are met; the rest follows in its own order.
-        for u in van_der_corput(8 * count):
-            order.setdefault(min(int(u * u * count), count - 1))
-            if len(order) == count:
-                break
-        for rank in range(count):
-            order.setdefault(rank)
-    return list(order)
+@lru_cache(maxsize=4096)
+def informative_order(count: int) -> tuple[int, ...]:
+    """Ranks 0..count-1 in the order in which to visit them: dense near rank 0, which comes first."""
+    if not count:
+        return ()
+    # Most ranks' quantiles are drawn within a few times their number; the rest follows in its own order.
+    u = van_der_corput(8 * count)
+    order = dict.fromkeys([0, *np.minimum((u * u * count).astype(int), count - 1).tolist()])
+    for rank in range(count):
+        order.setdefault(rank)
+    return tuple(order)
 
 
 def predicted_latency_us(problem: Problem, configurations: Sequence[Configuration], gpu: GpuSpec | None) -> np.ndarray | None:

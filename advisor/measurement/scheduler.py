@@ -99,7 +99,7 @@ class Scheduler:
     ) -> None:  # fmt: skip
         self.spec, self.limits, self.clock = device, limits or Limits(), clock
         self._device = open_device(device) if device.in_process else None
-        wanted = max(1, min((os.cpu_count() or 2) - 1, MAX_COMPILE_WORKERS)) if compile_workers is None else compile_workers
+        wanted = max(1, min((os.cpu_count() or 2) - 2, MAX_COMPILE_WORKERS)) if compile_workers is None else compile_workers
         self.compile_workers = wanted if device.kind == "cuda" else 0
         self._worker: WorkerProcess | None = None
         self._worker_deadline = 0.0

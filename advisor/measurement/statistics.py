@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -79,16 +80,24 @@ def round_latencies(rounds: Sequence[Round]) -> Array:
     )
 
 
+@lru_cache(maxsize=128)
+def _picks(size: int, stream: int) -> NDArray[np.intp]:
+    """Indices of `RESAMPLES` resamples of `size` values, [RESAMPLES, size]; the same in every process."""
+    return np.random.default_rng((20_240_229, stream)).integers(0, size, size=(RESAMPLES, size))
+
+
 def bootstrap_interval(values: Array, *more: Array, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Percentile bootstrap of median(values) minus the medians of `more` (independent samples), in the values' unit.
 
     Deterministic: the same values give the same interval, so that a verdict can be repeated from a file.
     """
-    generator = np.random.default_rng(20_240_229)
     total = np.zeros(RESAMPLES)
-    for sign, sample in zip((1.0, *(-1.0 for _ in more)), (values, *more), strict=True):
-        picks = generator.integers(0, sample.size, size=(RESAMPLES, sample.size))
-        total += sign * np.median(sample[picks], axis=1)
+    for stream, sample in enumerate((values, *more)):
+        # Sorting is several times faster than np.median on so few columns.
+        resampled = np.sort(sample[_picks(sample.size, stream)], axis=1)
+        middle = sample.size // 2
+        medians = resampled[:, middle] if sample.size % 2 else (resampled[:, middle - 1] + resampled[:, middle]) / 2
+        total += -medians if stream else medians
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(total, (tail, 1.0 - tail))
     return float(low), float(high)

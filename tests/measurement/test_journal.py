@@ -76,7 +76,15 @@ def test_killed_with_a_worker(tmp_path):
     import subprocess
 
     command = [sys.executable, "-c", "import sys; from advisor.cli import main; sys.exit(main())", "measure"]
-    command += [str(launches(1)[0].kernel.file) + "::scale_kernel", "--configurations", "all", "--sizes", "B=16,H=32", "--sizes", "B=32,H=32"]
+    command += [
+        str(launches(1)[0].kernel.file) + "::scale_kernel",
+        "--configurations",
+        "all",
+        "--sizes",
+        "B=16,H=32",
+        "--sizes",
+        "B=32,H=32",
+    ]
     command += ["--dtype", "fp32", "--timeout", "20s"]
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     subprocess.run([*command, "--device", "fake", "-o", str(whole)], check=True, capture_output=True)

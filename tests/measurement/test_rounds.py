@@ -28,7 +28,9 @@ def test_every_side_once_per_round_in_changing_order():
 def test_slow_clocks_are_dropped_with_a_reason_and_made_up_for():
     def time_side(side, number):
         slow = number in (2, 5)
-        return Timing(samples_us=(150.0 if slow else 100.0,), sm_clock_mhz=1000.0 if slow else 1800.0, throttle=("hw-thermal",) if slow else ())
+        return Timing(
+            samples_us=(150.0 if slow else 100.0,), sm_clock_mhz=1000.0 if slow else 1800.0, throttle=("hw-thermal",) if slow else ()
+        )
 
     (found,) = measure_rounds(time_side, 1, default_clock_mhz=1800.0)
     assert len(found.rounds) == 12 and sum(r.discarded is None for r in found.rounds) == 10

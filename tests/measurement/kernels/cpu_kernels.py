@@ -46,7 +46,7 @@ KERNELS = {
 }
 
 
-class OutOfResources(Exception):
+class OutOfResources(Exception):  # noqa: N818
     """Named as triton's."""
 
 

@@ -1,0 +1,82 @@
+"""Compiling ahead: the cache it fills is the one the launch looks into; and what cannot be compiled is told apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from advisor.measurement import find_kernels
+from advisor.measurement.launch import problem_to_json
+from advisor.measurement.worker import WorkerProcess
+from advisor.schema import Configuration, Problem
+
+from .conftest import configuration, elementwise, kernel
+
+SCRIPT = """
+import os, sys
+sys.path[:0] = [sys.argv[1]]
+from advisor.measurement import KernelRef, find_kernels
+from advisor.measurement.compile_ahead import compile_launch, use_offline_target
+from advisor.measurement.kernel_file import configurations, flat_configuration, flat_problem, function_of
+from advisor.schema import Problem
+import torch
+
+use_offline_target("cuda", 90, 32)
+for name, problem in {problems}:
+    kernel = find_kernels(name)[0]
+    problem = Problem(**problem)
+    configuration = configurations(kernel, problem)[0]
+    assert compile_launch(kernel, problem, configuration)
+    before = set(os.listdir(os.environ["TRITON_CACHE_DIR"]))
+    inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", torch.Generator().manual_seed(0))
+    try:
+        function_of(kernel, "prepare")(inputs, flat_configuration(configuration))()
+    except Exception as error:  # there is no GPU to load it on
+        assert "CompilationError" not in type(error).__name__, error
+    assert set(os.listdir(os.environ["TRITON_CACHE_DIR"])) == before, f"{{name}}: the launch compiled something else"
+print("same")
+"""
+PROBLEMS = [
+    ("fused_moe_kernel", {"family": "fused_moe", "op": "w13", "sizes": {"M": 8, "E": 4, "topk": 2, "H": 128, "N": 64}}),
+    ("rms_norm_kernel", {"family": "normalization", "op": "rms_norm", "sizes": {"B": 8, "H": 256}}),
+]
+
+
+def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
+    """The launch of a bundled kernel, up to loading it on a GPU that is not there, adds nothing to Triton's disk cache."""
+    pytest.importorskip("torch")
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_DEFAULT_FP_FUSION": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(problems=PROBLEMS), str(root)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "same", done.stderr[-2000:]
+
+
+def ask(worker, reference, problem, config):
+    worker.send({
+        "do": "compile", "target": ["cuda", 90, 32], "kernel": {"file": reference.file, "function": reference.function},
+        "problem": problem_to_json(problem), "configuration": asdict(config),
+    })  # fmt: skip
+    return worker.receive()
+
+
+def test_compiling_workers_answer_whatever_they_are_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    moe = find_kernels("fused_moe_kernel")[0]
+    problem = Problem(family="fused_moe", op="w13", sizes={"M": 8, "E": 4, "topk": 2, "H": 128, "N": 64})
+    good = Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1})
+    odd = Configuration(parameters={"BLOCK_SIZE_M": 17, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1})
+    worker = WorkerProcess()
+    try:
+        assert ask(worker, moe, problem, good) == {"is": "compiled", "compiled": True, "failure": None}
+        assert ask(worker, moe, problem, odd)["failure"]["kind"] == "compile-error"  # 17 is no power of two
+        assert not ask(worker, kernel("scale_kernel"), elementwise(), configuration())["compiled"]  # does not say its arguments
+    finally:
+        worker.stop()

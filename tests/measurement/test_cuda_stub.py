@@ -1,0 +1,184 @@
+"""The CUDA device's own code, on a stand-in for `torch.cuda`: what a GPU would do is pretended, everything around it is real."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+import types
+
+import pytest
+
+from advisor.errors import NoGpuError
+from advisor.measurement import KernelRef, Launch
+from advisor.measurement.batch_run import run_batch
+from advisor.measurement.device import open_device, parse_device
+from advisor.measurement.failures import WrongOutputError
+from advisor.measurement.launch import Batch
+from advisor.schema import Configuration, Problem
+
+torch = pytest.importorskip("torch")
+
+KERNEL = '''
+KERNELS = {"double_kernel": {
+    "family": "elementwise", "ops": {"gelu": {"sizes": {"B": "b", "H": "h"}}}, "dtypes": ["fp32"],
+    "space": {"BLOCK_SIZE": [256, 512], "num_warps": [4]}, "make_inputs": "make_inputs", "prepare": "prepare",
+    "reference": "reference", "tolerance": {"fp32": [1e-6, 1e-6]},
+}}
+
+def make_inputs(problem, device, generator):
+    import torch
+    x = torch.randn(problem["B"], problem["H"], generator=generator)
+    return {"problem": problem, "x": x, "output": torch.empty_like(x)}
+
+def reference(inputs):
+    return 2 * inputs["x"].double()
+
+def prepare(inputs, config):
+    assert set(config) == {"BLOCK_SIZE", "num_warps"}, config
+    def run():
+        if config["BLOCK_SIZE"] == 512 and "wrong" in __file__:
+            inputs["output"][0, 0] = 0.0
+            return inputs["output"]
+        inputs["output"].copy_(inputs["x"]).mul_(2)
+        return inputs["output"]
+    return run
+'''
+
+
+class Event:
+    def __init__(self, enable_timing=False):
+        self.at = None
+
+    def record(self):
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other):
+        return (other.at - self.at) * 1e3 + 1e-3
+
+
+class Stream:
+    def wait_stream(self, other):
+        """Nothing waits here."""
+
+
+class Graph:
+    captures = True
+
+    def capture_begin(self):
+        if not self.captures:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    def capture_end(self):
+        """Nothing is captured."""
+
+    def replay(self):
+        time.sleep(2e-5)
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """A torch whose `cuda` pretends."""
+    properties = types.SimpleNamespace(name="NVIDIA H200", uuid="0-1", L2_cache_size=1 << 20, multi_processor_count=132)
+    slept = []
+    cuda = types.SimpleNamespace(
+        is_available=lambda: True, get_device_properties=lambda _: properties, Event=Event, CUDAGraph=Graph, Stream=Stream,
+        current_stream=Stream, stream=lambda stream: contextlib.nullcontext(), synchronize=lambda: None, empty_cache=lambda: None,
+        _sleep=slept.append, mem_get_info=lambda: (1 << 24, 1 << 24), slept=slept,
+    )  # fmt: skip
+
+    class Torch(types.ModuleType):
+        def __getattr__(self, name):
+            found = getattr(torch, name)
+            if name in ("empty", "randn", "rand", "zeros", "randint"):
+                return lambda *a, device=None, **k: found(*a, **k)
+            return found
+
+    module = Torch("torch")
+    module.cuda = cuda
+    module.version = types.SimpleNamespace(cuda="13.0", hip=None)
+    module.Generator = lambda device=None: torch.Generator()
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    return module
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    def write(name="right"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(KERNEL)
+        return KernelRef(file=str(path), function="double_kernel")
+
+    return write
+
+
+def batch(kernel, cache="warm", rows=4):
+    problem = Problem(family="elementwise", op="gelu", sizes={"B": rows, "H": 33}, dtype="fp32", cache=cache)
+    launches = [Launch(kernel=kernel, problem=problem, configuration=Configuration(parameters={"BLOCK_SIZE": b})) for b in (256, 512)]
+    return Batch(launches=tuple(launches), max_rounds=10)
+
+
+def test_a_batch_by_graphs_and_by_events(stub, kernel):
+    device = open_device(parse_device("cuda"))
+    assert device.gpu_name == "H200" and device.l2_bytes == 1 << 20
+    outcomes = run_batch(device, batch(kernel()))
+    assert [o.failure for o in outcomes] == [None, None] and [o.timer for o in outcomes] == ["graph", "graph"]
+    assert all(len(o.rounds) == 10 and all(s > 0 for r in o.rounds for s in r.samples_us) for o in outcomes)
+    assert {o.timer for o in run_batch(device, batch(kernel(), "cold"))} == {"events"}
+    assert stub.cuda.slept and min(stub.cuda.slept) > 0
+
+
+def test_what_cannot_be_captured_is_timed_by_events(stub, kernel, monkeypatch):
+    monkeypatch.setattr(Graph, "captures", False)
+    outcomes = run_batch(open_device(parse_device("cuda")), batch(kernel()))
+    assert {o.timer for o in outcomes} == {"events"} and all(o.failure is None for o in outcomes)
+
+
+def test_wrong_output_has_no_latency(stub, kernel):
+    right, wrong = run_batch(open_device(parse_device("cuda")), batch(kernel("wrong")))
+    assert right.failure is None and wrong.failure.kind == "wrong-output" and "132 of 132" in wrong.failure.message and not wrong.rounds
+
+
+def test_fingerprint_and_ceilings(stub, monkeypatch):
+    from advisor.measurement import ceilings
+
+    monkeypatch.setattr(ceilings, "MATRIX", 64)
+    device = open_device(parse_device("cuda"))
+    found = device.fingerprint()
+    assert (found.gpu, found.cuda, found.gpu_uuid, found.mode) == ("H200", "13.0", "GPU-0-1", "gpu") and found.triton and found.torch
+    figures = device.measure_ceilings()
+    assert {"dram_copy_bytes_per_s", "dram_read_bytes_per_s", "fp32_fma_flop_per_s"} <= set(figures) <= set(ceilings.FIGURES)
+    assert all(math.isfinite(value) and value > 0 for value in figures.values())
+
+
+@pytest.mark.parametrize(("version", "available", "reason"), [(None, True, "not built for CUDA"), ("13.0", False, "sees no GPU")])
+def test_no_gpu(stub, version, available, reason):
+    stub.version.cuda, stub.cuda.is_available = version, lambda: available
+    with pytest.raises(NoGpuError, match=reason) as caught:
+        open_device(parse_device("cuda"))
+    assert "recorded:" in str(caught.value) and caught.value.exit_code == 4
+
+
+def test_poison_and_compare():
+    from advisor.measurement.cuda import compare, poison
+
+    for dtype in (torch.bfloat16, torch.float32, torch.float8_e4m3fn):
+        tensor = torch.zeros(3, 5).to(dtype)
+        poison(tensor)
+        assert tensor.float().isnan().all()
+    whole = torch.zeros(3, dtype=torch.int32)
+    poison(whole)
+    assert (whole == torch.iinfo(torch.int32).min).all()
+    want = torch.tensor([1.0, 2.0, math.inf, math.nan, 0.0], dtype=torch.float64)
+    compare(want.float(), want, 1e-3, 1e-3, "same")
+    compare(torch.tensor([1.0005, 2.0, math.inf, math.nan, 1e-4]), want, 1e-3, 1e-3, "close")
+    for index, value in [(0, 1.1), (1, math.nan), (2, 3.0), (2, -math.inf), (3, 0.0), (4, 1.0), (0, math.inf)]:
+        got = want.clone()
+        got[index] = value
+        with pytest.raises(WrongOutputError, match=f"1 of 5 elements .* at {index}"):
+            compare(got, want, 1e-3, 1e-3, f"{index} {value}")
+    with pytest.raises(WrongOutputError, match="shape"):
+        compare(torch.zeros(2), want, 1, 1, "wrong")
+    compare(torch.zeros(0), torch.zeros(0), 0, 0, "empty")

@@ -1,0 +1,134 @@
+"""Every device behind the protocol passes the same tests; and what is particular to the fake one and to recordings."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.errors import AdvisorError, InputError, UsageError
+from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, measure, open_device, parse_device, read_recording
+from advisor.measurement.batch_run import run_batch
+from advisor.measurement.fake import FakeDevice, normal, unit
+from advisor.measurement.rounds import Timing
+from advisor.schema import Configuration, Fingerprint
+
+from .conftest import configuration, elementwise, kernel, launches, moe
+
+
+@pytest.fixture(params=["fake", "fake,execute=1", "recorded"])
+def device(request, tmp_path):
+    if request.param != "recorded":
+        return open_device(parse_device(request.param))
+    path = tmp_path / "rows.csv"
+    measure(launches(1), path, device="fake")
+    return open_device(parse_device(f"recorded:{path},gpu=H200"))
+
+
+def test_protocol(device):
+    assert device.gpu_name == "H200" and device.gpu.name == "H200"
+    assert isinstance(device.fingerprint(), Fingerprint) and device.fingerprint().gpu == "H200"
+    bench = device.open(kernel("scale_kernel"), elementwise(), 0)
+    launched = bench.launch(configuration(512, 4))
+    bench.check(launched)
+    first, again = (bench.time(launched, 3, 0) for _ in range(2))
+    assert isinstance(first, Timing) and first == again and all(sample > 0 for sample in first.samples_us)
+    assert bench.timer(launched) in ("simulated", "recorded")
+    bench.close()
+    assert all(value > 0 for value in device.measure_ceilings().values())
+
+
+def test_one_outcome_per_launch_in_order(device):
+    todo = launches(1)
+    outcomes = run_batch(device, Batch(launches=tuple(todo)))
+    assert len(outcomes) == len(todo) and all(o.failure is None and len(o.rounds) >= 10 for o in outcomes)
+    assert all(o.noise_floor is not None for o in outcomes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "gpu",
+        "recorded",
+        "recorded:",
+        "fake:file",
+        "cuda,gpu=H200",
+        "fake,speed=1",
+        "fake,noise=much",
+        "fake,faults=2",
+        "fake,faults=x:0.1",
+    ],
+)
+def test_no_such_device(text):
+    with pytest.raises(AdvisorError):
+        open_device(parse_device(text))
+
+
+def test_device_texts():
+    spec = parse_device("recorded:E=8,N=2.csv,gpu=A100")
+    assert spec.path == "E=8,N=2.csv" and spec.options == {"gpu": "A100"}
+    assert parse_device("fake,gpu=A100,noise=0.02").options == {"gpu": "A100", "noise": 0.02}
+
+
+def test_random_numbers_depend_on_nothing_else():
+    assert unit("a", 1) == unit("a", 1) != unit("a", 2)
+    values = [normal(i) for i in range(4000)]
+    assert abs(sum(values)) / 4000 < 0.06 and 0.93 < sum(v * v for v in values) / 4000 < 1.07
+
+
+def test_a_configuration_that_does_not_fit_is_out_of_resources():
+    big = Configuration(parameters={"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 256, "GROUP_SIZE_M": 1}, num_stages=5)
+    launch = Launch(kernel=find_kernels("fused_moe_kernel")[0], problem=moe(), configuration=big)
+    (outcome,) = run_batch(FakeDevice(), Batch(launches=(launch,)))
+    assert outcome.failure.kind == "out-of-resources"
+
+
+def test_throttled_rounds_do_not_count():
+    outcomes = run_batch(FakeDevice({"throttle": 0.2, "noise": 0.001}), Batch(launches=tuple(launches(1)[:2])))
+    for outcome in outcomes:
+        dropped = [r for r in outcome.rounds if r.discarded]
+        assert dropped and "60 %" in dropped[0].discarded and outcome.throttle == ("sw-power-cap",)
+        assert sum(r.discarded is None for r in outcome.rounds) >= 10
+
+
+# ------------------------------------------------------------------------------------------------------- recordings
+
+
+def test_published_sweeps_are_replayed(data_dir):
+    recording = read_recording(data_dir / "fused_moe_near_optimal.csv.gz", gpu="A40")
+    problem = next(iter(recording))
+    best, latency = recording.best(problem)
+    assert (
+        recording.latency_us(problem, best)
+        == latency
+        == min(recording.latency_us(problem, each) for each in recording.configurations(problem))
+    )
+    assert {problem.family for problem in recording} == {"fused_moe"} and len(recording) > 1000
+    with pytest.raises(UsageError, match="several GPUs"):
+        read_recording(data_dir / "fused_moe_near_optimal.csv.gz")
+    with pytest.raises(UsageError, match="no rows of this GPU"):
+        read_recording(data_dir / "fused_moe_near_optimal.csv.gz", gpu="H200")
+
+
+def test_sweep_summaries_are_replayed(data_dir):
+    recording = read_recording(data_dir / "fused_moe_sweep_summary.csv.gz", gpu="A100")
+    problem = next(iter(recording))
+    assert len(recording.configurations(problem)) == 1
+
+
+def test_not_recorded(tmp_path):
+    measure(launches(1), tmp_path / "rows.csv", device="fake")
+    recording = read_recording(tmp_path / "rows.csv")
+    with pytest.raises(NotRecordedError, match="no such problem"):
+        recording.latency_us(elementwise(999), configuration())
+    with pytest.raises(NotRecordedError, match="not recorded with this configuration"):
+        recording.latency_us(elementwise(), configuration(2048))
+    assert recording.configurations(elementwise(999)) == ()
+    summary = measure(launches(2), tmp_path / "again.csv", device=f"recorded:{tmp_path / 'rows.csv'}")
+    assert summary.measured == 6 and summary.failed == {"not-recorded": 6}
+
+
+def test_a_file_without_latencies_is_refused(tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text("gpu,M,N,K\nH200,1,2,3\n")
+    with pytest.raises(InputError, match="no latency"):
+        read_recording(path)

@@ -1,0 +1,148 @@
+"""Profiles of others: read, matched to launches where that is certain, and what is not matched is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.errors import InputError
+from advisor.hardware import load_gpu
+from advisor.measurement import Launch, find_kernels, measure
+from advisor.measurement.importers import import_file
+from advisor.measurement.importers.matching import launched_ctas
+from advisor.measurement.importers.record import dimensions, number
+from advisor.schema import Configuration
+
+from .conftest import launches, moe
+
+FIXTURES = Path(__file__).parent / "fixtures"
+GPU = load_gpu("H200")
+
+
+def launch(**changes) -> Launch:
+    """The launch that the fixtures profile: 12,288 CTAs of 4 warps."""
+    parameters = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    configuration = Configuration(parameters={**parameters, **changes.pop("parameters", {})}, **changes)
+    return Launch(kernel=find_kernels("fused_moe_kernel")[0], problem=moe(64), configuration=configuration)
+
+
+@pytest.fixture
+def fixture(tmp_path):
+    """A fixture with the grid that our launch has."""
+
+    def read(name):
+        path = tmp_path / name
+        path.write_text((FIXTURES / name).read_text().replace("12288", str(launched_ctas(launch(), GPU))))
+        return path
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "format_", "samples"),
+    [
+        ("ncu_raw.csv", "nsight-compute", (61.44, 61.952)), ("ncu_details.csv", "nsight-compute", (61.44,)),
+        ("torch_trace.json", "torch-profiler", (61.44, 60.8)), ("proton.hatchet", "proton", (61.44,)),
+    ],
+)  # fmt: skip
+def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, samples):
+    found = import_file(fixture(name), [launch()], GPU)
+    assert found.format == format_ and not found.missing
+    (match,) = found.matches
+    assert match.record.samples_us == pytest.approx(samples) and match.launch == launch()
+    assert match.outcome(format_).rounds[0].samples_us == match.record.samples_us
+    assert found.unmatched and all(reason for reason in found.unmatched)
+
+
+def test_what_was_left_out_says_why(fixture):
+    raw = " | ".join(import_file(fixture("ncu_raw.csv"), [launch()], GPU).unmatched)
+    assert "gemm_kernel: no usable duration" in raw and "a line with 3 cells" in raw and "no launch of this kernel was asked for" in raw
+    details = " | ".join(import_file(fixture("ncu_details.csv"), [launch()], GPU).unmatched)
+    assert "fortnights" in details and "combine_kernel" in details
+    trace = " | ".join(import_file(fixture("torch_trace.json"), [launch()], GPU).unmatched)
+    assert "99 CTAs" in trace and "nvjet" in trace and "no_duration_kernel" in trace
+    proton = " | ".join(import_file(fixture("proton.hatchet"), [launch()], GPU).unmatched)
+    assert "cpu_only: no time" in proton and "a frame that is not an object" in proton
+
+
+def test_threads_gpu_and_ambiguity(fixture):
+    wide = import_file(fixture("torch_trace.json"), [launch(num_warps=8)], GPU)
+    assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched) and len(wide.missing) == 1
+    other = import_file(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
+    assert not other.matches and "ran on H200" in " ".join(other.unmatched)
+    alike = import_file(fixture("torch_trace.json"), [launch(), launch(num_stages=4)], GPU)
+    assert not alike.matches and "2 launches look alike" in " ".join(alike.unmatched)
+
+
+def test_metrics_and_counts(fixture):
+    (record,) = (r for r in import_file(fixture("ncu_raw.csv")).records if r.name == "fused_moe_kernel")
+    assert record.metrics["dram__bytes_read.sum"] == 402653184 and record.metrics["launch__registers_per_thread"] == 168
+    (record,) = (r for r in import_file(fixture("torch_trace.json")).records if r.grid and r.grid[0] > 1000)
+    assert record.gpu == "NVIDIA H200" and record.metrics["shared_memory_bytes"] == 49152 and record.count == 2
+    (record,) = import_file(fixture("proton.hatchet")).records
+    assert record.count == 10
+
+
+def test_gzipped_and_rows(fixture, tmp_path):
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(fixture("torch_trace.json").read_bytes()))
+    assert import_file(packed, [launch()], GPU).matches
+    measure(launches(1), tmp_path / "rows.csv", device="fake,faults=out-of-memory:0.6")
+    found = import_file(tmp_path / "rows.csv")
+    assert found.format == "rows" and len(found.rows) + len(found.unmatched) == 6 and "out-of-memory" in found.unmatched[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{}", b"[]", b"[1]", b"{", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"[" * 100_000, b'{"traceEvents": 3}', b"M,N\n1\n",
+        b'"ID","Process ID"\n', b'[{"frame": {}, "metrics": NaN}', b"nothing\nhere",
+    ],
+)  # fmt: skip
+def test_what_is_no_profile_is_refused(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        import_file(path)
+
+
+KEYS = ["name", "dur", "cat", "args", "grid", "frame", "metrics", "children", "time (ns)", "count"]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(json_values, max_size=4), st.booleans())
+def test_strange_documents_are_read_or_refused(tmp_path_factory, values, proton):
+    document = [{"frame": values, "children": values, "metrics": {}}] if proton else {
+        "traceEvents": [{"cat": "kernel", "name": value, "dur": value, "args": value} for value in values], "deviceProperties": values,
+    }  # fmt: skip
+    path = tmp_path_factory.mktemp("x") / "file.json"
+    path.write_text(json.dumps(document))
+    try:
+        found = import_file(path)
+    except InputError:
+        return
+    assert all(sample > 0 for record in found.records for sample in record.samples_us)
+
+
+def test_numbers_and_dimensions():
+    assert [number(x) for x in ("1,234.5", 2, True, "n/a", float("nan"), "1" * 100)] == [1234.5, 2.0, None, None, None, None]
+    assert [dimensions(x) for x in ("(2, 3, 1)", [4], "7x8", [1.5], [0], None, "", [1, 2, 3, 4])] == [
+        (2, 3, 1),
+        (4,),
+        (7, 8),
+        (),
+        (),
+        (),
+        (),
+        (),
+    ]

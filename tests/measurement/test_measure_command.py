@@ -1,0 +1,157 @@
+"""`advisor measure`: targets, options, exit codes, and what it says."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+
+import pytest
+
+from advisor.cli import main
+from advisor.cli.measure_command import duration_s
+from advisor.measurement import nvml, probe, read_measured
+from advisor.measurement.probe import Probe
+
+from .conftest import KERNELS
+
+DATA = "gpu,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages\n"
+
+
+def rows(path):
+    return list(read_measured(path))
+
+
+def test_a_bundled_kernel(tmp_path, capsys):
+    out = tmp_path / "rows.csv"
+    assert (
+        main(["measure", "fused_moe", "--model", "Qwen3-30B-A3B", "--tokens", "1,64", "--op", "w13", "--device", "fake", "-o", str(out)])
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert "2 measured, 0 failed, 0 in the file already on H200" in captured.out and "\x1b" not in captured.err
+    assert [row.problem.sizes["M"] for row in rows(out)] == [1, 64] and rows(out)[0].problem.sizes["E"] == 128
+    again = ["measure", "fused_moe", "--model", "Qwen3-30B-A3B", "--tokens", "1,64", "--op", "w13", "--device", "fake", "-o", str(out)]
+    assert main(again) == 0 and "0 measured, 0 failed, 2 in the file already" in capsys.readouterr().out
+    assert main([*again, "--no-resume"]) == 2 and "has rows already" in capsys.readouterr().err
+
+
+def test_a_users_file_with_many_configurations(tmp_path):
+    out = tmp_path / "rows.csv"
+    target = f"{KERNELS}::scale_kernel"
+    assert main(["measure", target, "--configurations", "all", "--cache", "cold", "--device", "fake,execute=1", "-o", str(out)]) == 0
+    assert (
+        len(rows(out)) == 9
+        and {row.problem.cache for row in rows(out)} == {"cold"}
+        and {row.kernel for row in rows(out)} == {"scale_kernel"}
+    )
+
+
+def test_rows_are_measured_again(tmp_path):
+    shapes, out = tmp_path / "shapes.csv", tmp_path / "rows.csv"
+    shapes.write_text(DATA + "A100,64,128,8,2048,768,16,64,64,1,4,3\nA100,1,128,8,2048,768,,,,,,\n")
+    assert main(["measure", str(shapes), "--device", "fake,gpu=A100", "-o", str(out)]) == 0
+    first, second = rows(out)
+    assert first.configuration.parameters["BLOCK_SIZE_N"] == 64 and first.gpu == second.gpu == "A100" and second.configuration is not None
+
+
+def test_a_tuned_table(tmp_path, corpus_dir):
+    table = next(
+        path
+        for path in sorted((corpus_dir / "vllm" / "fused_moe").rglob("E=128,N=768,device_name=NVIDIA_H*.json"))
+        if "dtype" not in path.name
+    )
+    out = tmp_path / "rows.csv"
+    assert main(["measure", str(table), "--model", "Qwen3-30B-A3B", "--tokens", "16", "--device", "fake", "-o", str(out)]) == 0
+    assert {row.problem.op for row in rows(out)} == {"w13", "w2"}
+
+
+def test_without_a_gpu_it_says_what_is_needed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main(["measure", "softmax", "-o", str(tmp_path / "rows.csv")]) == 4
+    error = capsys.readouterr().err
+    assert "no usable GPU" in error and "NVIDIA GPU" in error and "recorded:" in error and not (tmp_path / "rows.csv").exists()
+    monkeypatch.setattr(probe, "probe_gpu", lambda: Probe(error="torch sees no GPU"))
+    assert main(["measure", "softmax", "--configurations", "3", "-o", str(tmp_path / "rows.csv")]) == 4
+    assert "torch sees no GPU" in capsys.readouterr().err
+
+
+def test_the_look_for_a_gpu_ends_with_an_answer():
+    found = probe.probe_gpu()
+    assert (found.error is None) != (found.name is None)
+
+
+def test_replayed_rows_and_exit_3(tmp_path, capsys):
+    recorded, out = tmp_path / "recorded.csv", tmp_path / "rows.csv"
+    main(["measure", "softmax", "--device", "fake", "-o", str(recorded)])
+    assert main(["measure", "softmax", "--device", f"recorded:{recorded}", "-o", str(out)]) == 0
+    assert rows(out)[0].latency_us == rows(recorded)[0].latency_us
+    none = tmp_path / "none.csv"
+    assert main(["measure", "softmax", "--sizes", "B=1,H=2", "--device", f"recorded:{recorded}", "-o", str(none)]) == 3
+    assert "not-recorded: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["softmax", "--plan", "x.toml"], ["--plan", "no such file"], ["no_such_kernel"], ["no_file.py::x"],
+        ["softmax", "--device", "gpu"], ["softmax", "--time-limit", "soon"], ["softmax", "--sizes", "B"],
+        ["softmax", "--configurations", "0"], ["softmax", "--rounds", "-1"],
+        [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"], [f"{KERNELS}::inputs_kernel"], ["missing.csv"], ["missing.json"],
+    ],
+)  # fmt: skip
+def test_usage_errors(arguments, tmp_path, capsys):
+    assert main(["measure", "--device", "fake", "-o", str(tmp_path / "rows.csv"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert "error:" in error and "Traceback" not in error and not list(tmp_path.iterdir())
+
+
+def test_durations():
+    assert [duration_s(text) for text in ("90", "90s", "9m", "1.5h")] == [90, 90, 540, 5400]
+
+
+def test_listing_a_kernel_imports_neither_torch_nor_triton():
+    script = (
+        "import sys; import advisor.measurement, advisor.measurement.importers, advisor.cli.measure_command\n"
+        "from advisor.measurement.kernel_file import bundled_files, read_kernels\n"
+        "assert all(read_kernels(f) for f in bundled_files())\n"
+        "print(sorted({'torch', 'triton', 'optuna', 'plotly'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
+    fields = "1755, 3201, 0x0000000000000024, 61, 512.34, 700.00, 1980, 1980, 580.159.04, Disabled"
+    done = subprocess.CompletedProcess([], 0, stdout=fields + "\n", stderr="")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvml.subprocess, "run", lambda *_, **__: done)
+    monitor = nvml.Monitor("GPU-1")
+    assert monitor.source == "nvidia-smi" and monitor.facts() == nvml.Facts(
+        default_clock_mhz=1980, driver="580.159.04", power_cap_w=700, mig=False
+    )
+    reading = monitor.read()
+    assert (reading.sm_clock_mhz, reading.throttle, reading.temperature_c, reading.power_w) == (
+        1755,
+        ("sw-power-cap", "sw-thermal"),
+        61,
+        512.34,
+    )
+
+
+@pytest.mark.parametrize("answer", ["", "[N/A]\n", "x, y\n", ", ".join(["[Not Supported]"] * 10)])
+def test_a_gpu_that_says_nothing(monkeypatch, answer):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvml.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=answer, stderr=""))
+    monitor = nvml.Monitor(None)
+    assert monitor.read() == nvml.Reading() and monitor.facts().default_clock_mhz is None
+
+
+def test_the_file_is_plain_csv(tmp_path):
+    out = tmp_path / "rows.csv"
+    main(["measure", "fused_moe::combine_kernel", "--device", "fake", "-o", str(out)])
+    with out.open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert row["status"] == "ok" and row["parameters"] == '{"BLOCK_SIZE": 1024}' and float(row["bound_us"]) < float(row["latency_us"])

@@ -1,0 +1,134 @@
+"""Campaigns: what they hold, in which order, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import load_gpu
+from advisor.measurement import read_plan, skewed_routing
+from advisor.measurement.ordering import informative_order, low_discrepancy, van_der_corput, visiting_order
+from advisor.measurement.plan import batches_of, fits, problems_of
+from advisor.schema import Problem
+
+from .conftest import KERNELS, configuration, elementwise
+
+CAMPAIGN = Path(__file__).parents[1] / "gpu" / "campaign.toml"
+GPU = load_gpu("H200")
+
+
+def test_the_campaign_has_what_it_should():
+    plan = read_plan(CAMPAIGN)
+    moe = [p for sweep in plan.sweeps for p in problems_of(sweep) if p.family == "fused_moe" and p.dtype == "bf16" and p.cache == "warm"]
+    models = {tuple(p.sizes[name] for name in ("E", "topk", "H", "N")) for p in moe if p.op in ("w13", "w2")}
+    for op, skewed in itertools.product(("w13", "w2"), (False, True)):
+        cells = {
+            (*(p.sizes[n] for n in ("E", "topk", "H", "N")), p.sizes["M"]) for p in moe if p.op == op and (p.routing is not None) == skewed
+        }
+        assert len(models) >= 12 and len({cell[-1] for cell in cells}) >= 18 and len(cells) >= 12 * 18
+    kernels = {sweep.kernel.function for sweep in plan.sweeps}
+    assert {"fused_moe_kernel", "gemm_kernel", "gemm_persistent_kernel", "attention_kernel", "decode_kernel"} < kernels and len(
+        kernels
+    ) >= 10
+    assert plan.ceilings_folder.resolve() == Path(__file__).resolve().parents[2] / "ceilings" / "measurements"
+
+
+def test_any_cut_off_leaves_a_useful_set():
+    batches = list(itertools.islice(batches_of(read_plan(CAMPAIGN), GPU), 120))
+    kernels = Counter(batch.launches[0].kernel.function for batch in batches)
+    assert kernels["fused_moe_kernel"] > 60 and len(kernels) >= 10
+    moe = [b.problem for b in batches if b.launches[0].kernel.function == "fused_moe_kernel" and b.problem.dtype == "bf16"]
+    assert len({p.sizes["M"] for p in moe[:40]}) >= 15 and len({tuple(p.sizes[n] for n in "EHN") for p in moe[:40]}) >= 13
+    assert 10 < sum(p.routing is not None for p in moe[:40]) < 30 and 10 < sum(p.op == "w2" for p in moe[:40]) < 30
+    assert all(len(b.launches) <= 8 and len({x.key() for x in b.launches}) == len(b.launches) for b in batches)
+
+
+def test_the_order_is_the_same_everywhere():
+    first, again = ([b.launches for b in itertools.islice(batches_of(read_plan(CAMPAIGN), GPU), 15)] for _ in range(2))
+    assert first == again
+
+
+def test_what_a_gpu_cannot_run_is_left_out():
+    batches = list(itertools.islice(batches_of(read_plan(CAMPAIGN), load_gpu("A100")), 60))
+    assert all(b.launches[0].kernel.function != "gemm_persistent_kernel" and b.problem.dtype != "fp8" for b in batches)
+    assert not fits(Problem(family="fused_moe", op="w13", sizes={"M": 1, "E": 256, "topk": 8, "H": 7168, "N": 2048}), load_gpu("L4"))
+
+
+def test_every_launch_of_a_small_plan_comes_once(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        "version = 1\nconfigurations_per_visit = 3\n"
+        f"[[sweep]]\nkernel = '{KERNELS}::scale_kernel'\nB = [1, 2]\nH = [3, 4]\ndtype = 'fp32'\n"
+    )
+    found = [launch for batch in batches_of(read_plan(path), GPU) for launch in batch.launches]
+    assert len(found) == len({launch.key() for launch in found}) == 4 * 9  # valid ones: 9 of 12
+    visits = [batch.problem for batch in batches_of(read_plan(path), GPU)]
+    assert len({str(p.sizes) for p in visits[:4]}) == 4  # every problem once before any twice
+    done = {launch.key() for launch in found[:17]}
+    left = [launch for batch in batches_of(read_plan(path), GPU, done=done, key=lambda x: x.key()) for launch in batch.launches]
+    assert left == found[17:]
+
+
+@pytest.mark.parametrize("lengths", [(1,), (7,), (3, 4), (12, 18, 2, 2), (2, 2, 2, 2, 2)])
+def test_low_discrepancy_orders_are_permutations(lengths):
+    cells = low_discrepancy(lengths)
+    assert len(cells) == len(set(cells)) == np.prod(lengths)
+    assert set(cells) == set(itertools.product(*map(range, lengths)))
+
+
+def test_informative_orders_are_permutations_dense_near_the_best():
+    assert list(van_der_corput(3)) == [0.5, 0.25, 0.75] and informative_order(0) == ()
+    for count in (1, 2, 5, 100, 1777):
+        assert sorted(informative_order(count)) == list(range(count))
+    first = informative_order(1000)[:24]
+    assert first[0] == 0 and sum(rank < 250 for rank in first) >= 10 and max(first) > 700
+
+
+def test_without_a_model_the_order_is_a_shuffle_that_starts_with_the_default():
+    space = [configuration(block, warps) for block in (256, 512, 1024) for warps in (1, 2, 4)]
+    order = visiting_order(elementwise(), space, None, seed=1)
+    assert order[0] == space[0] and order != space and sorted(map(str, order)) == sorted(map(str, space))
+
+
+@pytest.mark.parametrize(("tokens", "experts", "topk"), [(1, 8, 2), (1, 8, 8), (7, 60, 6), (4096, 128, 8), (3, 4, 4), (1, 1, 1)])
+def test_skewed_routing_is_a_routing(tokens, experts, topk):
+    slots = skewed_routing(tokens, experts, topk)
+    assert len(slots) == experts and sum(slots) == tokens * topk and min(slots) >= 0 and max(slots) <= tokens
+    assert list(slots) == sorted(slots, reverse=True)
+
+
+HEAD = "version = 1\n[[sweep]]\nkernel = 'fused_moe::fused_moe_kernel'\n"
+SIZES = "problems = [{E = 8, topk = 2, H = 64, N = 64}]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "version = 2", "version = 1", "version = 1\nsweep = 3", "not toml",
+        "version = 1\nspeed = 3\n[[sweep]]\nkernel = 'gemm::gemm_kernel'",
+        HEAD, HEAD + SIZES, HEAD + "M = [1]\n", HEAD + SIZES + "M = [0]\n", HEAD + SIZES + "M = []\n", HEAD + SIZES + "M = ['a']\n",
+        HEAD + SIZES + "M = [1]\nop = ['w4']\n", HEAD + SIZES + "M = [1]\ndtype = ['fp64']\n",
+        HEAD + SIZES + "M = [1]\nrouting = ['odd']\n",
+        HEAD + SIZES + "M = [1]\ncache = ['hot']\n", HEAD + SIZES + "M = [1]\nshare = -1\n", HEAD + SIZES + "M = [1]\nQ = [1]\n",
+        HEAD + "M = [1]\nproblems = [{E = 8, topk = 2, H = 64, X = 1}]\n", HEAD + SIZES + "M = [1]\nconfigurations = 'all'\n",
+        "version = 1\n[[sweep]]\nkernel = 'no such'\n", "version = 1\n[[sweep]]\nkernel = 'fused_moe'\nM = [1]\n",
+        "version = 1\n[[sweep]]\nkernel = 'no_file.py::x'\n", HEAD + SIZES + "M = [1]\n[ceilings]\nfolder = 3\n",
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_none_is_refused_with_a_reason(tmp_path, text):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(AdvisorError):
+        read_plan(path)
+
+
+def test_a_kernel_that_is_listed_only_cannot_be_swept(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::listed_only_kernel'\nB = [1]\nH = [1]\n")
+    with pytest.raises(InputError, match="without make_inputs, prepare, reference"):
+        read_plan(path)
