@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
-from advisor.configs.source import Import, SourceFile, read_source
+from advisor.configs.source import Import, SourceFile, parse_source, read_source
 from advisor.errors import AdvisorError, InputError
 
 SAFE_BUILTINS = frozenset(
@@ -102,7 +102,7 @@ class _Builder:
             if item.is_triton:
                 module.prelude[name] = _triton_import(source, name)
                 return
-        if name in source.assignments:
+        if name in source.assignments or name in source.values:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
             return
         for item in source.imports.get(name, ()):
@@ -121,7 +121,7 @@ class _Builder:
         try:
             value = source.constant(name)
         except NotLiteralError as error:
-            chain = dotted(source.assignments[name])
+            chain = dotted(source.assignments[name]) if name in source.assignments else None
             if chain and chain.split(".")[0] in source.functions:
                 raise RebuildError(f"{source.path.name}:{line}: {name} is another name of a kernel") from None
             raise RebuildError(f"{source.path.name}:{line}: {name}: {error}") from None
@@ -131,11 +131,13 @@ class _Builder:
 
     def _follow(self, source: SourceFile, module: _Module, item: Import) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
-        path = _locate(source.path, item)
+        recorded = _recorded(source, item)
+        path = recorded.path if recorded is not None else _locate(source.path, item)
         if path is None or item.name is None:
             return False
         try:
-            other = self.modules[path.absolute()].source if path.absolute() in self.modules else read_source(path)
+            known = self.modules.get(path.absolute())
+            other = known.source if known is not None else recorded or read_source(path)
         except InputError:
             return False
         if item.name in other.functions:
@@ -271,6 +273,16 @@ def _guarded(item: Import) -> str:
     else:
         text = f"from {item.module} import {item.name} as {item.alias}"
     return f"if {item.alias!r} not in globals():\n try:\n  {text}\n except ImportError:\n  pass"
+
+
+def _recorded(source: SourceFile, item: Import) -> SourceFile | None:
+    """The file of an import among those that came with a record."""
+    parts = item.module.split(".") if item.module else []
+    for path, text in source.siblings.items():
+        tail = Path(path).with_suffix("").parts
+        if parts and (tail[-len(parts) :] == tuple(parts) or tail[-len(parts) - 1 :] == (*parts, "__init__")):
+            return replace(parse_source(text, path), siblings=source.siblings, values=source.values)
+    return None
 
 
 def _locate(path: Path, item: Import) -> Path | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literals import ConfigLiteral, Evaluator, NotLiteralError, Symbol, dotted
+from advisor.configs.literals import ConfigLiteral, Constexpr, Evaluator, NotLiteralError, Symbol, dotted
 from advisor.errors import InputError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
@@ -90,6 +90,8 @@ class SourceFile:
     path: Path
     text: str
     tree: ast.Module = field(repr=False)
+    values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
+    siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
 
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
@@ -180,6 +182,8 @@ class SourceFile:
         Raises:
             NotLiteralError: It is not one.
         """
+        if name in self.values:
+            return Constexpr(self.values[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
         return self.evaluator().evaluate(self.assignments[name])

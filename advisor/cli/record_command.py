@@ -1,0 +1,61 @@
+"""Run a program and write down every Triton launch: kernel source, types, constants, shapes, strides, grid, and times on a GPU.
+
+The program computes what it would compute anyway. Child processes are recorded too. `advisor advise LAUNCHES.jsonl` reads the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HELP = "run a program and write down every Triton launch"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor record`."""
+    parser.add_argument("-o", "--output", required=True, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)")
+    parser.add_argument("--contents", action="append", default=[], metavar="NAME",
+                        help="also write what this small integer tensor holds (an argument's name; `all` for all)")  # fmt: skip
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program with the recorder on its path; its exit code is returned."""
+    from advisor.configs.launches import FORMAT, read_launches
+    from advisor.errors import InputError, UsageError
+
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError("record needs a program to run", None, "advisor record -o LAUNCHES.jsonl -- python train.py")
+    if shutil.which(command[0]) is None:
+        raise UsageError("no such program", command[0], None, "check the path")
+    output = Path(arguments.output).absolute()
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(f'{{"format": "{FORMAT}"}}\n', encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {output}", error.strerror, remedy="name a file you may write to") from None
+    hook = Path(__file__).parent.parent / "compiled" / "recorder"
+    environment = dict(os.environ)
+    environment["ADVISOR_RECORD"] = str(output)
+    environment["ADVISOR_RECORD_CONTENTS"] = ",".join(arguments.contents)
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(hook), environment.get("PYTHONPATH", "")) if p)
+    process = subprocess.Popen(command, env=environment)
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+    records = read_launches(output)
+    kernels = {launch.kernel for launch in records.launches}
+    times = sum(launch.count for launch in records.launches)
+    print(f"advisor: {times} launches of {len(kernels)} kernels, {len(records.launches)} distinct, in {arguments.output}", file=sys.stderr)
+    for problem in records.problems[:3]:
+        print(f"advisor: warning: {problem}", file=sys.stderr)
+    return code if code >= 0 else 128 - code

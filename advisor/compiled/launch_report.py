@@ -1,0 +1,141 @@
+"""`LaunchReport`s of kernels nobody described in closed form, for `advisor advise FILE.py::KERNEL` and `advise LAUNCHES.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.kernel import OPTION_NAMES, Target
+from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
+from advisor.compiled.pool import Pool, borrowed
+from advisor.compiled.records import inductor_launches, record_target
+from advisor.compiled.target import is_kernel_target, make_launch, open_kernel
+from advisor.configs.launches import is_launch_record
+from advisor.errors import AdvisorError, UsageError
+from advisor.hardware import GpuSpec
+from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
+
+PROBLEM_NOTE = "The work is what this kernel's code does: another kernel for the same problem could do less."
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTarget:
+    """One launch to report on. `measured_us` where a record has it, on `device`."""
+
+    id: str
+    launch: KernelLaunch
+    count: int = 1
+    measured_us: float | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """A launch that could not be compiled or read, and why, in one line."""
+
+    id: str
+    reason: str
+
+
+def is_compiled_target(text: str) -> bool:
+    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, or a launch record."""
+    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text)
+
+
+def targets_from(text: str) -> list[KernelTarget]:
+    """The launches a TARGET stands for.
+
+    Raises:
+        UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
+    """
+    if is_kernel_target(text):
+        source, kernel = open_kernel(text)
+        function = source.kernel(kernel)
+        if function.autotune is not None and function.autotune.configs:
+            found = []
+            for i, config in enumerate(function.autotune.configs):
+                launch = make_launch(source, kernel, constexprs={
+                    k: v for k, v in config.parameters.items() if function.parameter(k) is not None
+                }, options={"num_warps": config.num_warps, "num_stages": config.num_stages})  # fmt: skip
+                found.append(KernelTarget(id=f"{kernel}-config{i}", launch=launch))
+            return found
+        return [KernelTarget(id=kernel, launch=make_launch(source, kernel))]
+    if is_launch_record(text):
+        return [
+            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device) for r in record_target(text)
+        ]  # fmt: skip
+    if text.endswith(".py"):
+        return [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
+    raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
+
+
+def analyse_targets(
+    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", pool: Pool | None = None
+) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:
+    """Compile and count every target for one GPU; failures are values."""
+    found: list[tuple[KernelTarget, KernelAnalysis | Unreadable]] = []
+    with borrowed(pool) as workers:
+        for target in targets:
+            try:
+                inspection = inspect_launch(target.launch, Target.of(gpu), workers)
+                found.append((target, kernel_analysis(inspection, gpu, cache)))
+            except AdvisorError as error:
+                if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
+                    raise
+                found.append((target, Unreadable(id=target.id, reason=str(error))))
+    return found
+
+
+def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
+    """A stand-in for the problem: the nearest family, the kernel's name as operator, its integer arguments as sizes."""
+    demand = inspection.demand
+    family: Family = "gemm" if demand.total_tensor_flop else "elementwise"
+    sizes = {
+        n: v for n, v in inspection.launch.given.scalars.items()
+        if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
+    }  # fmt: skip
+    sizes = sizes or {"programs": max(demand.programs, 1)}
+    kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith("*fp") or t.startswith("*bf")]
+    dtype = demand.main_tensor_type or (kinds[0] if kinds else "fp32")
+    dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8", "fp4": "fp8"}.get(dtype, dtype)
+    return Problem(family=family, op=inspection.compiled.name, sizes=sizes, dtype=dtype, cache="cold" if cache == "cold" else "warm")
+
+
+def configuration_of(inspection: Inspection) -> Configuration:
+    """The tunable part: integer and boolean constants that are not sizes, and the launch options."""
+    folded = {n for n, v in inspection.launch.given.scalars.items() if type(v) is int and v == 1}
+    parameters = {
+        n: v for n, v in inspection.compiled.constexprs.items()
+        if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES
+    }  # fmt: skip
+    options = inspection.compiled.options
+    return Configuration(
+        parameters=parameters, num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),
+        num_stages=inspection.compiled.num_stages, num_ctas=int(options.get("num_ctas") or 1), maxnreg=options.get("maxnreg"),
+    )  # fmt: skip
+
+
+def launch_report(
+    target: KernelTarget, analysis: KernelAnalysis, findings: tuple[Finding, ...] = (), passed: tuple[str, ...] = ()
+) -> LaunchReport:
+    """The report of one launch; `findings` and `passed` come from the rules on compiled code."""
+    measured = None
+    if target.measured_us is not None:
+        measured = Latency(us=target.measured_us, origin="measured", source=f"recorded on {target.device or 'an unnamed GPU'}")
+    current = measured or analysis.predicted
+    faults = ()
+    if measured is not None and measured.us < analysis.config_bound.us:
+        faults = (f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
+                  "a fault of the model or of the measurement",)  # fmt: skip
+    return LaunchReport(
+        id=target.id, kernel=analysis.inspection.compiled.name, problem=problem_of(analysis.inspection),
+        configuration=configuration_of(analysis.inspection),
+        configuration_source="recorded" if target.launch.grid else "guessed from the source", pipelines=analysis.pipelines,
+        binding_pipeline=analysis.binding_pipeline, config_binding_pipeline=analysis.config_binding_pipeline,
+        bound=analysis.bound, config_bound=analysis.config_bound, predicted=analysis.predicted, ceiling=None,
+        ceiling_configuration=None, measured=measured, measured_rounds=None, occupancy=analysis.occupancy,
+        efficiency=analysis.bound.us / current.us if current else None, headroom=None, p_speedup_10pct=None,
+        gap=analysis.gap_parts, findings=findings, passed_rules=passed, recommendation=None, faults=faults,
+    )  # fmt: skip

@@ -1,0 +1,343 @@
+"""Runs inside the recorded program: writes every Triton launch to a JSON Lines file. Needs the standard library only.
+
+It looks at the arguments and changes nothing: the launch runs first, whatever goes wrong afterwards stays in here, and each line is
+written whole by one `write`, so that a crash of the program loses nothing that came before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib.machinery
+import inspect
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+FORMAT = "triton-advisor launches 1"
+MAX_CONTENT = 65_536
+MAX_SOURCE_BYTES = 4_000_000
+MAX_DISTINCT = 20_000
+TIMED = 20
+
+TYPES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int8": "i8", "int16": "i16", "int32": "i32",
+    "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1", "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
+}  # fmt: skip
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+
+
+class Recorder:
+    """The state of one process."""
+
+    def __init__(self, path: str, contents: str) -> None:
+        self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.contents = {part.strip() for part in contents.split(",") if part.strip()}
+        self.lock = threading.Lock()
+        self.sources: dict[str, str] = {}
+        self.launches: dict[str, dict[str, Any]] = {}
+        self.tuning = threading.local()
+        self.pid = os.getpid()
+        self.complaints = 0
+
+    def write(self, value: dict[str, Any]) -> None:
+        """Append one line."""
+        os.write(self.descriptor, (json.dumps(value, ensure_ascii=True, allow_nan=True) + "\n").encode())
+
+    def start(self) -> None:
+        """The first line of a process."""
+        versions = {}
+        for name in ("triton", "torch"):
+            module = sys.modules.get(name)
+            if module is not None:
+                versions[name] = str(getattr(module, "__version__", ""))
+        self.write({"format": FORMAT, "process": os.getpid(), "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
+
+    def source(self, function: Any) -> str | None:
+        """Hash of the file a kernel stands in; its text is written the first time."""
+        path = inspect.getsourcefile(function)
+        if path is None or not os.path.isfile(path):
+            return None
+        if path in self.sources:
+            return self.sources[path]
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            text = stream.read(MAX_SOURCE_BYTES)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        self.sources[path] = digest
+        self.write({"source": digest, "path": path, "text": text})
+        return digest
+
+    def record(self, kernel: Any, arguments: tuple, grid: Any, keywords: dict[str, Any], timer: Any) -> None:
+        """Write down one launch, or count it where it was there before."""
+        function = getattr(kernel, "fn", kernel)
+        signature = inspect.signature(function)
+        own = {k: v for k, v in keywords.items() if k in signature.parameters}
+        bound = signature.bind_partial(*arguments, **own)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        launch = describe(values, signature, self.contents)
+        launch["options"] = {k: keywords[k] for k in OPTIONS if isinstance(keywords.get(k), int)}
+        launch["grid"] = grid_of(grid, values)
+        launch["kernel"] = function.__name__
+        launch["line"] = function.__code__.co_firstlineno
+        launch["source"] = self.source(function)
+        launch["files"] = self.helpers(function)
+        launch["constants"] = constants_of(function)
+        launch["interpreted"] = type(kernel).__name__ == "InterpretedFunction"
+        launch["tuning"] = bool(getattr(self.tuning, "depth", 0))
+        launch["device"] = device_name(values)
+        key = hashlib.sha256(json.dumps(launch, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        with self.lock:
+            known = self.launches.get(key)
+            if known is None:
+                if len(self.launches) >= MAX_DISTINCT:
+                    return
+                self.launches[key] = {"count": 1, "timers": []}
+                self.write({"launch": key, **launch})
+                return  # the first one compiles: its time is not the kernel's
+            known["count"] += 1
+            if timer is not None and len(known["timers"]) < TIMED:
+                known["timers"].append(timer)
+            if known["count"] in (10, 100, 1000, 10_000, 100_000):
+                self.write({"count_of": key, "process": os.getpid(), "count": known["count"]})
+
+    def helpers(self, function: Any) -> list[str]:
+        """Hashes of the other files that hold kernels this one may call."""
+        found = set()
+        for name in function.__code__.co_names:
+            value = function.__globals__.get(name)
+            inner = getattr(value, "fn", None)
+            if type(value).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(inner):
+                if inner.__code__.co_filename != function.__code__.co_filename:
+                    digest = self.source(inner)
+                    if digest:
+                        found.add(digest)
+        return sorted(found)
+
+    def finish(self) -> None:
+        """Counts and times, when the program ends."""
+        if os.getpid() != self.pid:
+            return
+        with self.lock:
+            for key, known in self.launches.items():
+                times = []
+                for begin, end in known["timers"]:
+                    with contextlib.suppress(Exception):
+                        end.synchronize()
+                        times.append(1000.0 * begin.elapsed_time(end))
+                line = {"count_of": key, "process": os.getpid(), "count": known["count"]}
+                if times:
+                    line["times_us"] = times
+                with contextlib.suppress(OSError):
+                    self.write(line)
+
+    def complain(self, error: BaseException) -> None:
+        """Say once that something could not be written down."""
+        self.complaints += 1
+        if self.complaints == 1:
+            with contextlib.suppress(Exception):
+                self.write({"problem": f"{type(error).__name__}: {error}"[:300]})
+
+
+def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[str]) -> dict[str, Any]:
+    """Types, constants, numbers and tensors of a launch."""
+    types: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
+    for name, value in values.items():
+        annotation = signature.parameters[name].annotation
+        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        if "constexpr" in text:
+            types[name], constants[name] = "constexpr", plain(value)
+        elif value is None:
+            types[name], constants[name] = "constexpr", None
+        elif hasattr(value, "data_ptr") and hasattr(value, "dtype"):
+            types[name] = "*" + TYPES.get(str(value.dtype).split(".")[-1], "fp32")
+            tensors[name] = tensor(value)
+            if (name in wanted or "all" in wanted) and types[name][1:] in ("i32", "i64", "i16", "i8", "u8", "i1"):
+                content = content_of(value)
+                if content is not None:
+                    contents[name] = content
+        elif hasattr(value, "base") and hasattr(value, "block_shape"):  # a tensor descriptor
+            base = value.base
+            kind = TYPES.get(str(base.dtype).split(".")[-1], "fp32")
+            types[name] = f"tensordesc<{kind}[{','.join(str(int(n)) for n in value.block_shape)}]>"
+            tensors[name] = {**tensor(base), "descriptor_shape": [int(n) for n in value.shape]}
+        elif isinstance(value, bool):
+            types[name], numbers[name] = "i1", value
+        elif isinstance(value, int):
+            types[name] = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+            numbers[name] = value
+        elif isinstance(value, float):
+            types[name], numbers[name] = "fp32", value
+        else:
+            types[name], constants[name] = "constexpr", plain(value)
+    return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents}
+
+
+def tensor(value: Any) -> dict[str, Any]:
+    """Shape, strides and alignment of a tensor."""
+    return {
+        "shape": [int(n) for n in value.shape], "strides": [int(n) for n in value.stride()],
+        "dtype": str(value.dtype).split(".")[-1], "aligned": int(value.data_ptr()) % 16 == 0,
+    }  # fmt: skip
+
+
+def content_of(value: Any) -> list | None:
+    """What a small integer tensor holds."""
+    if int(value.numel()) > MAX_CONTENT or capturing():
+        return None
+    if tuple(value.stride()) != tuple(value.contiguous().stride()):
+        return None
+    return value.detach().cpu().reshape(-1).tolist()
+
+
+def plain(value: Any) -> Any:
+    """A constant as JSON: types of triton as {"dtype": name}."""
+    value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return {"tuple": [plain(v) for v in value]}
+    if type(value).__name__ == "dtype" and type(value).__module__.startswith("triton"):
+        return {"dtype": str(getattr(value, "name", value))}
+    return {"unknown": type(value).__name__}
+
+
+def constants_of(function: Any) -> dict[str, Any]:
+    """Values of the globals a kernel reads, where they are constants."""
+    found = {}
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, (bool, int, float, str)) or type(value).__name__ == "constexpr":
+            inner = plain(value)
+            if not isinstance(inner, dict):
+                found[name] = inner
+    return found
+
+
+def grid_of(grid: Any, values: dict[str, Any]) -> list[int]:
+    """The programs along each axis."""
+    found = grid(values) if callable(grid) else grid
+    found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    return [int(n) for n in found]
+
+
+def device_name(values: dict[str, Any]) -> str | None:
+    """The GPU the first tensor lies on."""
+    for value in values.values():
+        device = getattr(value, "device", None)
+        if device is not None and getattr(device, "type", "") == "cuda":
+            torch = sys.modules.get("torch")
+            return str(torch.cuda.get_device_name(device)) if torch is not None else None
+        if device is not None:
+            return None
+    return None
+
+
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured: nothing may synchronise then."""
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):
+        return bool(torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return False
+
+
+def timer_pair() -> Any:
+    """Two events around a launch, or None where there is no GPU."""
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and not capturing():
+            return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    return None
+
+
+def wrap_run(recorder: Recorder, original: Any) -> Any:
+    """`JITFunction.run` or `InterpretedFunction.run` with a look at what was launched."""
+
+    def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        kept = dict(keywords)
+        timer = None if warmup else timer_pair()
+        if timer is not None:
+            timer[0].record()
+        result = original(self, *arguments, grid=grid, warmup=warmup, **keywords)
+        if not warmup:
+            try:
+                if timer is not None:
+                    timer[1].record()
+                recorder.record(self, arguments, grid, kept, timer)
+            except Exception as error:
+                recorder.complain(error)
+        return result
+
+    run.__name__, run.__doc__ = original.__name__, original.__doc__
+    return run
+
+
+def wrap_bench(recorder: Recorder, original: Any) -> Any:
+    """`Autotuner._bench`: what runs inside is a trial."""
+
+    def bench(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        recorder.tuning.depth = getattr(recorder.tuning, "depth", 0) + 1
+        try:
+            return original(self, *arguments, **keywords)
+        finally:
+            recorder.tuning.depth -= 1
+
+    return bench
+
+
+PATCHES = {
+    "triton.runtime.jit": ("JITFunction", "run", wrap_run),
+    "triton.runtime.interpreter": ("InterpretedFunction", "run", wrap_run),
+    "triton.runtime.autotuner": ("Autotuner", "_bench", wrap_bench),
+}
+
+
+class Finder:
+    """Lets the ordinary finders load the three modules, and patches them once they are there."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in PATCHES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        loader, recorder = spec.loader, self.recorder
+        execute = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            patch(recorder, name, module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def patch(recorder: Recorder, name: str, module: Any) -> None:
+    """Replace one method."""
+    owner, method, wrap = PATCHES[name]
+    kind = getattr(module, owner, None)
+    if kind is not None and hasattr(kind, method):
+        setattr(kind, method, wrap(recorder, getattr(kind, method)))
+        if name == "triton.runtime.jit":
+            recorder.start()
+
+
+def install() -> None:
+    """Start recording in this process."""
+    recorder = Recorder(os.environ["ADVISOR_RECORD"], os.environ.get("ADVISOR_RECORD_CONTENTS", ""))
+    sys.meta_path.insert(0, Finder(recorder))  # type: ignore[arg-type]
+    for name in PATCHES:
+        if name in sys.modules:
+            patch(recorder, name, sys.modules[name])
+    atexit.register(recorder.finish)

@@ -1,0 +1,36 @@
+"""Put on PYTHONPATH by `advisor record`: starts the recorder, then whatever sitecustomize the program had."""
+
+import importlib.util
+import os
+import sys
+
+_here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - nothing heavy may be imported here
+
+
+def _start() -> None:
+    if not os.environ.get("ADVISOR_RECORD"):
+        return
+    try:
+        spec = importlib.util.spec_from_file_location("_advisor_recorder", os.path.join(_here, "hook.py"))  # noqa: PTH118
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["_advisor_recorder"] = module
+        spec.loader.exec_module(module)
+        module.install()
+    except Exception as error:
+        print(f"advisor: warning: launches are not recorded ({type(error).__name__}: {error})", file=sys.stderr)
+
+
+def _chain() -> None:
+    """The next sitecustomize on the path."""
+    for folder in sys.path:
+        path = os.path.join(folder or ".", "sitecustomize.py")  # noqa: PTH118
+        if os.path.isfile(path) and os.path.dirname(os.path.abspath(path)) != _here:  # noqa: PTH100, PTH113, PTH120
+            spec = importlib.util.spec_from_file_location("sitecustomize", path)
+            module = importlib.util.module_from_spec(spec)
+            sys.modules["sitecustomize"] = module
+            spec.loader.exec_module(module)
+            return
+
+
+_start()
+_chain()

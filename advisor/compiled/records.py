@@ -1,0 +1,163 @@
+"""Kernel launches from records, and from what Triton and TorchInductor leave on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from advisor.compiled.inference import Given
+from advisor.compiled.launch import KernelLaunch
+from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
+from advisor.configs.source import SourceFile, parse_source, read_source
+from advisor.errors import InputError, NothingMatchedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedKernel:
+    """A launch ready to be inspected, with how often it ran and how long it took where that was measured."""
+
+    id: str
+    launch: KernelLaunch
+    count: int
+    time_us: float | None  # the median of the recorded times
+    device: str | None
+
+
+def record_target(path: str | Path) -> list[RecordedKernel]:
+    """The launches of a record, those that took or ran most first; trials of autotuners are left out.
+
+    Raises:
+        InputError: It is no record.
+        NothingMatchedError: No launch in it has its source.
+    """
+    records = read_launches(path)
+    files: dict[str, SourceFile] = {}
+    found = []
+    for launch in records.launches:
+        if launch.tuning:
+            continue
+        kernel = _recorded_kernel(records, launch, files)
+        if kernel is not None:
+            found.append(kernel)
+    if not found:
+        why = "; ".join(records.problems[:2]) or "no launch was recorded"
+        raise NothingMatchedError(f"{path}: no launch that can be read", why, None, "record a program that launches Triton kernels")
+    return sorted(found, key=lambda k: (-(k.time_us or 0.0) * k.count, -k.count, k.id))
+
+
+def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
+    if launch.source is None or launch.source not in records.sources:
+        return None
+    path, text = records.sources[launch.source]
+    key = f"{launch.source}:{sorted(launch.constants.items())!r}"
+    if key not in files:
+        parsed = parse_source(text, path)
+        siblings = {records.sources[f][0]: records.sources[f][1] for f in launch.files if f in records.sources}
+        files[key] = replace(parsed, values=dict(launch.constants), siblings=siblings)
+    source = files[key]
+    if launch.kernel not in source.functions:
+        return None
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    divisible = {n for n, v in launch.arguments.items() if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0}
+    for name, tensor in launch.tensors.items():
+        count = 1
+        for n in tensor.get("shape", ()):
+            count *= int(n)
+        sizes[name] = count
+        if "descriptor_shape" in tensor:
+            shapes[name] = tuple(int(n) for n in tensor["descriptor_shape"])
+        elif tensor.get("aligned"):
+            divisible.add(name)
+    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1}  # the runtime folds them
+    types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
+    constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
+    times = sorted(launch.times_us)
+    return RecordedKernel(
+        id=f"{launch.kernel}-{launch.id[:6]}", count=launch.count, device=launch.device,
+        time_us=times[len(times) // 2] if times else None,
+        launch=KernelLaunch(
+            source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
+            divisible=frozenset(divisible),
+            given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
+        ),
+    )  # fmt: skip
+
+
+def inductor_launches(path: str | Path) -> list[KernelLaunch]:
+    """The kernels of a file that TorchInductor generated: types and block sizes of its decorators; no grid.
+
+    Raises:
+        InputError: It cannot be parsed.
+        NothingMatchedError: It has no such kernel.
+    """
+    source = read_source(path)
+    found = []
+    # An output file holds each kernel as a string that is compiled later: those strings are parsed too.
+    for part in [source, *_embedded(source)]:
+        for function in part.functions.values():
+            if function.inductor is None:
+                continue
+            hints = function.inductor.get("size_hints") or {}
+            meta = function.inductor.get("triton_meta") or {}
+            scalars: dict[str, Any] = {}
+            if isinstance(hints, dict):
+                for axis, size in hints.items():
+                    name = "rnumel" if str(axis).startswith("r") else f"{axis}numel"
+                    for candidate in (f"{axis}numel", f"{axis}_numel", name):
+                        if function.parameter(candidate) is not None:
+                            scalars[candidate] = size
+            constants = {k: v for k, v in (meta.get("constants") or {}).items() if isinstance(k, str)}
+            found.append(KernelLaunch(source=part, kernel=function.name, given=Given(scalars=scalars, constexprs=constants)))
+    if not found:
+        raise NothingMatchedError(f"{path}: no kernel that TorchInductor generated")
+    return found
+
+
+def _embedded(source: SourceFile) -> Iterator[SourceFile]:
+    import ast
+
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "@triton.jit" in node.value:
+            try:
+                yield parse_source(node.value, source.path)
+            except InputError:
+                continue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedKernel:
+    """An entry of Triton's own cache: the IR is there, the source is not."""
+
+    name: str
+    folder: Path
+    ttir: str
+    ttgir: str
+    ptx: str
+    metadata: dict[str, Any]
+
+
+def triton_cache(folder: str | Path | None = None) -> list[CachedKernel]:
+    """Entries of `~/.triton/cache` (or another folder): kernels with their IR and metadata, newest first.
+
+    Raises:
+        InputError: The folder is none.
+    """
+    root = Path(folder) if folder is not None else Path.home() / ".triton" / "cache"
+    if not root.is_dir():
+        raise InputError(f"{root}: is not a folder", None, "a Triton cache")
+    found = []
+    for path in sorted(root.glob("*/*.ttir"), key=lambda p: -p.stat().st_mtime):
+        stem = path.with_suffix("")
+        try:
+            metadata = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+            texts = [f.read_text(encoding="utf-8", errors="replace") if f.is_file() else ""
+                     for f in (path, stem.with_suffix(".ttgir"), stem.with_suffix(".ptx"))]  # fmt: skip
+        except (OSError, ValueError):
+            continue
+        if isinstance(metadata, dict):
+            found.append(CachedKernel(name=stem.name, folder=path.parent, ttir=texts[0], ttgir=texts[1], ptx=texts[2], metadata=metadata))
+    return found

@@ -1,0 +1,140 @@
+"""Launch records: what `advisor record` writes, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advisor.configs.literals import Symbol
+from advisor.errors import InputError
+
+FORMAT = "triton-advisor launches 1"
+MAX_BYTES = 1_000_000_000
+MAX_LINES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedLaunch:
+    """One distinct launch of a recorded program.
+
+    `count` is how often it ran, `times_us` what some of those took on the recorded GPU (launch gaps included), `tuning` whether it
+    was a trial of `@triton.autotune`.
+    """
+
+    id: str
+    kernel: str
+    line: int
+    source: str | None
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    tensors: Mapping[str, Mapping[str, Any]]
+    contents: Mapping[str, Any]
+    options: Mapping[str, int]
+    grid: tuple[int, ...]
+    files: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    tuning: bool = False
+    count: int = 1
+    times_us: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecords:
+    """A record file. `sources` maps the hash of a file to (path, text)."""
+
+    path: Path
+    launches: tuple[RecordedLaunch, ...]
+    sources: Mapping[str, tuple[str, str]] = field(repr=False)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def is_launch_record(path: str | Path) -> bool:
+    """Whether a file begins as a launch record does."""
+    try:
+        with Path(path).open("rb") as stream:
+            return FORMAT.encode() in stream.readline(4096)
+    except OSError:
+        return False
+
+
+def read_launches(path: str | Path) -> LaunchRecords:
+    """Read a record; a last line that was cut off by a crash is left out.
+
+    Raises:
+        InputError: It cannot be read, or is none.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path}: too large", None, f"at most {MAX_BYTES} bytes")
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read", error.strerror, "a file that `advisor record` wrote") from None
+    if not lines or FORMAT not in lines[0][:4096]:
+        raise InputError(f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file",
+                         "a file that `advisor record` wrote")  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    counts: dict[tuple[str, Any], int] = {}
+    times: dict[str, list[float]] = {}
+    sources: dict[str, tuple[str, str]] = {}
+    versions: dict[str, str] = {}
+    problems: list[str] = []
+    for number, line in enumerate(lines[:MAX_LINES], 1):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            problems.append(f"line {number} is not JSON" + (" (cut off)" if number == len(lines) else ""))
+            continue
+        if not isinstance(value, dict):
+            problems.append(f"line {number} is not an object")
+        elif "launch" in value:
+            found.setdefault(str(value["launch"]), value)
+        elif "source" in value:
+            sources[str(value["source"])] = (str(value.get("path", "")), str(value.get("text", "")))
+        elif "count_of" in value:
+            key = (str(value["count_of"]), value.get("process"))
+            if isinstance(value.get("count"), int):
+                counts[key] = max(counts.get(key, 0), value["count"])
+            times.setdefault(key[0], []).extend(t for t in value.get("times_us", ()) if isinstance(t, (int, float)) and t > 0)
+        elif "versions" in value and isinstance(value["versions"], dict):
+            versions |= {str(k): str(v) for k, v in value["versions"].items()}
+        elif "problem" in value:
+            problems.append(str(value["problem"]))
+    launches = []
+    for key, value in found.items():
+        try:
+            launches.append(_launch(key, value, sum(n for (k, _), n in counts.items() if k == key) or 1, times.get(key, [])))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problems.append(f"launch {key}: {type(error).__name__}: {error}")
+    return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=tuple(problems))
+
+
+def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float]) -> RecordedLaunch:
+    return RecordedLaunch(
+        id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
+        signature={str(k): str(v) for k, v in value["signature"].items()},
+        constexprs={str(k): constant(v) for k, v in value["constexprs"].items()},
+        arguments=dict(value["arguments"]), tensors=dict(value["tensors"]), contents=dict(value.get("contents") or {}),
+        options={str(k): int(v) for k, v in (value.get("options") or {}).items()},
+        grid=tuple(int(n) for n in value["grid"]), files=tuple(str(f) for f in value.get("files") or ()),
+        constants={str(k): constant(v) for k, v in (value.get("constants") or {}).items()},
+        device=value.get("device"), tuning=bool(value.get("tuning")), count=count, times_us=tuple(times),
+    )  # fmt: skip
+
+
+def constant(value: Any) -> Any:
+    """A constant from its JSON form."""
+    if isinstance(value, dict):
+        if "dtype" in value:
+            return Symbol("tl." + {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64", "i32": "int32",
+                                   "i64": "int64", "i8": "int8"}.get(str(value["dtype"]), str(value["dtype"])))  # fmt: skip
+        if "tuple" in value:
+            return tuple(constant(v) for v in value["tuple"])
+        raise ValueError(f"a constant of type {value.get('unknown', 'unknown')} was not recorded")
+    return value
