@@ -14,8 +14,8 @@ PACKAGE = ROOT / "advisor"
 
 # Lower layers first; a module may import from its own layer's package and from layers below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"schema", "errors", "resources", "settings"}),
-    frozenset({"result_json", "hardware"}),
+    frozenset({"schema", "errors", "resources", "settings", "comparison_schema"}),
+    frozenset({"result_json", "comparison_json", "hardware"}),
     frozenset({"configs"}),
     frozenset({"pipelines", "compiled"}),
     frozenset({"learned", "fingerprint"}),
@@ -27,7 +27,9 @@ LAYERS: tuple[frozenset[str], ...] = (
 APART = frozenset({"measurement", "search", "diagnosis"})
 """These do not know each other."""
 
-RENDERING_MAY_IMPORT = frozenset({"schema", "errors", "resources", "result_json", "rendering"})
+RENDERING_MAY_IMPORT = frozenset(
+    {"schema", "comparison_schema", "errors", "resources", "result_json", "comparison_json", "rendering"}
+)
 
 
 def layer_of(part: str) -> int:

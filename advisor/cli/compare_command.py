@@ -1,0 +1,227 @@
+"""Compare two sides, and say what the change does to speed: did it help?
+
+BASE and HEAD are two results (result.json), two files of measured rows, two versions of a tuned table, two Python files with kernels,
+two folders, or two git revisions of the repository at hand; HEAD alone means against its merge base or its baseline. Revisions are
+read from git's object store: nothing is checked out, imported or run.
+
+examples:
+  advisor compare main HEAD
+  advisor compare --merge-base origin/main --gpu H100 --gpu H200 --output advisor-compare
+  advisor compare before/result.json after/result.json --fail-on regressed,predicted-regressed
+  advisor compare --baseline .advisor/baselines rows.csv
+  advisor compare --render advisor-compare/comparison.json --format md
+
+The exit code is 0 where the gate passes, 1 where it fails, 4 where nothing can be compared, 5 where no kernel and no table changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli import options
+
+if TYPE_CHECKING:
+    from advisor.comparison import Options
+    from advisor.comparison_schema import ComparisonResult
+    from advisor.learned.base import Predictor
+
+HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
+
+FORMATS = ("text", "md", "json", "sarif")
+NOT_COMPARABLE = 4
+NOTHING_CHANGED = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor compare`."""
+    parser.add_argument("sides", nargs="*", metavar="BASE HEAD", help="two files, two folders or two git revisions (HEAD: HEAD)")
+    parser.add_argument("--merge-base", metavar="REF", help="compare HEAD with the commit it has in common with REF")
+    parser.add_argument("--baseline", metavar="DIR", help="compare one result or rows file with the one stored for its GPU and Triton")
+    parser.add_argument("--update", action="store_true", help="store HEAD as the new baseline (only with --baseline)")
+    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help="GPU to predict for; repeat it, or separate with commas")
+    parser.add_argument(
+        "--fail-on", metavar="LIST", help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, "
+        "predicted-regressed, ceiling<70, or none (default: regressed,failed,cannot-launch)",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
+    parser.add_argument("--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
+    parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
+    parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
+    parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    options.add_model_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, write, print; 1 where the gate failed."""
+    result = _render(arguments) if arguments.render else _compare(arguments)
+    for warning in result.warnings:
+        options.warn(warning)
+    if arguments.output:
+        _write(result, Path(arguments.output))
+    _print(result, arguments.format)
+    return exit_code(result)
+
+
+def exit_code(result: ComparisonResult) -> int:
+    """The exit code that goes with a comparison; every surface's words come from the same gate."""
+    if result.gate.failed:
+        print("advisor: gate failed: " + result.gate.sentence, file=sys.stderr)
+        return 1
+    if not result.subjects:
+        print("advisor: no kernel and no table changed", file=sys.stderr)
+        return NOTHING_CHANGED
+    able = sum(count for counts in (result.measured_counts, result.static_counts) for word, count in counts.items()
+               if word != "not comparable")  # fmt: skip
+    if not able and result.measured_counts.get("not comparable"):
+        print("advisor: not comparable", file=sys.stderr)
+        return NOT_COMPARABLE
+    measured = set(result.measured_counts)
+    return NOT_COMPARABLE if measured == {"not comparable"} else 0
+
+
+def _render(arguments: argparse.Namespace) -> ComparisonResult:
+    from advisor.comparison_json import comparison_from_json
+    from advisor.errors import UsageError
+
+    if arguments.sides or arguments.baseline or arguments.merge_base:
+        raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
+    path = options.existing_file(arguments.render)
+    return comparison_from_json(path.read_bytes(), name=path.name)
+
+
+def _compare(arguments: argparse.Namespace) -> ComparisonResult:
+    from advisor.comparison import Options
+    from advisor.errors import UsageError
+    from advisor.learned import load_predictor
+    from advisor.targets import Request
+
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    fail_on = tuple(arguments.fail_on.split(",")) if arguments.fail_on is not None else None
+    wanted = Options(
+        gpus=tuple(name.strip() for group in arguments.gpu for name in group.split(",") if name.strip()), fail_on=fail_on,
+        compiling=not arguments.no_compile, command=shlex.join(["advisor", *sys.argv[1:]]),
+        request=Request(model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
+                        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel, assume=True),
+    )  # fmt: skip
+    if arguments.update and not arguments.baseline:
+        raise UsageError("--update stores a baseline", None, "--baseline DIR", "say where with --baseline DIR")
+    if arguments.baseline:
+        return _baseline(arguments, wanted, predictor)
+    return _two_sides(arguments, wanted, predictor)
+
+
+def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
+    from advisor.comparison import compare_files, compare_trees
+    from advisor.comparison.compare import folder_settings
+    from advisor.comparison.trees import FolderTree
+    from advisor.errors import InputError, UsageError
+
+    sides = list(arguments.sides)
+    if arguments.merge_base is None:
+        if len(sides) not in (1, 2):
+            raise UsageError("compare needs two sides", " ".join(sides) or None, "BASE HEAD", "see `advisor compare --help`")
+        paths = [Path(side) for side in sides]
+        if len(paths) == 2 and all(path.is_dir() for path in paths):
+            base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
+            return compare_trees(base, head, wanted, predictor)
+        if len(paths) == 2 and all(path.is_file() for path in paths):
+            return compare_files(paths[0], paths[1], wanted, predictor, folder_settings(Path()))
+        if len(paths) == 2 and all(path.exists() for path in paths):
+            raise InputError("the two sides are not of a kind", " and ".join(sides), "two files or two folders")
+    elif len(sides) > 1:
+        raise UsageError("--merge-base takes one side", " ".join(sides), "HEAD (default: HEAD)")
+    return _revisions(arguments, sides, wanted, predictor)
+
+
+def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options, predictor: Predictor) -> ComparisonResult:
+    from advisor.comparison import compare_trees, git
+    from advisor.comparison.trees import RevisionTree
+    from advisor.errors import InputError
+
+    folder = git.repository(Path(arguments.repository))
+    if folder is None:
+        missing = next((side for side in sides if not Path(side).exists()), arguments.repository)
+        raise InputError(f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
+                         remedy="check the path, or name the repository with --repository DIR")  # fmt: skip
+    head_name = (sides[0] if sides else "HEAD") if arguments.merge_base else (sides[1] if len(sides) == 2 else "HEAD")
+    base_name = arguments.merge_base or sides[0]
+    commits = []
+    for name in (base_name, head_name):
+        found = git.commit(folder, name)
+        if found is None:
+            raise InputError(f"{name}: neither a path nor a revision of this repository", remedy="check the spelling, or fetch it")
+        commits.append(found)
+    base, label = commits[0], base_name
+    if arguments.merge_base:
+        base, label = git.merge_base(folder, commits[0], commits[1]), f"merge base with {base_name}"
+    trees = [RevisionTree(folder=folder, label=name, revision=commit) for name, commit in ((label, base), (head_name, commits[1]))]
+    return compare_trees(trees[0], trees[1], wanted, predictor)
+
+
+def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
+    """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
+    from advisor.comparison import baselines, compare_files, compare_results
+    from advisor.comparison.compare import missing_baseline
+    from advisor.errors import UsageError
+    from advisor.measurement.rows import read_measured
+    from advisor.result_json import from_json
+
+    if len(arguments.sides) != 1:
+        raise UsageError("--baseline takes one side", " ".join(arguments.sides) or None, "one result.json or ROWS.csv")
+    head = options.existing_file(arguments.sides[0])
+    rows = head.name.endswith(".csv")
+    if rows:
+        place = baselines.of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
+    else:
+        result = from_json(head.read_bytes(), name=head.name)
+        place = baselines.of_result(Path(arguments.baseline), result)
+    if place.is_file():
+        found = compare_files(place, head, wanted, predictor)
+    elif rows:
+        found = missing_baseline(head, str(place), wanted, predictor)
+    else:
+        found = compare_results(None, result, wanted, predictor, str(place))
+    if not place.is_file() and not arguments.update:
+        options.warn(f"no baseline at {place}: everything is new; --update stores this one")
+    if arguments.update:
+        options.write_text(place, head.read_text(encoding="utf-8"))
+        print(f"advisor: stored as baseline {place}", file=sys.stderr)
+    return found
+
+
+def _write(result: ComparisonResult, folder: Path) -> None:
+    from advisor.comparison_json import comparison_to_json
+    from advisor.rendering.comparison_markdown import to_comment, to_summary
+    from advisor.rendering.comparison_page import to_page
+    from advisor.rendering.comparison_sarif import to_sarif
+
+    options.write_text(folder / "comparison.json", comparison_to_json(result))
+    options.write_text(folder / "comment.md", to_comment(result))
+    options.write_text(folder / "summary.md", to_summary(result))
+    options.write_text(folder / "comparison.html", to_page(result))
+    options.write_text(folder / "comparison.sarif", to_sarif(result))
+    print(f"advisor: wrote {folder}/comment.md, summary.md, comparison.html, .json and .sarif", file=sys.stderr)
+
+
+def _print(result: ComparisonResult, style: str) -> None:
+    if style == "json":
+        from advisor.comparison_json import comparison_to_json
+
+        sys.stdout.write(comparison_to_json(result))
+    elif style == "md":
+        from advisor.rendering.comparison_markdown import to_comment
+
+        print(to_comment(result))
+    elif style == "sarif":
+        from advisor.rendering.comparison_sarif import to_sarif
+
+        sys.stdout.write(to_sarif(result))
+    else:
+        from advisor.rendering.comparison_text import to_text
+
+        sys.stdout.write(to_text(result))

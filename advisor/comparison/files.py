@@ -1,0 +1,154 @@
+"""Two results, or two files of rows, against each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from advisor.advise import Measured, advise
+from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
+from advisor.comparison.static import static_row
+from advisor.comparison_schema import MeasuredRow, StaticRow, Subject
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import GpuSpec, match_device_name
+from advisor.learned.base import Predictor
+from advisor.measurement.rows import MeasuredRow as Row
+from advisor.pipelines.space import SPACES, family_space
+from advisor.rendering.figures import sizes_text, types_text
+from advisor.schema import Latency, LaunchReport, Problem, Result
+from advisor.targets import PlannedLaunch, Target
+
+LARGEST_ROWS = 4_000
+
+
+def launch_label(report_problem: Problem, *, operator: bool = True) -> str:
+    """`w13 M=64 E=128 … bf16`."""
+    parts = [report_problem.op] if operator else []
+    return " ".join([*parts, sizes_text(report_problem), types_text(report_problem)])
+
+
+def result_subject(title: str, base: Result, head: Result) -> Subject:
+    """Two results: launches are matched by what they compute, whatever they are called."""
+    notes = []
+    if base.gpu != head.gpu:
+        notes.append(f"The results are for different GPUs ({base.gpu} and {head.gpu}): no row has two sides.")
+    old, new = _by_problem(base), _by_problem(head)
+    static: list[StaticRow] = []
+    measured: list[MeasuredRow] = []
+    for key in [*new, *(each for each in old if each not in new)]:
+        before, after = old.get(key), new.get(key)
+        shown = after or before
+        assert shown is not None
+        gpu = head.gpu if after is not None else base.gpu
+        label = launch_label(shown.problem)
+        row = static_row(shown.id, label, gpu, [before] if before else None, [after] if after else None)
+        static.append(row)
+        ran = (
+            ran_of_report(before, base.gpu, base.fingerprint) if before else None,
+            ran_of_report(after, head.gpu, head.fingerprint) if after else None,
+        )
+        if any(ran):
+            context = Context(bound=row.bound, ceiling=row.ceiling, cause=row.new_findings, advice=row.advice)
+            measured.append(measured_row(shown.id, label, *ran, context))
+    known = {(item.rule, item.evidence) for item in base.table_findings}
+    kept = {(item.rule, item.evidence) for item in head.table_findings}
+    return Subject(
+        kind="result", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
+        new_issues=tuple(item for item in head.table_findings if (item.rule, item.evidence) not in known),
+        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _by_problem(result: Result) -> dict[str, LaunchReport]:
+    """Reports by GPU, kernel and problem; a problem that occurs again gets a number."""
+    found: dict[str, LaunchReport] = {}
+    for report in result.launches:
+        key = f"{result.gpu}\x1f{report.kernel}\x1f{report.problem!r}"
+        number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in found)
+        found[f"{key}\x1f{number}"] = report
+    return found
+
+
+def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor: Predictor) -> Subject:
+    """Two files of rows. A problem with one row on each side is compared whatever its configurations; a sweep is compared
+    configuration by configuration."""
+    notes = []
+    if max(len(base), len(head)) > LARGEST_ROWS:
+        raise InputError(f"{title}: too many rows to compare", f"{max(len(base), len(head)):,}", f"at most {LARGEST_ROWS:,}")
+    sides = [_runs(rows) for rows in (base, head)]
+    swept = _swept(base) | _swept(head)
+    old, new = ({_key(run, swept): run for run in runs} for runs in sides)
+    repeated = sum(len(runs) for runs in sides) - len(old) - len(new)
+    if repeated:
+        notes.append(f"{repeated} rows repeat a launch of their file; the last one counts.")
+    static: list[StaticRow] = []
+    measured: list[MeasuredRow] = []
+    for number, (_, before, after) in enumerate(by_id(old, new)):
+        shown = after or before
+        assert shown is not None
+        configuration = f" {shown.configuration.label()}" if _problem_key(shown) in swept and shown.configuration else ""
+        label, identifier = launch_label(shown.problem) + configuration, f"row-{number}"
+        reports = [_report(run, predictor) if run is not None else None for run in (before, after)]
+        context = Context()
+        if any(reports):
+            row = static_row(identifier, label, shown.gpu, *([each] if each else None for each in reports))
+            static.append(row)
+            context = Context(bound=row.bound, ceiling=row.ceiling, cause=row.new_findings, advice=row.advice)
+        if any(run is not None and (run.latency or run.rounds or run.failure) for run in (before, after)):
+            measured.append(measured_row(identifier, label, before, after, context))
+    return Subject(kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
+                   notes=tuple(notes))  # fmt: skip
+
+
+def _runs(rows: Iterable[Row]) -> list[Ran]:
+    out = []
+    for row in rows:
+        gpu = match_device_name(row.gpu)
+        latency = None
+        if row.latency_us is not None:
+            latency = Latency(us=row.latency_us, origin="measured", source="row")
+        out.append(
+            Ran(kernel=row.kernel or row.problem.family, gpu=gpu.name if gpu else row.gpu, problem=row.problem,
+                configuration=row.configuration, rounds=row.rounds, latency=latency, failure=row.failure, fingerprint=row.fingerprint,
+                session=row.session, noise_floor=row.noise_floor, source="rows")
+        )  # fmt: skip
+    return out
+
+
+def _problem_key(run: Ran) -> str:
+    return f"{run.gpu}\x1f{run.kernel}\x1f{run.problem!r}"
+
+
+def _swept(rows: Sequence[Row]) -> set[str]:
+    """Problems with several configurations on one side."""
+    seen: dict[str, set[str]] = {}
+    for run in _runs(rows):
+        seen.setdefault(_problem_key(run), set()).add(repr(run.configuration))
+    return {key for key, configurations in seen.items() if len(configurations) > 1}
+
+
+def _key(run: Ran, swept: set[str]) -> str:
+    key = _problem_key(run)
+    return f"{key}\x1f{run.configuration!r}" if key in swept else key
+
+
+def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
+    """What is predicted of a row's launch; None where the GPU, the operator or the configuration has no model."""
+    gpu: GpuSpec | None = match_device_name(run.gpu)
+    if gpu is None or run.configuration is None or run.problem.family not in SPACES:
+        return None
+    launch = PlannedLaunch(
+        id=run.kernel, kernel=run.kernel, problem=run.problem, configuration=run.configuration, source="row", share="row"
+    )  # fmt: skip
+    measured = {run.kernel: Measured(latency=run.latency)} if run.latency is not None else {}
+    target = Target(title=run.kernel, gpu=gpu, launches=(launch,), space=family_space(run.problem.family))
+    try:
+        return advise(target, predictor, command="", measured=measured).launches[0]
+    except (AdvisorError, KeyError, ValueError):
+        return None
+
+
+def title_of(path: str) -> str:
+    """The file's name."""
+    return PurePath(path).name

@@ -1,0 +1,95 @@
+"""What makes a comparison fail. The exit code, the comment and the page all read the `Gate` that is made here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from advisor.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
+from advisor.errors import UsageError
+
+CONDITIONS: dict[str, str] = {
+    "regressed": "a measured regression",
+    "inconclusive": "a measurement that settles nothing",
+    "failed": "a launch that failed or wrote something wrong",
+    "cannot-launch": "a configuration that cannot launch, and could before or is new",
+    "spills": "registers that spill, and did not before",
+    "predicted-regressed": "a predicted regression",
+}
+DEFAULT = ("regressed", "failed", "cannot-launch")
+"""Only what is certain: measured regressions, failures, and launches that must fail."""
+
+_CEILING = re.compile(r"ceiling<(\d{1,3}(?:\.\d+)?)%?")
+SHOWN = 8
+
+
+def conditions(words: Sequence[str]) -> tuple[str, ...]:
+    """The conditions named, checked; `none` alone stands for no condition.
+
+    Raises:
+        UsageError: One is not known.
+    """
+    out = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
+    if out == ("none",):
+        return ()
+    for word in out:
+        if word not in CONDITIONS and not _CEILING.fullmatch(word):
+            raise UsageError("--fail-on: no such condition", word, "one of " + ", ".join((*CONDITIONS, "ceiling<PERCENT", "none")))
+    return out
+
+
+def gate(subjects: Sequence[Subject], wanted: tuple[str, ...]) -> Gate:
+    """Whether the subjects pass."""
+    triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
+    listed = ", ".join(wanted) or "nothing"
+    if not triggered:
+        sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
+    else:
+        shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
+        sentence = f"Failed: {shown}."
+    return Gate(conditions=wanted, triggered=tuple(triggered), failed=bool(triggered), sentence=sentence)
+
+
+def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
+    limit = _CEILING.fullmatch(condition)
+    for subject in subjects:
+        for row in subject.measured:
+            if limit:
+                yield from _below_measured(subject, row, float(limit[1]))
+            elif row.verdict == condition:
+                yield f"{condition}: {_name(subject, row)} ({row.reason})"
+        for static in subject.static:
+            if limit:
+                yield from _below(subject, static, float(limit[1]))
+            elif static.verdict == condition:
+                change = f" ({100 * static.change:+.1f} %)" if static.change is not None else f" ({static.reason})"
+                yield f"{condition}: {_name(subject, static)}{change}"
+        if condition == "spills":
+            yield from _spills(subject)
+
+
+def _spills(subject: Subject) -> Iterator[str]:
+    """Compiled on both sides, or new: the model's guess at registers does not gate."""
+    for row in subject.resources:
+        before = row.base.spill_bytes if row.base is not None else 0
+        after = row.head.spill_bytes if row.head is not None else None
+        if after and before is not None and after > before:
+            yield f"spills: {row.kernel} {row.label} on {row.gpu} ({before} to {after} bytes per thread)"
+
+
+def _below(subject: Subject, row: StaticRow, percent: float) -> Iterator[str]:
+    now = row.head.predicted if row.head is not None else None
+    if row.changed and now is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * now.us:
+        yield f"ceiling<{percent:g}: {_name(subject, row)} (predicted at {100 * row.ceiling.us / now.us:.0f} % of the ceiling)"
+
+
+def _below_measured(subject: Subject, row: MeasuredRow, percent: float) -> Iterator[str]:
+    if row.head is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * row.head.us:
+        yield f"ceiling<{percent:g}: {_name(subject, row)} (measured at {100 * row.ceiling.us / row.head.us:.0f} % of the ceiling)"
+
+
+def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:
+    return f"{subject.title} {row.label} on {row.gpu}"
+
+
+__all__ = ["CONDITIONS", "DEFAULT", "conditions", "gate"]

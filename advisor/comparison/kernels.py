@@ -1,0 +1,288 @@
+"""Kernels whose source changed: parsed, never imported. What each version may be launched with, and what that is predicted to take.
+
+The model knows a kernel by its family, sizes and configuration; it does not read the body. What a changed body does shows in the
+compiled resources (`resources`), and to the clock.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from advisor.advise import advise
+from advisor.comparison import resources
+from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.comparison.static import static_row
+from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
+from advisor.configs.literals import ConfigLiteral
+from advisor.configs.source import JitFunction, SourceFile, parse_source
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines.space import family_space
+from advisor.rendering.figures import sizes_text, types_text
+from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
+from advisor.targets import PlannedLaunch, Target
+
+LARGEST_SOURCE_BYTES = 1_000_000
+"""No kernel file is that long, and parsing takes some fifty times its size in memory."""
+
+LARGEST_SPACE = 50_000
+LARGEST_KERNELS = 40
+LARGEST_PROBLEMS = 32
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+# What a hostile or half-written file can make the parsing of literals raise, besides our own errors.
+_ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelVersion:
+    """One version of one kernel, with every configuration it may be launched with."""
+
+    source: SourceFile
+    function: JitFunction
+    entry: Mapping[str, Any]  # of the KERNELS literal
+    configurations: tuple[Configuration, ...]
+    named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
+    problem: str | None = None  # why there are no configurations
+
+
+def mentions_triton(data: bytes | None) -> bool:
+    """Whether a file can hold a kernel; cheap, before parsing."""
+    return data is not None and b"triton" in data and b"jit" in data
+
+
+def parse(data: bytes | None, path: str) -> SourceFile | None:
+    """The file, parsed.
+
+    Raises:
+        InputError: It is too large, or is not Python.
+    """
+    if data is None:
+        return None
+    if len(data) > LARGEST_SOURCE_BYTES:
+        raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
+    try:
+        return parse_source(data.decode("utf-8-sig"), path)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+
+
+def kernel_subjects(
+    path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
+    predictor: Predictor, compiling: resources.Compiling,
+) -> list[Subject]:  # fmt: skip
+    """One subject per kernel of the file that differs between the versions."""
+    sides = [_versions(source) for source in (base, head)]
+    names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
+    out = []
+    for name in names[:LARGEST_KERNELS]:
+        old, new = sides[0].get(name), sides[1].get(name)
+        if old is not None and new is not None and _meaning(old) == _meaning(new):
+            continue
+        word: CHANGES = change if old is not None and new is not None else "added" if old is None else "removed"
+        said = settings.kernel(path, name)
+        out.append(_subject(path, name, word, old, new, said, gpus, predictor, compiling))
+    if len(names) > LARGEST_KERNELS:
+        out.append(Subject(kind="file", title=path, path=path, change=change,
+                           notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
+    return out
+
+
+def _versions(source: SourceFile | None) -> dict[str, KernelVersion]:
+    """The kernels of a file that are launched (not the helpers of others), by name."""
+    if source is None:
+        return {}
+    called = source.called
+    literal = source.kernels_literal
+    return {name: _version(source, function, literal.get(name)) for name, function in source.functions.items() if name not in called}
+
+
+def _version(source: SourceFile, function: JitFunction, entry: Any) -> KernelVersion:
+    entry = entry if isinstance(entry, dict) else {}
+    configurations: tuple[Configuration, ...] = ()
+    named: tuple[str, ...] = ()
+    problem = None
+    try:
+        if function.autotune is not None:
+            problem = function.autotune.problem
+            configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
+            named = tuple(dict.fromkeys(each.label() for each in configurations))
+        elif isinstance(entry.get("space"), dict):
+            configurations, named = _space(entry["space"])
+        else:
+            problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
+    except (InputError, *_ODD) as error:
+        configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
+    return KernelVersion(source=source, function=function, entry=entry, configurations=configurations, named=named, problem=problem)
+
+
+def _configuration(literal: ConfigLiteral) -> Configuration:
+    parameters = {name: value if isinstance(value, (int, str)) else str(value) for name, value in literal.parameters.items()}
+    return Configuration(
+        parameters=parameters, num_warps=literal.num_warps, num_stages=literal.num_stages, num_ctas=literal.num_ctas,
+        maxnreg=literal.maxnreg,
+    )  # fmt: skip
+
+
+def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
+    """All combinations of a KERNELS space, and its values as texts."""
+    values = {str(name): list(options) for name, options in space.items()}
+    if prod(len(options) for options in values.values()) > LARGEST_SPACE:
+        raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
+    found = []
+    for combination in itertools.product(*values.values()):
+        flat = dict(zip(values, combination, strict=True))
+        options = {name: int(flat.pop(name)) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
+        found.append(Configuration(parameters=flat, **options))  # type: ignore[arg-type]
+    return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
+
+
+def _meaning(version: KernelVersion) -> tuple[Any, ...]:
+    """What the kernel is, comments and docstrings aside: its own tree, and those of everything in the file it names."""
+    source, seen, waiting, out = version.source, set(), [version.function.name], []
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        node: ast.AST | None = None
+        if name in source.functions:
+            node = source.functions[name].node
+        elif name in source.plain_functions:
+            node = source.plain_functions[name]
+        elif name in source.assignments:
+            node = source.assignments[name]
+        if node is not None:
+            out.append((name, ast.dump(_undocumented(node))))
+            waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return (sorted(out), repr(sorted(version.entry.items(), key=str)), version.named)
+
+
+def _undocumented(node: ast.AST) -> ast.AST:
+    if not isinstance(node, ast.FunctionDef):
+        return node
+    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
+    return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
+
+
+def _subject(
+    path: str, name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
+    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling,
+) -> Subject:  # fmt: skip
+    shown = new or old
+    assert shown is not None
+    notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
+    rows: list[StaticRow] = []
+    best: dict[str, Configuration] = {}
+    try:
+        problems = problems_of(shown, said, name)
+        if len(problems) > LARGEST_PROBLEMS:
+            notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
+        for gpu in gpus:
+            for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
+                row = _row(number, name, problem, gpu, old, new, said, predictor)
+                rows.append(row)
+                chosen = row.head or row.base
+                if chosen is not None and chosen.configuration is not None:
+                    best.setdefault(gpu.name, chosen.configuration)
+        if rows and old is not None and new is not None and old.named == new.named:
+            notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
+                         "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
+    except (AdvisorError, *_ODD) as error:
+        notes.append(f"No prediction: {error}")
+    compiled: tuple[ResourceRow, ...] = ()
+    if gpus:
+        compiled, why = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said))
+        notes += why
+    before, after = (set(side.named) if side is not None else set() for side in (old, new))
+    return Subject(
+        kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
+        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
+        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
+    )  # fmt: skip
+
+
+def problems_of(version: KernelVersion, said: KernelSettings, name: str) -> list[Problem]:
+    """The problems that advisor.toml names; else the example of the kernel's own KERNELS entry, once per operator.
+
+    Raises:
+        InputError: There is none, or one is not of the family.
+    """
+    family = said.family or version.entry.get("family")
+    if family is None:
+        raise InputError(f"{name}: neither advisor.toml nor a KERNELS literal says which family it is", None,
+                         "one of " + ", ".join(FAMILIES),
+                         f'add [kernels."…::{name}"] with family and problems to advisor.toml')  # fmt: skip
+    if family not in FAMILIES:
+        raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
+    operators = version.entry.get("ops")
+    named = [str(each) for each in operators] if isinstance(operators, dict) else []
+    if said.problems:
+        op = said.op or (named[0] if named else str(family))
+        return [problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems]
+    example = version.entry.get("example")
+    if not isinstance(example, dict) or not named:
+        raise InputError(f"{name}: no problems to compare on", None, None, f'add [kernels."…::{name}"] with problems to advisor.toml')
+    types = version.entry.get("dtypes")
+    dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
+    return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
+
+
+def _element(version: KernelVersion, said: KernelSettings) -> str:
+    types = version.entry.get("dtypes")
+    dtype = said.problems[0].get("dtype") if said.problems else types[0] if isinstance(types, (list, tuple)) and types else "bf16"
+    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
+
+
+def _row(
+    number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
+    said: KernelSettings, predictor: Predictor,
+) -> StaticRow:  # fmt: skip
+    sides = [_best(version, name, problem, gpu, said, predictor) for version in (old, new)]
+    label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
+    if not any(sides):
+        raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
+    return static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
+
+
+def _best(
+    version: KernelVersion | None, name: str, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor
+) -> list[LaunchReport] | None:
+    """The report of the configuration that is predicted fastest among the version's own: what a perfect autotuner would pick."""
+    if version is None or not version.configurations:
+        return None
+    renamed = [_renamed(each, said.configuration) for each in version.configurations]
+    scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
+    usable = np.isfinite(scores)
+    best = int(np.argmin(np.where(usable, scores, np.inf)))
+    source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
+    launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=renamed[best], source=source, share=name)
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=family_space(problem.family))
+    return list(advise(target, predictor, command="").launches)
+
+
+def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
+    if not names:
+        return configuration
+    return Configuration(
+        parameters={names.get(key, key): value for key, value in configuration.parameters.items()},
+        num_warps=configuration.num_warps, num_stages=configuration.num_stages, num_ctas=configuration.num_ctas,
+        maxnreg=configuration.maxnreg,
+    )  # fmt: skip
+
+
+def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
+    """Scores in order; configurations of different parameters go in batches of their own."""
+    batch = problem_batch([problem])
+    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
+        found = list(group)
+        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))

@@ -1,0 +1,129 @@
+"""Compiled resources of both versions of a kernel, where triton is at hand: built from parsed source, never from the file itself.
+
+Both versions are compiled with the same signature, configuration and types. What the source does not say of a launch (types of
+arguments, flags) is guessed the same way for both, so a difference is the kernel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from advisor.comparison_schema import ResourceRow, Resources
+from advisor.errors import AdvisorError
+from advisor.hardware import GpuSpec
+from advisor.schema import Configuration
+
+if TYPE_CHECKING:
+    from advisor.comparison.kernels import KernelVersion
+
+LARGEST_COMPILATIONS = 24
+"""Per comparison: each takes a second or two."""
+
+
+@dataclass(kw_only=True)
+class Compiling:
+    """Whether to compile, and how many compilations are left."""
+
+    wanted: bool = True
+    left: int = LARGEST_COMPILATIONS
+
+
+def resource_rows(
+    name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Configuration], gpus: Sequence[GpuSpec],
+    compiling: Compiling, element: str,
+) -> tuple[tuple[ResourceRow, ...], list[str]]:  # fmt: skip
+    """One row per compile target among the GPUs, and why there are none where there are none."""
+    if not compiling.wanted:
+        return (), []
+    if (old is None or new is None) and not best and _first(new or old) is None:
+        return (), []  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
+    try:
+        from advisor.compiled.compile import version
+
+        version()
+    except (ImportError, AdvisorError) as error:
+        return (), [f"Not compiled: {error}"]
+    by_target: dict[tuple[Any, ...], list[GpuSpec]] = {}
+    for gpu in gpus:
+        by_target.setdefault(gpu.triton_target, []).append(gpu)
+    rows, notes = [], []
+    for group in by_target.values():
+        configuration = best.get(group[0].name) or _first(new or old)
+        needed = (old is not None) + (new is not None)
+        if compiling.left < needed:
+            notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
+            break
+        compiling.left -= needed
+        sides, reasons = [], []
+        for word, side in (("base", old), ("head", new)):
+            found, why = _compile(side, name, configuration, group[0], element) if side is not None else (None, "")
+            sides.append(found)
+            reasons += [f"{word}: {why}"] if why else []
+        reason = "; ".join(reasons)
+        if not any(sides):
+            notes.append(f"Not compiled for {group[0].name}: {reason}")
+            continue
+        label = configuration.label() if configuration is not None else "guessed constants"
+        rows.append(ResourceRow(kernel=name, gpu=", ".join(gpu.name for gpu in group), label=label, base=sides[0], head=sides[1],
+                                reason=reason))  # fmt: skip
+    return tuple(rows), notes
+
+
+def _first(version: KernelVersion | None) -> Configuration | None:
+    return version.configurations[0] if version is not None and version.configurations else None
+
+
+def _compile(
+    version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str
+) -> tuple[Resources | None, str]:
+    """Resources of one version, or why there are none."""
+    from advisor.compiled.assembly import read_facts
+    from advisor.compiled.inference import Given
+    from advisor.compiled.kernel import Target
+    from advisor.compiled.launch import KernelLaunch, compile_launch
+
+    constants: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    if configuration is not None:
+        known = {parameter.name for parameter in version.function.parameters}
+        constants = {key: value for key, value in configuration.parameters.items() if key in known}
+        options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages, "num_ctas": configuration.num_ctas,
+                   "maxnreg": configuration.maxnreg}  # fmt: skip
+    precision = version.entry.get("precision")  # the constexpr with `tl.dot`'s input precision (triton_kernels/README.md)
+    if isinstance(precision, str) and precision not in constants:
+        constants[precision] = "ieee" if element == "fp32" else "tf32"
+    given = Given(constexprs=constants, options={k: v for k, v in options.items() if v is not None}, element=element)
+    try:
+        compiled, _, _ = compile_launch(KernelLaunch(source=version.source, kernel=name, given=given), Target.of(gpu))
+    except AdvisorError as error:
+        return None, str(error)
+    mix: dict[str, int] = {}
+    try:
+        mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
+    except (AdvisorError, KeyError, ValueError):
+        mix = {}  # the machine code is not one that can be read yet (AMD)
+    held = compiled.resources
+    return (
+        Resources(
+            origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
+            shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
+        ),
+        "",
+    )  # fmt: skip
+
+
+def _resident(held: Any, gpu: GpuSpec) -> int | None:
+    """Resident CTAs per SM of what was compiled; None where the registers are not known."""
+    if not held.registers:
+        return None
+    unit = gpu.register_allocation_unit
+    per_warp = -(-held.registers * gpu.warp_size // unit) * unit
+    limits = [gpu.max_ctas_per_sm, gpu.max_warps_per_sm // held.num_warps, gpu.registers_per_sm // (per_warp * held.num_warps)]
+    shared = held.shared_memory_bytes + gpu.smem_reserved_bytes_per_cta
+    if shared:
+        limits.append(gpu.smem_bytes_per_sm // shared)
+    if held.shared_memory_bytes > gpu.smem_bytes_per_cta:
+        return 0
+    return max(0, min(limits))

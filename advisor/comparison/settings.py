@@ -1,0 +1,156 @@
+"""`advisor.toml`: which GPUs matter, what gates, and which problems each kernel is compared on.
+
+    gpus = ["H100", "H200", "MI300X"]
+    fail_on = ["regressed", "failed", "cannot-launch"]
+
+    [kernels."kernels/gemm.py::gemm_kernel"]        # or "kernels/gemm.py": every kernel of the file
+    family = "gemm"                                 # where the file has no KERNELS literal
+    op = "gemm"
+    problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K = 4096, dtype = "fp8"}]
+    configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
+
+    [tables."configs/E=128,*.json"]                 # a pattern as the shell's; the first that matches counts
+    model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import load_gpu
+from advisor.pipelines.batch import problem_batch
+from advisor.schema import FAMILIES, Problem
+
+FILE_NAME = "advisor.toml"
+LARGEST_BYTES = 256 * 1024
+TOP = ("gpus", "fail_on", "kernels", "tables")
+KERNEL = ("family", "op", "problems", "configuration")
+TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
+PROBLEM_OPTIONS = ("op", "dtype", "weight_dtype", "output_dtype", "cache")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSettings:
+    """What the file says of one kernel. `configuration` maps the kernel's parameter names to the family's."""
+
+    family: str | None = None
+    op: str | None = None
+    problems: tuple[Mapping[str, Any], ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The file, read; as without one where there is none."""
+
+    gpus: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] | None = None
+    kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def kernel(self, path: str, name: str) -> KernelSettings:
+        """What is said of a kernel: by its name, else by its file."""
+        return self.kernels.get(f"{path}::{name}") or self.kernels.get(path) or KernelSettings()
+
+    def table(self, path: str) -> Mapping[str, Any]:
+        """What is said of a table."""
+        return next((said for pattern, said in self.tables.items() if fnmatchcase(path, pattern) or path == pattern), {})
+
+
+def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
+    """The settings a file holds.
+
+    Raises:
+        InputError: It is not TOML, too large, or a value is off; unknown keys are errors that list the known ones.
+    """
+    if len(data) > LARGEST_BYTES:
+        raise InputError(f"{where}: too large", f"{len(data):,} bytes", f"at most {LARGEST_BYTES:,} bytes")
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not TOML", str(error)) from None
+    _known(document, TOP, where)
+    gpus = tuple(_texts(document.get("gpus", []), f"{where}: gpus"))
+    for name in gpus:
+        if "/" in name or name.endswith(".toml"):  # a pull request must not name files to be read
+            raise InputError(f"{where}: gpus", name, "names that `advisor gpus` lists")
+        load_gpu(name)
+    fail_on = tuple(_texts(document["fail_on"], f"{where}: fail_on")) if "fail_on" in document else None
+    kernels = {
+        key: _kernel(_table(value, f'{where}: kernels."{key}"'), f'{where}: kernels."{key}"')
+        for key, value in _table(document.get("kernels", {}), f"{where}: kernels").items()
+    }
+    tables = {
+        key: _known(_table(value, f'{where}: tables."{key}"'), TABLE, f'{where}: tables."{key}"')
+        for key, value in _table(document.get("tables", {}), f"{where}: tables").items()
+    }
+    return Settings(gpus=gpus, fail_on=fail_on, kernels=kernels, tables=tables)
+
+
+def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
+    _known(values, KERNEL, where)
+    family = values.get("family")
+    if family is not None and family not in FAMILIES:
+        raise InputError(f"{where}: family", family, "one of " + ", ".join(FAMILIES))
+    names = _table(values.get("configuration", {}), f"{where}: configuration")
+    problems = values.get("problems", [])
+    if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
+        raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
+    return KernelSettings(
+        family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()}
+    )
+
+
+def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> Problem:
+    """A problem from a flat table of sizes and types.
+
+    Raises:
+        InputError: It is not one of the family.
+    """
+    options = {name: values[name] for name in PROBLEM_OPTIONS if name in values}
+    sizes = {str(name): value for name, value in values.items() if name not in (*PROBLEM_OPTIONS, "block_shape")}
+    for name, value in sizes.items():
+        if type(value) is not int or not 0 <= value < 2**31:
+            raise InputError(f"{where}: {name}", value, "an integer below 2**31, or one of " + ", ".join(PROBLEM_OPTIONS))
+    op = str(options.pop("op", op))
+    block = values.get("block_shape")
+    try:
+        problem = Problem(
+            family=family, op=op, sizes=sizes, block_shape=tuple(block) if block else None,  # type: ignore[arg-type]
+            **{name: str(value) for name, value in options.items()},  # type: ignore[arg-type]
+        )  # fmt: skip
+        problem_batch([problem])
+    except (AdvisorError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: not a problem of {family}", str(error)) from None
+    return problem
+
+
+def _known(values: dict[str, Any], known: tuple[str, ...], where: str) -> dict[str, Any]:
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise InputError(f"{where}: unknown key", unknown[0], "one of " + ", ".join(known))
+    return values
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(where, value, "a table")
+    return value
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InputError(where, value, "a list of texts")
+    return value
+
+
+__all__ = ["FILE_NAME", "KernelSettings", "Settings", "problem_of", "read_settings"]

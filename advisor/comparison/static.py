@@ -1,0 +1,155 @@
+"""Static evidence: two launch reports of one problem against each other, without a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from advisor.comparison_schema import Resources, StaticRow, StaticSide, StaticVerdict
+from advisor.schema import Configuration, Finding, Latency, LaunchReport
+
+PREDICTED_TAU = 0.05
+"""A predicted change counts from here on. Predictions of one problem share most of their error, but not all of it: of the pairs of
+configurations in the published sweeps whose prediction differs by 5 % or more, `tests/bench/test_predicted_changes.py` prints how
+many measured the same way round. Smaller differences are shown, and called unchanged."""
+
+Group = Sequence[LaunchReport]
+"""The launches that share one configuration: their times add up."""
+
+
+def latency_sum(latencies: Sequence[Latency | None]) -> Latency | None:
+    """The sum of latencies, intervals added end to end (errors of one layer's launches go together); None where one is None."""
+    known = [each for each in latencies if each is not None]
+    if not known or len(known) < len(latencies):
+        return None
+    if len(known) == 1:
+        return known[0]
+    intervals = [(each.low_us, each.high_us) for each in known]
+    whole = all(low is not None and high is not None for low, high in intervals)
+    sources = list(dict.fromkeys(each.source for each in known))
+    return Latency(
+        us=sum(each.us for each in known), origin=known[0].origin, source=", ".join(sources),
+        low_us=sum(low or 0.0 for low, _ in intervals) if whole else None,
+        high_us=sum(high or 0.0 for _, high in intervals) if whole else None, coverage=known[0].coverage if whole else None,
+    )  # fmt: skip
+
+
+def side_of(group: Group) -> StaticSide:
+    """One side of a row."""
+    first = group[0]
+    return StaticSide(
+        configuration=first.configuration, source=first.configuration_source,
+        predicted=latency_sum([report.predicted for report in group]), resources=estimated_resources(first),
+    )  # fmt: skip
+
+
+def estimated_resources(report: LaunchReport) -> Resources | None:
+    """What the model says one CTA holds."""
+    found = report.occupancy
+    if found is None:
+        return None
+    return Resources(
+        origin=found.registers_origin, registers_per_thread=found.registers_per_thread, spill_bytes=found.spill_bytes,
+        shared_memory_bytes=found.shared_memory_bytes, resident_ctas_per_sm=found.resident_ctas_per_sm, limiter=found.limiter,
+    )  # fmt: skip
+
+
+def static_row(
+    identifier: str, label: str, gpu: str, base: Group | None, head: Group | None, *, default: StaticSide | None = None
+) -> StaticRow:
+    """One row from the reports of both sides; at least one side has some.
+
+    Args:
+        identifier: Stable within the subject.
+        label: How surfaces call the row.
+        gpu: Short name of the GPU.
+        base: Reports of the old version, None where it has no such row.
+        head: Reports of the new version.
+        default: What runs where there is no table at all.
+    """
+    shown = head or base
+    assert shown
+    before = side_of(base) if base else None
+    after = side_of(head) if head else None
+    against = before or default
+    verdict, reason, change = judge(against, after, in_base=before is not None)
+    ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
+    known = [each for each in ceilings if each is not None]
+    old, new = _findings(base), _findings(head)
+    return StaticRow(
+        id=identifier, label=label, kernel=shown[0].kernel, gpu=gpu, problems=tuple(report.problem for report in shown),
+        base=before, head=after, default=default,
+        compared_with="base" if before is not None else "default" if default is not None else "nothing",
+        bound=latency_sum([report.bound for report in shown]), ceiling=min(known, key=lambda each: each.us) if known else None,
+        change=change, verdict=verdict, reason=reason,
+        changed=before is None or after is None or before.configuration != after.configuration,
+        new_findings=tuple(new[key] for key in new if key not in old) if base else (),
+        cured_findings=tuple(old[key] for key in old if key not in new) if head else (),
+        advice=_advice(head) if head else None,
+    )  # fmt: skip
+
+
+def judge(against: StaticSide | None, head: StaticSide | None, *, in_base: bool) -> tuple[StaticVerdict, str, float | None]:
+    """The one decision on static evidence: verdict, reason in words, relative change of the prediction.
+
+    Args:
+        against: What the head is compared with: the base, or what runs without it.
+        head: The new version.
+        in_base: Whether the base has the row.
+    """
+    if head is None:
+        return "missing", "only in base", None
+    if head.predicted is None:
+        if in_base and against is not None and against.predicted is None:
+            return "never-launches", "the configuration can launch on neither side", None
+        return "cannot-launch", _why_not(head), None
+    if against is None:
+        return "new", "only in head", None
+    if against.predicted is None:
+        return "launches-again", "the configuration it replaces cannot launch", None
+    change = head.predicted.us / against.predicted.us - 1
+    if not math.isfinite(change):
+        return "not comparable", "a prediction is not a number", None
+    if change >= PREDICTED_TAU:
+        return "predicted-regressed", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
+    if change <= 1 / (1 + PREDICTED_TAU) - 1:
+        return "predicted-improved", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
+    return "predicted-unchanged", f"the predictions differ by less than {100 * PREDICTED_TAU:.0f} %", change
+
+
+def _why_not(side: StaticSide) -> str:
+    held = side.resources
+    if held is None or held.limiter is None:
+        return "no CTA fits an SM"
+    detail = f"{(held.shared_memory_bytes or 0) / 1024:.0f} KiB of shared memory, {held.registers_per_thread} registers per thread"
+    return f"no CTA fits an SM ({held.limiter}: {detail})"
+
+
+def _findings(group: Group | None) -> dict[str, Finding]:
+    """Findings by rule, the one that would save most of each rule."""
+    found: dict[str, Finding] = {}
+    for report in group or ():
+        for finding in report.findings:
+            known = found.get(finding.rule)
+            if known is None or (finding.saving_us or 0.0) > (known.saving_us or 0.0):
+                found[finding.rule] = finding
+    return found
+
+
+def _advice(group: Group):  # type: ignore[no-untyped-def]
+    """The recommendation for the group, its latency that of the whole group."""
+    advised = [report.recommendation for report in group]
+    first = advised[0]
+    if first is None or any(each is None for each in advised):
+        return None
+    total = latency_sum([each.latency for each in advised if each is not None])
+    now = latency_sum([report.predicted for report in group])
+    if total is None:
+        return first
+    return replace(first, latency=total, speedup=now.us / total.us if now is not None else first.speedup)
+
+
+def configuration_text(configuration: Configuration | None) -> str:
+    """A configuration in one line."""
+    return configuration.label() if configuration is not None else "not known"

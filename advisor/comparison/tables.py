@@ -1,0 +1,187 @@
+"""Tuned tables: what each token count runs with before and after, what would run without the table, and what the audit says."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from advisor.advise import advise
+from advisor.comparison.static import latency_sum, static_row
+from advisor.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
+from advisor.configs import defaults
+from advisor.configs.audit import AuditIssue, audit_table
+from advisor.configs.names import TableName, parse_table_name
+from advisor.configs.tables import Table, clamp
+from advisor.diagnosis import table_findings
+from advisor.errors import AdvisorError, InputError
+from advisor.hardware import GpuSpec, match_device_name
+from advisor.learned.base import Predictor
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem
+from advisor.targets import Request, Target, fused_moe_table, gemm_table
+
+LARGEST_TOKEN_COUNTS = 64
+"""Token counts compared per table; the rest is said to be left out."""
+
+_STACK_FOLDER = re.compile(r"triton_[0-9A-Za-z_]{1,32}|vllm|sglang")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Version:
+    """One version of a table, read."""
+
+    table: Table | None
+    issues: tuple[AuditIssue, ...]
+
+
+def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None:
+    """A table from its bytes. It is written below `folder` first, because the audit reads files; only the folders that say which
+    stack and Triton version it belongs to are kept of its path.
+
+    Raises:
+        InputError: The name cannot be a file's.
+    """
+    if data is None:
+        return None
+    pure = PurePosixPath(path)
+    if pure.name in ("", ".", "..") or "\0" in pure.name or len(pure.name.encode("utf-8", "surrogateescape")) > 250:
+        raise InputError("not a file name", path, "a file name of at most 250 bytes")
+    place = folder.joinpath(*(part for part in pure.parts[:-1] if _STACK_FOLDER.fullmatch(part)), pure.name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(data)
+    table, issues = audit_table(place)
+    return _Version(table=table, issues=issues)
+
+
+def table_subject(
+    path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
+    predictor: Predictor, base_path: str | None = None,
+) -> Subject:  # fmt: skip
+    """Compare two versions of one table; either may be missing.
+
+    Args:
+        path: Where the head version lies, as it is shown.
+        change: What happened to it.
+        base: Content of the old version.
+        head: Content of the new version.
+        request: What is known of the model.
+        gpus: The GPUs to predict for, where the table's own name says none that is known.
+        predictor: Where predictions come from.
+        base_path: Where the old version lies, if elsewhere.
+    """
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
+        old = read_version(base, base_path or path, Path(folder, "base"))
+        new = read_version(head, path, Path(folder, "head"))
+        name = parse_table_name(path)
+        own = match_device_name(name.device_name)
+        notes = [] if own is not None else [f"The GPU in its name is not described in ceilings/ ({name.device_name})."]
+        rows: list[StaticRow] = []
+        for gpu in (own,) if own is not None else tuple(gpus):
+            try:
+                found, said = _rows(old, new, replace(request, gpu=gpu.name), gpu, predictor)
+            except AdvisorError as error:
+                found, said = [], [f"No prediction on {gpu.name}: {error}"]
+            rows += found
+            notes += [each for each in said if each not in notes]
+        return Subject(
+            kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
+            new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None else (),
+        )  # fmt: skip
+
+
+def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, ...]:
+    """What the audit finds in one version and not in the other."""
+    if one is None:
+        return ()
+    known = {(issue.key, issue.check, issue.message) for issue in other.issues} if other is not None else set()
+    return table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+
+
+def _rows(
+    old: _Version | None, new: _Version | None, request: Request, gpu: GpuSpec, predictor: Predictor
+) -> tuple[list[StaticRow], list[str]]:
+    tables = [version.table for version in (old, new) if version is not None and version.table is not None]
+    if not tables:
+        return [], []
+    tokens, notes = _token_counts(old, new)
+    targets = [_target(version, replace(request, tokens=tokens, assume=True)) for version in (old, new)]
+    shown = next(target for target in reversed(targets) if target is not None)
+    if shown.assumption:
+        notes.append(shown.assumption + ".")
+    notes += [warning for target in targets if target is not None for warning in target.warnings]
+    sides = [_groups(target, predictor) for target in targets]
+    rows = []
+    for count in tokens:
+        pair = [side.get(count) for side in sides]
+        if not any(pair):
+            continue
+        problems = [report.problem for report in (pair[1] or pair[0] or [])]
+        default = _default(tables[-1].name, problems, gpu, predictor)
+        rows.append(static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default))
+    return rows, notes
+
+
+def _token_counts(old: _Version | None, new: _Version | None) -> tuple[tuple[int, ...], list[str]]:
+    """The keys of both versions, those whose entry differs first where there are too many."""
+    entries = [dict(version.table.entries) if version is not None and version.table is not None else {} for version in (old, new)]
+    everything = sorted({*entries[0], *entries[1]})
+    if len(everything) <= LARGEST_TOKEN_COUNTS:
+        return tuple(everything), []
+    order = sorted(everything, key=lambda count: (entries[0].get(count) == entries[1].get(count), count))
+    note = f"{len(everything) - LARGEST_TOKEN_COUNTS} of {len(everything)} token counts were left out."
+    return tuple(sorted(order[:LARGEST_TOKEN_COUNTS])), [note]
+
+
+def _target(version: _Version | None, request: Request) -> Target | None:
+    if version is None or version.table is None:
+        return None
+    read = fused_moe_table if version.table.name.kind == "fused_moe" else gemm_table
+    return read(version.table, request)
+
+
+def _groups(target: Target | None, predictor: Predictor) -> Mapping[int, list[LaunchReport]]:
+    """Launch reports by token count."""
+    if target is None or not target.launches:
+        return {}
+    result = advise(target, predictor, command="")
+    counts = {launch.id: launch.tokens for launch in target.launches}
+    found: dict[int, list[LaunchReport]] = {}
+    for report in result.launches:
+        found.setdefault(counts[report.id] or 0, []).append(report)
+    return found
+
+
+def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predictor: Predictor) -> StaticSide | None:
+    """What the serving stack launches where it finds no table."""
+    if not problems:
+        return None
+    stack = "sglang" if name.stack == "sglang" else "vllm"
+    configuration = _default_configuration(name, stack, problems[0], gpu)
+    launched = clamp(configuration, name)
+    latencies = []
+    for problem in problems:
+        found = predictor.predict(problem_batch([problem]), configuration_batch([launched]), gpu)
+        if not np.isfinite(found.us[0]):
+            return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
+        latencies.append(
+            Latency(us=float(found.us[0]), origin="predicted", source=predictor.name if found.learned[0] else "analytical model",
+                    low_us=float(found.low_us[0]), high_us=float(found.high_us[0]), coverage=found.coverage)
+        )  # fmt: skip
+    return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))
+
+
+_STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
+def _default_configuration(name: TableName, stack: str, problem: Problem, gpu: GpuSpec) -> Configuration:
+    if name.kind == "gemm":
+        return defaults.default_gemm_configuration(name.block_shape)
+    options: dict[str, Any] = {"dtype": name.dtype, "block_shape": name.block_shape, "amd": gpu.vendor == "amd",
+                               "top_k": problem.sizes["topk"], "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta}  # fmt: skip
+    return defaults.default_configuration(stack, problem.sizes["M"], problem.sizes["E"], **options)

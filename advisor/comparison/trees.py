@@ -1,0 +1,157 @@
+"""Two ways to look at a side that holds many files, a folder and a git revision, behind one protocol.
+
+Symbolic links and submodules are listed as what they are and never followed: what they point to may lie outside the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal, Protocol
+
+from advisor.comparison import git
+from advisor.errors import InputError
+
+LARGEST_FILE_BYTES = 16 * 1024 * 1024
+EntryKind = Literal["file", "symbolic link", "submodule", "other"]
+IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree."""
+
+    path: str
+    kind: EntryKind
+    identity: str
+    size_bytes: int
+
+
+class Tree(Protocol):
+    """A side that holds files."""
+
+    @property
+    def label(self) -> str:
+        """How the user named it."""
+        ...
+
+    @property
+    def revision(self) -> str | None:
+        """Its commit, where it is one."""
+        ...
+
+    def entries(self) -> dict[str, Entry]:
+        """Everything in it, by path."""
+        ...
+
+    def read(self, entry: Entry) -> bytes:
+        """The content of a file.
+
+        Raises:
+            InputError: It is no plain file, or too large.
+        """
+        ...
+
+
+def check_readable(entry: Entry, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
+    """Raises InputError unless the entry is a plain file of bearable size."""
+    if entry.kind != "file":
+        raise InputError(f"{entry.path}: a {entry.kind}", None, "a plain file", "it is not followed")
+    if entry.size_bytes > largest_bytes:
+        raise InputError(f"{entry.path}: too large", f"{entry.size_bytes:,} bytes", f"at most {largest_bytes:,} bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionTree:
+    """A commit, read from git's object store."""
+
+    folder: Path
+    label: str
+    revision: str | None
+
+    def entries(self) -> dict[str, Entry]:
+        """Every entry of the commit."""
+        kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
+        return {
+            path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=entry.size_bytes or 0)
+            for path, entry in git.entries(self.folder, self.revision or "").items()
+        }
+
+    def read(self, entry: Entry) -> bytes:
+        """The blob."""
+        check_readable(entry)
+        return git.blob(self.folder, entry.identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderTree:
+    """A folder, as it lies on the disk; only files whose names end in `suffixes` are looked at."""
+
+    folder: Path
+    label: str
+    revision: str | None = None
+    suffixes: tuple[str, ...] = field(default=(".json", ".py", ".csv", ".toml"))
+
+    def entries(self) -> dict[str, Entry]:
+        """Every file below the folder; links to folders are listed, not entered."""
+        found: dict[str, Entry] = {}
+        for where, folders, names in os.walk(self.folder, followlinks=False):
+            links = [name for name in folders if (Path(where) / name).is_symlink()]
+            folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS and name not in links)
+            for name in [*names, *links]:
+                path = Path(where) / name
+                if path.suffix in self.suffixes or path.is_symlink():
+                    relative = path.relative_to(self.folder).as_posix()
+                    found[relative] = self._entry(path, relative)
+        return found
+
+    def _entry(self, path: Path, relative: str) -> Entry:
+        if path.is_symlink():
+            return Entry(path=relative, kind="symbolic link", identity=str(path.readlink()), size_bytes=0)
+        if not path.is_file():
+            return Entry(path=relative, kind="other", identity="", size_bytes=0)
+        try:
+            size = path.stat().st_size
+            identity = f"{size} bytes" if size > LARGEST_FILE_BYTES else hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise InputError(f"{relative}: cannot be read", error.strerror) from None
+        return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
+
+    def read(self, entry: Entry) -> bytes:
+        """The file's bytes."""
+        check_readable(entry)
+        try:
+            return (self.folder / PurePosixPath(entry.path)).read_bytes()
+        except OSError as error:
+            raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """A path whose content or kind differs between two trees."""
+
+    path: str
+    base: Entry | None
+    head: Entry | None
+
+    @property
+    def word(self) -> Literal["modified", "added", "removed", "type changed"]:
+        """What happened to it."""
+        if self.base is None:
+            return "added"
+        if self.head is None:
+            return "removed"
+        return "modified" if self.base.kind == self.head.kind else "type changed"
+
+
+def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:
+    """The paths that differ, sorted."""
+    before, after = base.entries(), head.entries()
+    out = []
+    for path in sorted({*before, *after}):
+        one, other = before.get(path), after.get(path)
+        if one is None or other is None or (one.kind, one.identity) != (other.kind, other.identity):
+            out.append(FileChange(path=path, base=one, head=other))
+    return tuple(out)

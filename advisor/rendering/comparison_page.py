@@ -1,0 +1,78 @@
+"""A comparison as one HTML page with both sides: opens offline, asks the network for nothing, complete without JavaScript."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from advisor.comparison_json import comparison_to_json
+from advisor.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject
+from advisor.resources import folder
+
+from . import comparison_words as words
+from . import figures
+from .markdown import environment as fingerprint_rows
+from .page import _environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectView:
+    """A subject as the page shows it."""
+
+    subject: Subject
+    anchor: str
+    sentence: str
+    measured: list[MeasuredRow]
+    static: list[StaticRow]
+    several_gpus: bool
+    has_default: bool
+    has_rows: bool
+
+
+def to_page(comparison: ComparisonResult) -> str:
+    """The page for this comparison."""
+    templates = folder("reports")
+    subjects = [_view(subject, number) for number, subject in enumerate(comparison.subjects, 1)]
+    packed = base64.b64encode(comparison_to_json(comparison).encode("utf-8")).decode("ascii")
+    context: dict[str, Any] = {
+        "comparison": comparison,
+        "css": Markup((templates / "page.css").read_text(encoding="utf-8") + (templates / "comparison.css").read_text(encoding="utf-8")),
+        "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
+        "subjects": subjects,
+        "tiles": _tiles(comparison),
+        "fingerprints": [
+            (name, fingerprint_rows(side.fingerprint))
+            for name, side in (("base", comparison.base), ("head", comparison.head)) if side.fingerprint is not None
+        ],
+        "download": Markup(f"data:application/json;base64,{packed}"),
+        "w": words,
+        "scale": _scale,
+        "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
+    }  # fmt: skip
+    return _environment(str(templates)).get_template("comparison.html.jinja").render(context)
+
+
+def _view(subject: Subject, number: int) -> SubjectView:
+    return SubjectView(
+        subject=subject, anchor=f"subject-{number}", sentence=words.subject_sentence(subject),
+        measured=words.measured_order(subject.measured), static=words.static_order(subject.static),
+        several_gpus=words.gpu_count(subject) > 1,
+        has_default=any(row.default is not None for row in subject.static), has_rows=bool(subject.static or subject.measured),
+    )  # fmt: skip
+
+
+def _scale(row: StaticRow) -> float:
+    """What a full bar of a row stands for, in microseconds: the slower side."""
+    return max((side.predicted.us for side in (row.base, row.head) if side is not None and side.predicted is not None), default=1.0)
+
+
+def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
+    """(kind of evidence, word, count, class) of every verdict that occurs."""
+    classes = {"regressed": "far", "failed": "far", "cannot-launch": "far", "predicted-regressed": "room", "inconclusive": "room",
+               "improved": "near", "predicted-improved": "near", "launches-again": "near"}  # fmt: skip
+    tiles = [("measured", word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
+    tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]
+    return tiles

@@ -1,0 +1,84 @@
+"""A comparison as SARIF 2.1.0: findings and gate-relevant verdicts, at the file (and line) they belong to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from advisor.comparison_schema import ComparisonResult, Subject
+from advisor.schema import Finding
+
+from . import comparison_words as words
+from . import figures
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+LEVELS = {"error": "error", "warning": "warning", "advice": "note", "info": "note"}
+VERDICT_LEVELS = {
+    "regressed": "error", "failed": "error", "cannot-launch": "error", "inconclusive": "warning", "predicted-regressed": "warning",
+    "not comparable": "note", "spills": "warning",
+}  # fmt: skip
+LARGEST_RESULTS = 5_000
+"""GitHub takes 25,000 results per run, and shows 5,000."""
+
+
+def to_sarif(comparison: ComparisonResult) -> str:
+    """SARIF text, ending in a newline."""
+    found: list[tuple[str, str, str, str, int | None]] = []
+    for subject in comparison.subjects:
+        found += _results(subject)
+    found = found[:LARGEST_RESULTS]
+    rules = sorted({rule for rule, *_ in found})
+    numbers = {rule: number for number, rule in enumerate(rules)}
+    run: dict[str, Any] = {
+        "tool": {
+            "driver": {
+                "name": "triton-advisor", "version": comparison.tool_version,
+                "rules": [{"id": rule, "shortDescription": {"text": words.verdict_word(rule)}} for rule in rules],
+            }
+        },
+        "columnKind": "unicodeCodePoints",
+        "results": [
+            {
+                "ruleId": rule, "ruleIndex": numbers[rule], "level": level, "message": {"text": figures.clean(text)},
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": line or 1}}}],
+                "partialFingerprints": {"advisor/v1": f"{rule}:{_uri(path)}:{figures.clean(text)[:120]}"},
+            }
+            for rule, level, text, path, line in found
+        ],
+    }  # fmt: skip
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _uri(path: str) -> str:
+    """A relative URI; nothing in a path can make it absolute or lead out of the tree."""
+    parts = [part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part not in (b"", b".", b"..")]
+    return "/".join(quote(part) for part in parts) or "unnamed"
+
+
+def _results(subject: Subject) -> list[tuple[str, str, str, str, int | None]]:
+    """(rule, level, message, path, line)."""
+    path = subject.path.split("::")[0]
+    out: list[tuple[str, str, str, str, int | None]] = []
+    for row in subject.measured:
+        if row.verdict in VERDICT_LEVELS:
+            text = f"{row.label} on {row.gpu}: {row.verdict}, {words.effect_text(row)} measured ({row.reason})"
+            out.append((row.verdict.replace(" ", "-"), VERDICT_LEVELS[row.verdict], text, path, None))
+    for static in subject.static:
+        if static.verdict in VERDICT_LEVELS:
+            text = f"{static.label} on {static.gpu}: {words.verdict_word(static.verdict)}, "
+            text += f"{words.change_text(static.change)} ({static.reason})"
+            out.append((static.verdict.replace(" ", "-"), VERDICT_LEVELS[static.verdict], text, path, None))
+        out += [_finding(item, f"{static.label} on {static.gpu}: ", path) for item in static.new_findings if item.severity != "info"]
+    for compiled in subject.resources:
+        before = compiled.base.spill_bytes if compiled.base is not None else 0
+        after = compiled.head.spill_bytes if compiled.head is not None else None
+        if after and after > (before or 0):
+            text = f"{compiled.kernel} with {compiled.label} spills on {compiled.gpu}: {before} to {after} bytes per thread"
+            out.append(("spills", VERDICT_LEVELS["spills"], text, path, None))
+    return out + [_finding(item, "", path) for item in subject.new_issues]
+
+
+def _finding(item: Finding, prefix: str, path: str) -> tuple[str, str, str, str, int | None]:
+    text = f"{prefix}{item.title}: {item.evidence}. {item.remedy}"
+    return item.rule, LEVELS[item.severity], text, item.source_file or path, item.source_line

@@ -1,0 +1,170 @@
+"""What the surfaces of a comparison say alike: order, signs and words. The verdicts themselves are the comparison's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.comparison_schema import (
+    MEASURED_WORDS,
+    STATIC_WORDS,
+    Compared,
+    MeasuredRow,
+    ResourceRow,
+    Resources,
+    StaticRow,
+    StaticSide,
+    Subject,
+)
+from advisor.schema import Latency
+
+from . import figures
+
+MARKS = {
+    "regressed": "🔴", "failed": "🔴", "cannot-launch": "🔴", "predicted-regressed": "🟠", "inconclusive": "🟡", "not comparable": "⚪",
+    "improved": "🟢", "predicted-improved": "🟢", "launches-again": "🟢", "new": "🔵", "missing": "⚪", "unchanged": "",
+    "predicted-unchanged": "", "never-launches": "⚪",
+}  # fmt: skip
+"""A sign beside each verdict's word; never without it."""
+
+QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})
+"""Verdicts whose rows are folded."""
+
+
+def verdict_word(verdict: str) -> str:
+    """A verdict in words."""
+    return STATIC_WORDS.get(verdict, verdict)
+
+
+def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
+    """As verdicts are ordered, the largest change first within one; unchanged rows as they come."""
+    rank = {word: number for number, word in enumerate(STATIC_WORDS)}
+    return sorted(rows, key=lambda row: (rank[row.verdict], 0.0 if row.verdict in QUIET else -abs(row.change or 0.0)))
+
+
+def measured_order(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """As verdicts are ordered, the largest change first within one; unchanged rows as they come."""
+    rank = {word: number for number, word in enumerate(MEASURED_WORDS)}
+    return sorted(
+        rows, key=lambda row: (rank[row.verdict], 0.0 if row.effect is None or row.verdict in QUIET else -abs(row.effect.relative))
+    )
+
+
+def change_text(change: float | None) -> str:
+    """`+3.1 %`, `−0.4 %`, `0 %` where nothing changed, `-` where there is nothing to compare."""
+    if change is None:
+        return "-"
+    if abs(change) < 5e-4:
+        return "0 %"
+    sign = "+" if change > 0 else "−"
+    return f"{sign}{abs(100 * change):.1f} %"
+
+
+def effect_text(row: MeasuredRow) -> str:
+    """`+3.1 % [+2.6, +3.5]`: the change and its 99 % interval."""
+    if row.effect is None:
+        return "-"
+    low, high = (100 * value for value in (row.effect.low, row.effect.high))
+    return f"{change_text(row.effect.relative)} [{low:+.1f}, {high:+.1f}]".replace("-", "−")
+
+
+def latency_text(latency: Latency | None, *, absent: str = "-") -> str:
+    """Microseconds, without the unit."""
+    return figures.microseconds(latency.us) if latency is not None else absent
+
+
+def side_text(side: StaticSide | None) -> str:
+    """The prediction of a side, or that it cannot launch."""
+    if side is None:
+        return "-"
+    return latency_text(side.predicted, absent="cannot launch")
+
+
+def interval_text(latency: Latency | None) -> str:
+    """`12.1–15.8`: the interval in microseconds; empty where there is none."""
+    if latency is None or latency.low_us is None or latency.high_us is None:
+        return ""
+    return f"{figures.microseconds(latency.low_us)}–{figures.microseconds(latency.high_us)}"
+
+
+def share_text(ceiling: Latency | None, latency: Latency | None) -> str:
+    """The share of the tunable ceiling that a latency reaches."""
+    if ceiling is None or latency is None:
+        return "-"
+    return figures.share_text(figures.share_of(ceiling.us, latency.us))
+
+
+def configuration_change(row: StaticRow) -> list[str]:
+    """What differs between the configurations of the sides, or all of head's where the base has none."""
+    if row.head is None or row.head.configuration is None:
+        return []
+    against = row.base or row.default
+    if row.base is not None and not row.changed:
+        return []
+    return figures.changes(against.configuration if against else None, row.head.configuration)
+
+
+def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
+    """The rows that look worse than what they replace."""
+    return [row for row in rows if row.verdict in ("predicted-regressed", "cannot-launch")]
+
+
+def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
+    """Rows whose head is predicted slower than what would run without the table, by as much as counts as a change."""
+    found = []
+    for row in rows:
+        head = row.head.predicted if row.head is not None else None
+        default = row.default.predicted if row.default is not None else None
+        if head is not None and default is not None and row.compared_with == "base" and head.us > 1.05 * default.us:
+            found.append(row)
+    return found
+
+
+def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
+    """(name, base, head) of what the compiler says, with only the instruction classes that differ."""
+    cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
+    mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
+    for kind in sorted({*mixes[0], *mixes[1]}):
+        if mixes[0].get(kind) != mixes[1].get(kind):
+            before, after = (str(mix.get(kind, 0)) if mix else "-" for mix in mixes)
+            cells.append((f"{kind} instructions", before, after))
+    return cells
+
+
+_RESOURCES = (
+    ("registers per thread", "registers_per_thread"),
+    ("spills (B per thread)", "spill_bytes"),
+    ("shared memory (B)", "shared_memory_bytes"),
+    ("resident CTAs per SM", "resident_ctas_per_sm"),
+)
+
+
+def _figure(side: Resources | None, key: str) -> str:
+    value = getattr(side, key) if side is not None else None
+    return f"{value:,}" if value is not None else "-"
+
+
+def resources_differ(row: ResourceRow) -> bool:
+    """Whether the compiler made something else of the head."""
+    return row.base != row.head
+
+
+def gpu_count(subject: Subject) -> int:
+    """How many GPUs its rows are for."""
+    return len({row.gpu for row in subject.static} | {row.gpu for row in subject.measured})
+
+
+def subject_sentence(subject: Subject) -> str:
+    """What happened to a subject, with its counts."""
+    words = {"compared": "", "modified": "changed", "added": "new", "removed": "removed", "type changed": "changed type"}
+    parts = [words[subject.change]] if words[subject.change] else []
+    for rows, names in ((subject.measured, MEASURED_WORDS), (subject.static, tuple(STATIC_WORDS))):
+        for name in names:
+            count = sum(row.verdict == name for row in rows)  # type: ignore[attr-defined]
+            if count:
+                parts.append(f"{count} {verdict_word(name)}")
+    return ", ".join(parts)
+
+
+def compared_text(side: Compared) -> str:
+    """`main (1a2b3c4d5e6f)`."""
+    return f"{side.label} ({side.revision[:12]})" if side.revision else side.label
