@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from advisor.learned.base import Prediction, Predictor
 
 
 def load_predictor(weights: Path | None = None) -> Predictor:
-    """The predictor to use: the analytical model, where no learned weights are shipped or given."""
-    from advisor.learned.analytical import AnalyticalPredictor
+    """The predictor to use: the weights given, else those shipped, else the analytical model.
 
-    return AnalyticalPredictor()
+    Raises:
+        InputError: The weights cannot be read.
+    """
+    from advisor.learned.weights import shipped
+
+    path = weights or shipped()
+    if path is None:
+        from advisor.learned.analytical import AnalyticalPredictor
+
+        return AnalyticalPredictor()
+    return _loaded(str(path), path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=2)
+def _loaded(path: str, changed: int) -> Predictor:
+    from advisor.learned.estimator import LearnedPredictor
+    from advisor.learned.weights import load
+
+    del changed  # part of the key: a file that changed is read again
+    return LearnedPredictor(load(path))
 
 
 __all__ = ["Prediction", "Predictor", "load_predictor"]

@@ -1,0 +1,76 @@
+"""Intervals that hold: a forest says how large an error to expect, held-out errors say how many times that is needed.
+
+Errors are log(measured / predicted). For every task and for GPUs seen and not seen in training, the quantiles of error / expected
+size are kept, from models (and GPUs) that the prediction did not know: split-conformal prediction with a learned scale (Lei et al.,
+JASA 2018), asymmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned.forest import Forest
+from advisor.pipelines import Array
+
+LEVELS = np.linspace(0, 1, 201)
+"""Levels at which the distribution of scaled errors is kept."""
+
+SMALLEST_SCALE = 0.004
+"""Log error below which measurements do not repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Scaled error quantiles, [201], by task ("served", "exact", "best", …) and by whether the GPU was seen."""
+
+    quantiles: Mapping[tuple[str, bool], Array]
+
+    def quantile(self, task: str, seen: bool, level: float) -> float:
+        """Scaled error below which a share `level` of held-out errors lies."""
+        return float(np.interp(level, LEVELS, self._of(task, seen)))
+
+    def share_below(self, task: str, seen: bool, scaled: Array) -> Array:
+        """Share of held-out scaled errors below `scaled`, within (0.001, 0.999)."""
+        table = self._of(task, seen)
+        # Ties in the table would make the inverse ambiguous: nudge them apart.
+        table = np.maximum.accumulate(table) + 1e-9 * np.arange(table.size)
+        return np.clip(np.interp(scaled, table, LEVELS), 0.001, 0.999)
+
+    def _of(self, task: str, seen: bool) -> Array:
+        found = self.quantiles.get((task, seen))
+        if found is None:
+            found = self.quantiles[(task, not seen)]
+        return found
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """As named arrays."""
+        return {f"{prefix}/{task}/{'seen' if seen else 'unseen'}": table for (task, seen), table in self.quantiles.items()}
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Calibration:
+    """The reverse of `Calibration.arrays`."""
+    found = {}
+    for name, table in stored.items():
+        if name.startswith(prefix + "/"):
+            task, seen = name[len(prefix) + 1 :].rsplit("/", 1)
+            found[(task, seen == "seen")] = table
+    return Calibration(quantiles=found)
+
+
+def scale(forest: Forest, features: Array) -> Array:
+    """Expected size of the log error, [n]."""
+    return np.maximum(np.exp(forest(features)), SMALLEST_SCALE)
+
+
+def table(errors: Array, scales: Array, weight: Array | None = None) -> Array:
+    """Quantiles of errors / scales at `LEVELS`, weighted."""
+    scaled = errors / scales
+    order = np.argsort(scaled, kind="stable")
+    mass = np.ones(scaled.size) if weight is None else weight[order]
+    position = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+    return np.interp(LEVELS, position, scaled[order])

@@ -1,0 +1,160 @@
+"""Measured rows for training and evaluation, grouped so that one GPU's launches make one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.configs.rows import CONFIG_COLUMNS, Rows, read_rows
+from advisor.errors import InputError
+from advisor.hardware import GpuSpec, load_gpu
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+
+Model = tuple[int, int, int, int]  # E, topk, H, N
+TARGETS = ("latency_us", "best_us", "default_us")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Launches of one GPU and one kind, with their latencies.
+
+    Attributes:
+        kind: "served" (configuration unknown), "exact", "best" (of a sweep), or "gemm/fp8", "elementwise/add/fp32", …
+        gpu: The GPU.
+        problem: Columns [n].
+        configuration: Columns [n], where known.
+        latency_us: [n].
+        paired_us: For "best": the default's latency in the same sweep, NaN where it was not swept.
+        source: File name.
+    """
+
+    kind: str
+    gpu: GpuSpec
+    problem: ProblemBatch
+    configuration: ConfigurationBatch | None
+    latency_us: Array
+    paired_us: Array | None = None
+    source: str = ""
+
+    def __len__(self) -> int:
+        return self.latency_us.size
+
+    def take(self, index: NDArray) -> Measured:
+        """Rows `index`."""
+        return Measured(
+            kind=self.kind, gpu=self.gpu, problem=self.problem.take(index),
+            configuration=self.configuration.take(index) if self.configuration else None,
+            latency_us=self.latency_us[index], paired_us=self.paired_us[index] if self.paired_us is not None else None,
+            source=self.source,
+        )  # fmt: skip
+
+    def models(self) -> list[Model]:
+        """(E, topk, H, N) of every row; empty for other families."""
+        if self.problem.family != "fused_moe":
+            return []
+        columns = [np.broadcast_to(self.problem.sizes[n], self.latency_us.shape).astype(int) for n in ("E", "topk", "H", "N")]
+        return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
+def files(paths: Iterable[Path | str]) -> list[Path]:
+    """CSV files named, and those in folders named (not `gpus.csv`, which holds no launches)."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found += sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.name != "gpus.csv")
+        else:
+            found.append(path)
+    if not found:
+        raise InputError("no measured rows", ", ".join(map(str, paths)), "CSV files, or folders with some", "name them")
+    return found
+
+
+def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclude_models: Sequence[Model] = (),
+         progress: Callable[[str], None] | None = None) -> list[Measured]:  # fmt: skip
+    """Read measured rows in any of the layouts of the published data.
+
+    Args:
+        paths: CSV files or folders.
+        exclude_gpus: Names of GPUs to leave out entirely.
+        exclude_models: MoE models to leave out entirely.
+        progress: Told what is being read.
+    """
+    left_out = {load_gpu(name).name for name in exclude_gpus}
+    models = {tuple(m) for m in exclude_models}
+    out: list[Measured] = []
+    for path in files(paths):
+        if progress:
+            progress(f"reading {path.name}")
+        for batch in _measured(read_rows(path, required=("gpu",)), path.name):
+            if batch.gpu.name in left_out:
+                continue
+            if models and batch.problem.family == "fused_moe":
+                keep = np.array([m not in models for m in batch.models()], dtype=bool)
+                batch = batch.take(keep)
+            if len(batch):
+                out.append(batch)
+    return out
+
+
+def _measured(rows: Rows, name: str) -> Iterable[Measured]:
+    from advisor.pipelines.from_rows import batches
+
+    # The published files name no type: it is in the file's name, or fp32 for the library's operators.
+    dtype = None
+    if "dtype" not in rows.header:
+        dtype = "fp8" if "fp8" in name else ("fp32" if "kernel" in rows.header else None)
+    by_name: dict[str, GpuSpec] = {}
+
+    def find(text: str) -> GpuSpec:
+        if text not in by_name:
+            by_name[text] = load_gpu(text)
+        return by_name[text]
+
+    if dtype:
+        rows.dtype[:] = dtype
+    sweep = "best_us" in rows.columns
+    for batch in batches(rows, find):
+        problem, index = batch.problem, batch.rows
+        if sweep:
+            best, default = rows.columns["best_us"][index], rows.columns.get("default_us")
+            paired = default[index] if default is not None else np.full(index.size, np.nan)
+            good = np.isfinite(best) & (best > 0)
+            yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
+                           source=name).take(good)  # fmt: skip
+            configuration = _default_configuration(rows, index)
+            if configuration is not None:
+                known = np.isfinite(paired) & (configuration.parameters["BLOCK_SIZE_M"] > 0)
+                yield Measured(kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired,
+                               source=name).take(known)  # fmt: skip
+        if "latency_us" in rows.columns:
+            latency = rows.columns["latency_us"][index]
+            good = np.isfinite(latency) & (latency > 0)
+            if problem.family == "fused_moe":
+                kind = "exact" if batch.configuration is not None else "served"
+            else:
+                kind = f"{problem.family}/{problem.op}/{problem.dtype}"
+            yield Measured(kind=kind, gpu=batch.gpu, problem=problem, configuration=batch.configuration, latency_us=latency,
+                           source=name).take(good)  # fmt: skip
+
+
+def _default_configuration(rows: Rows, index: NDArray) -> ConfigurationBatch | None:
+    """The configuration in columns `default_BLOCK_SIZE_M` … of a sweep's summary; 0 where a cell is empty."""
+    columns = {}
+    for field in CONFIG_COLUMNS:
+        cells = rows.text.get(f"default_{field}")
+        if cells is None:
+            return None
+        columns[field] = np.array([float(cells[i] or 0) for i in index])
+    return ConfigurationBatch(
+        parameters={n: columns[n] for n in CONFIG_COLUMNS[:4]}, num_warps=columns["num_warps"], num_stages=columns["num_stages"]
+    )
+
+
+def concatenate_problems(parts: Sequence[Measured]) -> dict[str, Array]:
+    """Sizes of several batches of one family, column by column."""
+    names = parts[0].problem.sizes
+    return {n: np.concatenate([np.broadcast_to(p.problem.sizes[n], (len(p),)) for p in parts]) for n in names}

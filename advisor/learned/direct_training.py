@@ -1,0 +1,69 @@
+"""Fitting the models of library kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from advisor.learned import calibration, direct
+from advisor.learned.calibration import Calibration
+from advisor.learned.data import Measured
+from advisor.learned.direct import DirectModel
+from advisor.learned.folds import leave_out
+from advisor.learned.grow import grow
+from advisor.learned.machine import machine
+from advisor.pipelines import Array
+
+GEMM = {"loss": "squared_error", "max_iter": 1200, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5}
+ROWS = {"loss": "absolute_error", "max_iter": 300, "max_leaf_nodes": 16, "min_samples_leaf": 5}
+SHAPE_FOLDS = 3
+
+
+def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Measured library kernels by `direct.kind_of`."""
+    out: dict[str, list[Measured]] = {}
+    for part in data:
+        if part.problem.family != "fused_moe" and direct.covers_operator(part.problem):
+            out.setdefault(direct.kind_of(part.problem), []).append(part)
+    return out
+
+
+def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -> DirectModel:
+    """One kind's model, calibrated on shapes and GPUs left out."""
+    progress(f"fitting {kind}")
+    x, y, gpus, shapes = columns(parts)
+    options = GEMM if kind.startswith("gemm") else ROWS
+    # Folds judge the size of errors; a third of the trees tells it nearly as well.
+    short = options | {"max_iter": max(int(options["max_iter"]) // 3, 100)}
+    errors = {"shape": np.full(y.size, np.nan), "gpu": np.full(y.size, np.nan)}
+    for by, labels, folds in (("shape", [s % SHAPE_FOLDS for s in shapes], SHAPE_FOLDS), ("gpu", gpus, 5)):
+        for _, out in leave_out(labels, folds):
+            errors[by][out] = y[out] - grow(x[~out], y[~out], **short)(x[out])
+    target = np.log(np.abs(np.nan_to_num(errors["shape"])) + 0.003)
+    size = {"loss": "squared_error", "max_iter": 80, "min_samples_leaf": 40}
+    half = np.array(shapes) % 2 == 0
+    crossed = np.empty(y.size)
+    for mask in (half, ~half):
+        crossed[mask] = grow(x[~mask], target[~mask], **size)(x[mask]) if mask.any() and (~mask).any() else target.mean()
+    forest = grow(x, target, **size)
+    quantiles = {(kind, True): calibration.table(errors["shape"], np.maximum(np.exp(crossed), calibration.SMALLEST_SCALE))}
+    if np.isfinite(errors["gpu"]).any():
+        quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, x))
+    return DirectModel(
+        kind=kind, correction=grow(x, y, **options), scale=forest, calibration=Calibration(quantiles=quantiles),
+        low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))),
+    )  # fmt: skip
+
+
+def columns(parts: Sequence[Measured]) -> tuple[Array, Array, list[str], list[int]]:
+    """Features, log(latency / reference), GPU names, and a number per distinct shape that is stable between runs."""
+    features, target, gpus, shapes = [], [], [], []
+    for part in parts:
+        us, x = direct.reference(part.problem, machine(part.gpu, part.problem.dtype))
+        features.append(x)
+        target.append(np.log(part.latency_us / us))
+        gpus += [part.gpu.name] * len(part)
+        sizes = np.stack(np.broadcast_arrays(*part.problem.sizes.values()), axis=1).astype(np.int64)
+        shapes += (sizes * np.array([2_654_435_761, 40_503, 97, 7][: sizes.shape[1]]) % 1_000_003).sum(axis=1).tolist()
+    return np.concatenate(features), np.concatenate(target), gpus, shapes

@@ -1,0 +1,113 @@
+"""The learned predictor: what `advise`, `audit`, `predict` and `rank` ask. Where a launch lies far outside what was learned,
+the analytical model answers, and `Prediction.learned` says so."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.hardware import GpuSpec
+from advisor.learned import calibration, direct
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.learned.base import Prediction
+from advisor.learned.features import BEST
+from advisor.learned.machine import machine
+from advisor.learned.moe import MoeModel
+from advisor.learned.weights import Weights
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+
+MOE_OPERATORS = ("w13", "w2")
+MOE_DTYPES = ("bf16", "fp16")
+ROWS_PER_CALL = 4096
+
+
+class LearnedPredictor:
+    """Predicts from weights; see `base.Predictor`."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.name = f"learned model (weights {weights.digest()})"
+        self._analytical = AnalyticalPredictor()
+
+    def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
+        """Latencies; `configuration` None: as the serving stack would launch it."""
+        fallback = self._analytical.predict(problem, configuration, gpu)
+        moe = self._moe(problem)
+        if moe is not None:
+            known = machine(gpu, problem.dtype)
+            task, source = moe.task(configuration)
+            launch = moe.launch(problem, configuration, known)
+            found = moe.interval(task, self._seen(moe, problem, gpu), moe.core.estimate(launch, source))
+            return _choose(fallback, found, moe.domain.covers(launch, known))
+        return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
+
+    def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
+        """The best latency within the kernel's configuration space."""
+        fallback = self._analytical.ceiling(problem, gpu)
+        moe = self._moe(problem)
+        if moe is None or not moe.core.winners.size:
+            return fallback
+        known = machine(gpu, problem.dtype)
+        launch = moe.core.best_launch(problem, known)
+        found = moe.interval("best", self._seen(moe, problem, gpu), moe.core.estimate(launch, BEST))
+        return _choose(fallback, found, moe.domain.covers(launch, known))
+
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """For ranking configurations of one problem: smaller is better; inf where it cannot launch."""
+        moe = self._moe(problem)
+        if moe is None or moe.ranker is None:
+            return self._analytical.scores(problem, configuration, gpu)
+        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype))
+
+    def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
+                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
+        """Probability that the best configuration is `at_least` times faster than the launch.
+
+        With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least. Without:
+        the launch's own uncertainty is added to the ceiling's (as if independent).
+        """
+        plain = self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, at_least)
+        moe = self._moe(problem)
+        if moe is None or not moe.core.winners.size:
+            return plain
+        known = machine(gpu, problem.dtype)
+        launch = moe.core.best_launch(problem, known)
+        estimate = moe.core.estimate(launch, BEST)
+        size = calibration.scale(moe.scale, estimate.features)
+        seen = self._seen(moe, problem, gpu)
+        now = prediction.us if latency_us is None else latency_us
+        with np.errstate(invalid="ignore", divide="ignore"):
+            room = np.log(now) - np.log(at_least) - estimate.log_us
+            if latency_us is None:
+                spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
+                mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2
+                size = size * np.sqrt(1 + (spread / np.maximum(mine, 1e-6)) ** 2)
+        share = moe.calibration.share_below("best", seen, np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size)
+        return np.where(moe.domain.covers(launch, known), share, plain)
+
+    def _moe(self, problem: ProblemBatch) -> MoeModel | None:
+        """The fused-MoE model, where it is meant for such problems."""
+        fits = problem.family == "fused_moe" and problem.op in MOE_OPERATORS and problem.dtype in MOE_DTYPES
+        plain = problem.weight_dtype in (None, problem.dtype) and problem.cache == "warm"
+        return self.weights.moe if fits and plain else None
+
+    @staticmethod
+    def _seen(moe: MoeModel, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether errors are as small as on GPUs of the training rows; w2 was never measured, so never."""
+        return gpu.name in moe.gpus and problem.op == "w13"
+
+    def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
+        if not direct.covers_operator(problem) or problem.cache != "warm":
+            return fallback
+        model = self.weights.direct.get(direct.kind_of(problem))
+        if model is None:
+            return fallback
+        us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
+        return _choose(fallback, (us, low, high), inside)
+
+
+def _choose(fallback: Prediction, found: tuple[Array, Array, Array], inside: NDArray[np.bool_]) -> Prediction:
+    """Learned values inside the domain, the analytical ones outside; what cannot launch stays infinite."""
+    inside = inside & np.isfinite(fallback.us)
+    us, low, high = (np.where(inside, a, b) for a, b in zip(found, (fallback.us, fallback.low_us, fallback.high_us), strict=True))
+    return Prediction(us=us, low_us=low, high_us=high, learned=inside)

@@ -1,0 +1,26 @@
+"""Groups to leave out: whole models, whole GPUs. A random split of neighbouring token counts would prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MODEL_FOLDS = 4
+GPU_FOLDS = 6
+
+
+def leave_out(labels: Sequence[object], folds: int) -> Iterator[tuple[list[object], NDArray[np.bool_]]]:
+    """Deal the sorted distinct labels into folds; yields the labels left out and a mask of their rows.
+
+    Every fold leaves at least one label in; with a single label there is nothing to yield.
+    """
+    names = sorted(set(labels), key=str)
+    count = min(folds, len(names))
+    if len(names) < 2:
+        return
+    for k in range(count):
+        out = names[k::count]
+        chosen = set(out)
+        yield out, np.array([label in chosen for label in labels], dtype=bool)

@@ -1,0 +1,73 @@
+"""What the learned model reads of a GPU: a few rates and capacities, never its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.hardware import GpuSpec
+from advisor.pipelines.tile import compute_pipeline
+
+A100_L2_BYTES_PER_CLOCK = 4809.0
+"""L2 bandwidth of compute capability 8.0. The A100 white paper says 5,120 B/clk; 4,809 is what brings the served launches of the
+A100 onto the curve of the other GPUs (6.78 TB/s at 1410 MHz; the published table's 3.2 TB/s would be exceeded by 1.4 times)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One GPU as the learned model sees it. Rates are per microsecond, of the whole GPU.
+
+    `clock_mhz` is the boost clock of the datasheet, not the highest one: predictions are of what usually happens.
+    """
+
+    compute_capability: float
+    num_sms: float
+    clock_mhz: float
+    flop_per_clock_per_sm: float
+    peak_flop: float
+    dram_bytes: float
+    pin_bytes: float
+    l2_rate_bytes: float
+    l2_capacity_bytes: float
+    smem_bytes_per_sm: float
+    smem_bytes_per_cta: float
+    smem_bytes_per_clock: float
+    max_warps_per_sm: float
+    is_hopper: bool
+    buffers_every_stage: bool
+
+
+def machine(gpu: GpuSpec, dtype: str) -> Machine:
+    """The figures of `gpu` for operands of `dtype`; fp32 runs on the fma pipeline where no tensor pipeline takes it."""
+    clock = gpu.boost_clock_mhz or gpu.max_clock_mhz
+    tensor = compute_pipeline(gpu, dtype)
+    rate = gpu.tensor_flop_per_clock_per_sm[tensor] if tensor else gpu.fma_flop_per_clock_per_sm["fp32"]
+    capability = _capability(gpu)
+    l2_rate = gpu.l2_bytes_per_s / 1e6
+    if capability == 8.0:
+        l2_rate = A100_L2_BYTES_PER_CLOCK * clock
+    warp_group = gpu.vendor == "nvidia" and (capability == 9.0 or 10.0 <= capability < 12.0)
+    return Machine(
+        compute_capability=capability,
+        num_sms=float(gpu.num_sms),
+        clock_mhz=clock,
+        flop_per_clock_per_sm=rate,
+        peak_flop=rate * gpu.num_sms * clock,
+        dram_bytes=gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6,
+        pin_bytes=gpu.dram_bytes_per_s / 1e6,
+        l2_rate_bytes=l2_rate,
+        l2_capacity_bytes=float(gpu.l2_bytes),
+        smem_bytes_per_sm=float(gpu.smem_bytes_per_sm),
+        smem_bytes_per_cta=float(gpu.smem_bytes_per_cta),
+        smem_bytes_per_clock=gpu.smem_bytes_per_clock_per_sm,
+        max_warps_per_sm=float(gpu.max_warps_per_sm),
+        is_hopper=warp_group,
+        buffers_every_stage=warp_group,
+    )
+
+
+def _capability(gpu: GpuSpec) -> float:
+    """Compute capability as a number; 0 for GPUs of other vendors."""
+    try:
+        return float(gpu.compute_capability)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,277 @@
+"""Fitting the learned model of fused-MoE launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned import calibration, reach
+from advisor.learned.data import Measured
+from advisor.learned.features import BEST, EXACT, SERVED
+from advisor.learned.folds import GPU_FOLDS, MODEL_FOLDS, leave_out
+from advisor.learned.forest import Forest
+from advisor.learned.grow import grow
+from advisor.learned.launch import Launch, concatenate, fits, moe_launch
+from advisor.learned.machine import machine
+from advisor.learned.moe import Core, MoeModel, as_configuration, as_rows, domain_of
+from advisor.learned.served import served_configuration
+from advisor.pipelines import Array
+
+SOURCES = {"served": SERVED, "exact": EXACT, "best": BEST}
+SERVED_WEIGHT = 0.2
+"""Weight of one served launch: there are some 190 token counts of every model, against 18 of a sweep."""
+
+NEAR_OPTIMAL = 1.01
+WINNERS = 24
+ROWS_PER_PROBLEM = 12
+FOLD = {"max_iter": 200, "learning_rate": 0.08}
+"""Forests of folds only have to tell how large errors are: fewer trees will do."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Measured launches of one kind in columns.
+
+    Attributes:
+        launch: Columns [n]; None for the best of sweeps, whose launch depends on the physics (`candidates`).
+        latency_us: [n].
+        weight: [n].
+        model: (E, topk, H, N) of each row.
+        gpu: Name of each row's GPU.
+        key: gpu, model and tokens of each row.
+        configuration: [n, 6], for exact launches.
+        candidates: Launches of every winner, for the best of sweeps.
+    """
+
+    kind: str
+    launch: Launch | None
+    latency_us: Array
+    weight: Array
+    model: list[object]
+    gpu: list[object]
+    key: list[tuple[object, ...]]
+    configuration: Array | None = None
+    candidates: tuple[Launch, ...] = ()
+
+    def launches(self, physics: Array, rows: NDArray) -> Launch:
+        """Launches of the rows; for the best of sweeps those of the winner that the physics finds fastest."""
+        if self.launch is not None:
+            return self.launch.take(rows)
+        parts = [c.take(rows) for c in self.candidates]
+        predicted = np.stack([np.where(p.shared_bytes > p.smem_capacity - 1024, np.inf, reach.terms(p, physics)[0]) for p in parts])
+        chosen = predicted.argmin(axis=0)
+        order = np.argsort(np.concatenate([np.flatnonzero(chosen == i) for i in range(len(parts))]), kind="stable")
+        return concatenate([p.take(np.flatnonzero(chosen == i)) for i, p in enumerate(parts)]).take(order)
+
+
+def tables(data: Sequence[Measured]) -> dict[str, Table]:
+    """Fused-MoE rows in columns, per kind; kinds without rows are missing."""
+    out: dict[str, Table] = {}
+    exact = [m for m in data if m.kind == "exact"]
+    best = [m for m in data if m.kind == "best"]
+    winners = winning_configurations(exact, best)
+    for kind in ("served", "exact", "best"):
+        parts = [m for m in data if m.kind == kind and m.problem.family == "fused_moe"]
+        if not parts or (kind == "best" and not winners.size):
+            continue
+        launches, weights, rows, keys = [], [], [], []
+        candidates: list[list[Launch]] = [[] for _ in range(winners.shape[0])]
+        for part in parts:
+            gpu = machine(part.gpu, part.problem.dtype)
+            keys += _keys(part)
+            if kind == "best":
+                for i in range(winners.shape[0]):
+                    candidates[i].append(moe_launch(part.problem, as_configuration(winners[i : i + 1]), gpu))
+            else:
+                configuration = part.configuration or served_configuration(part.problem, gpu)
+                launches.append(moe_launch(part.problem, configuration, gpu))
+                rows.append(as_rows(configuration))
+            weights.append(_weights(part))
+        out[kind] = Table(
+            kind=kind, launch=concatenate(launches) if launches else None,
+            latency_us=np.concatenate([p.latency_us for p in parts]), weight=np.concatenate(weights),
+            model=[m for p in parts for m in p.models()], gpu=[p.gpu.name for p in parts for _ in range(len(p))], key=keys,
+            configuration=np.concatenate(rows) if rows else None,
+            candidates=tuple(concatenate(c) for c in candidates) if kind == "best" else (),
+        )  # fmt: skip
+    return out
+
+
+def _keys(part: Measured) -> list[tuple[object, ...]]:
+    tokens = np.broadcast_to(part.problem.sizes["M"], (len(part),)).astype(int)
+    return [(part.gpu.name, *model, m) for model, m in zip(part.models(), tokens.tolist(), strict=True)]
+
+
+def _weights(part: Measured) -> Array:
+    """One per problem and file; served launches count less, there are more of them."""
+    if part.kind == "served":
+        return np.full(len(part), SERVED_WEIGHT)
+    keys = _keys(part)
+    count: dict[tuple[object, ...], int] = {}
+    for key in keys:
+        count[key] = count.get(key, 0) + 1
+    return np.array([1 / count[key] for key in keys])
+
+
+def near_optimal(exact: Sequence[Measured], best: Sequence[Measured]) -> tuple[list[tuple[object, ...]], Array]:
+    """Problem and configuration [n, 6] of the exact launches within 1 % of their sweep's best."""
+    least = {key: us for part in best for key, us in zip(_keys(part), part.latency_us.tolist(), strict=True)}
+    keys: list[tuple[object, ...]] = []
+    rows: list[Array] = []
+    for part in exact:
+        assert part.configuration is not None
+        mine = _keys(part)
+        good = np.array([us <= NEAR_OPTIMAL * least.get(k, -1.0) for k, us in zip(mine, part.latency_us.tolist(), strict=True)], dtype=bool)
+        keys += [k for k, g in zip(mine, good, strict=True) if g]
+        rows.append(as_rows(part.configuration)[good])
+    return keys, np.concatenate(rows) if rows else np.zeros((0, 6))
+
+
+def winning_configurations(exact: Sequence[Measured], best: Sequence[Measured]) -> Array:
+    """Few configurations [w, 6] that together are near-optimal for most sweeps (greedy cover), GROUP_SIZE_M aside."""
+    keys, rows = near_optimal(exact, best)
+    if not keys:
+        return np.zeros((0, 6))
+    covers: dict[tuple[float, ...], set[object]] = {}
+    for key, row in zip(keys, rows, strict=True):
+        covers.setdefault((row[0], row[1], row[2], 1.0, row[4], row[5]), set()).add(key)
+    chosen: list[tuple[float, ...]] = []
+    open_ = set(keys)
+    while open_ and len(chosen) < WINNERS:
+        best_row = max(sorted(covers), key=lambda r: len(covers[r] & open_))
+        chosen.append(best_row)
+        open_ -= covers.pop(best_row)
+    return np.array(chosen)
+
+
+def _thin(table: Table, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """At most `ROWS_PER_PROBLEM` kept rows per problem: some problems have hundreds of near-optimal configurations."""
+    count: dict[tuple[object, ...], int] = {}
+    out = keep.copy()
+    # Rows of one problem lie in the order of their configurations: a stride by a prime walks them without a pattern.
+    order = sorted(np.flatnonzero(keep).tolist(), key=lambda i: (i * 7919) % 104_729)
+    for i in order:
+        key = table.key[i]
+        count[key] = count.get(key, 0) + 1
+        out[i] = count[key] <= ROWS_PER_PROBLEM
+    return out
+
+
+def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winners: Array, **options: Any) -> Core:
+    """Physics and forests from the kept rows of every kind; `options` of `grow.grow`."""
+    keep = {k: _thin(found[k], mask) if k == "exact" else mask for k, mask in keep.items()}
+    solid = [k for k in ("served", "exact") if k in found and keep[k].any()]
+    launches = {k: found[k].launches(np.zeros(0), np.flatnonzero(keep[k])) for k in solid}
+    physics = reach.fit(
+        concatenate([launches[k] for k in solid]),
+        np.concatenate([found[k].latency_us[keep[k]] for k in solid]),
+        np.concatenate([found[k].weight[keep[k]] for k in solid]),
+    )
+    if "best" in found and keep["best"].any():
+        launches["best"] = found["best"].launches(physics, np.flatnonzero(keep["best"]))
+    x: dict[str, Array] = {}
+    y: dict[str, Array] = {}
+    nothing = Core(physics=physics, common=_zero(), exact=None, best=None, winners=winners)
+    for kind, launch in launches.items():
+        estimate = nothing.estimate(launch, SOURCES[kind])
+        x[kind], y[kind] = estimate.features, np.log(found[kind].latency_us[keep[kind]]) - estimate.log_us
+    weight = {k: found[k].weight[keep[k]] * (2.0 if k == "best" else 1.0) for k in x}
+    common = grow(np.concatenate(list(x.values())), np.concatenate(list(y.values())), np.concatenate(list(weight.values())), **options)
+    own = {k: grow(x[k], y[k], weight[k], **options, min_samples_leaf=6 if k == "best" else 15) if k in x else None
+           for k in ("exact", "best")}  # fmt: skip
+    return Core(physics=physics, common=common, exact=own["exact"], best=own["best"], winners=winners)
+
+
+def _zero() -> Forest:
+    """A forest that adds nothing."""
+    return Forest(
+        feature=np.zeros((1, 15), np.uint8), code=np.full((1, 15), 255, np.uint8), ruled_out=np.zeros((1, 15), np.uint16),
+        leaf=np.zeros((1, 16), np.float32), edges=(np.zeros(0, np.float32),), base=0.0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Predictions of rows that their fold did not know, per kind: log error, features of the scale, and which were predicted."""
+
+    log_us: dict[str, Array]
+    features: dict[str, Array]
+
+
+def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progress) -> HeldOut:
+    """Predict every row from the folds that leave out its model (`by` "model") or its GPU ("gpu")."""
+    names = sorted({label for table in found.values() for label in getattr(table, by)}, key=str)
+    log_us = {k: np.full(t.latency_us.size, np.nan) for k, t in found.items()}
+    features: dict[str, Array] = {}
+    for out, _ in leave_out(names, MODEL_FOLDS if by == "model" else GPU_FOLDS):
+        progress(f"leaving out {by}s {', '.join(map(str, out))}")
+        chosen = set(out)
+        gone = {k: np.array([label in chosen for label in getattr(t, by)], dtype=bool) for k, t in found.items()}
+        core = fit_core(found, {k: ~mask for k, mask in gone.items()}, winners, **FOLD)
+        for kind, mask in gone.items():
+            if not mask.any():
+                continue
+            estimate = core.estimate(found[kind].launches(core.physics, np.flatnonzero(mask)), SOURCES[kind])
+            log_us[kind][mask] = estimate.log_us
+            features.setdefault(kind, np.full((mask.size, estimate.features.shape[1]), np.nan))[mask] = estimate.features
+    return HeldOut(log_us=log_us, features=features)
+
+
+def fit(data: Sequence[Measured], progress: Progress) -> MoeModel | None:
+    """The whole model, or None where no fused-MoE rows are there."""
+    found = tables(data)
+    if "served" not in found and "exact" not in found:
+        return None
+    winners = winning_configurations([m for m in data if m.kind == "exact"], [m for m in data if m.kind == "best"])
+    progress("fitting the fused-MoE model")
+    everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in found.items()}
+    core = fit_core(found, everything, winners, seeds=2)
+    held = {by: hold_out(found, winners, by, progress) for by in ("model", "gpu")}
+    scales, table = _calibrate(found, held)
+    from advisor.learned.rank_training import fit_ranker
+
+    progress("fitting the order of configurations")
+    solid = concatenate([t.launch for t in found.values() if t.launch is not None])
+    return MoeModel(
+        core=core, ranker=fit_ranker(data, core), scale=scales, calibration=table, domain=domain_of(solid),
+        gpus=tuple(sorted({str(g) for t in found.values() for g in t.gpu})),
+    )  # fmt: skip
+
+
+def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Forest, calibration.Calibration]:
+    """The forest of expected error sizes, and the quantiles of errors over it."""
+    errors = {by: {k: np.log(t.latency_us) - h.log_us[k] for k, t in found.items()} for by, h in held.items()}
+    kinds = [k for k in found if np.isfinite(errors["model"][k]).any()]
+    if not kinds:
+        raise ValueError("calibration needs rows of at least two models")
+    ok = {k: np.isfinite(errors["model"][k]) for k in kinds}
+    x = np.concatenate([held["model"].features[k][ok[k]] for k in kinds])
+    y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])
+    weight = np.concatenate([found[k].weight[ok[k]] for k in kinds])
+    model = [m for k in kinds for m, good in zip(found[k].model, ok[k], strict=True) if good]
+    options = {"loss": "squared_error", "max_iter": 120, "min_samples_leaf": 40}
+    # Cross-fit: sizes of errors are judged by a forest that did not see them.
+    crossed = np.full(y.size, np.nan)
+    for _, out in leave_out(model, 2):
+        crossed[out] = grow(x[~out], y[~out], weight[~out], **options)(x[out])
+    forest = grow(x, y, weight, **options)
+    sizes = np.maximum(np.exp(np.where(np.isfinite(crossed), crossed, y)), calibration.SMALLEST_SCALE)
+    quantiles, begin = {}, 0
+    for k in kinds:
+        end = begin + int(ok[k].sum())
+        quantiles[(k, True)] = calibration.table(errors["model"][k][ok[k]], sizes[begin:end], found[k].weight[ok[k]])
+        begin = end
+        good = np.isfinite(errors["gpu"][k])
+        if good.any():
+            unseen = calibration.scale(forest, held["gpu"].features[k][good])
+            quantiles[(k, False)] = calibration.table(errors["gpu"][k][good], unseen, found[k].weight[good])
+    return forest, calibration.Calibration(quantiles=quantiles)
+
+
+__all__ = ["Table", "fit", "fit_core", "hold_out", "near_optimal", "tables", "winning_configurations", "fits"]

@@ -1,0 +1,58 @@
+"""`advisor train`: measured rows in, weights out. The same rows give the same bits on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.learned import data, direct_training, moe_training
+from advisor.learned.data import Measured, Model
+from advisor.learned.weights import Weights
+
+LEAST_ROWS = 200
+"""Kinds of library kernels with fewer rows are not learned."""
+
+
+def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclude_models: Sequence[Model] = (),
+          progress: Callable[[str], None] = lambda text: None) -> Weights:  # fmt: skip
+    """Fit everything that the rows allow.
+
+    Args:
+        paths: CSV files, or folders with some, in the layouts of the published data.
+        exclude_gpus: GPUs to leave out entirely.
+        exclude_models: MoE models (E, topk, H, N) to leave out entirely.
+        progress: Told what is being done.
+    """
+    paths = list(paths)
+    measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
+    return fit(measured, about(measured, exclude_gpus, exclude_models), progress)
+
+
+def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None) -> Weights:
+    """Weights from rows that are read already."""
+    moe = [m for m in measured if m.problem.family == "fused_moe"]
+    kinds = direct_training.groups(measured)
+    return Weights(
+        moe=moe_training.fit(moe, progress) if moe else None,
+        direct={k: direct_training.fit(k, p, progress) for k, p in sorted(kinds.items()) if sum(map(len, p)) >= LEAST_ROWS},
+        about=described,
+    )
+
+
+def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_models: Sequence[Model]) -> dict[str, Any]:
+    """What the weights were trained on, as JSON values."""
+    import numpy
+    import sklearn
+
+    rows: dict[str, int] = {}
+    for part in measured:
+        kind = part.kind if part.problem.family == "fused_moe" else f"{part.problem.family}/{part.problem.dtype}"
+        rows[kind] = rows.get(kind, 0) + len(part)
+    models = sorted({m for part in measured for m in part.models()})
+    return {
+        "rows": rows, "gpus": sorted({p.gpu.name for p in measured}), "models": [list(m) for m in models],
+        "files": sorted({p.source for p in measured}), "excluded_gpus": sorted(exclude_gpus),
+        "excluded_models": sorted(list(m) for m in exclude_models),
+        "versions": {"numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
+    }  # fmt: skip

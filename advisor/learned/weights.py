@@ -1,0 +1,100 @@
+"""Weights as one .npz file without pickle: named arrays, and a JSON text that says what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import InputError
+from advisor.learned import direct, moe
+from advisor.learned.direct import DirectModel
+from advisor.learned.moe import MoeModel
+from advisor.resources import folder
+
+FORMAT = 1
+SHIPPED = "learned.npz"
+SIZE_LIMIT_BYTES = 64_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """All learned models, and where they are from."""
+
+    moe: MoeModel | None
+    direct: dict[str, DirectModel]
+    about: dict[str, Any] = field(default_factory=dict)  # training data, groups left out, versions
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything as named arrays; "meta" is JSON text."""
+        out: dict[str, NDArray[Any]] = {}
+        meta: dict[str, Any] = {"format": FORMAT, "about": self.about, "moe": None, "direct": {}}
+        if self.moe:
+            out, meta["moe"] = self.moe.arrays()
+        for kind, model in self.direct.items():
+            arrays, meta["direct"][kind] = model.arrays()
+            out |= arrays
+        return out | {"meta": np.array(json.dumps(meta, sort_keys=True))}
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with any weight."""
+        sha = hashlib.sha256()
+        for name, array in sorted(self.arrays().items()):
+            sha.update(name.encode())
+            sha.update(np.ascontiguousarray(array).tobytes())
+        return sha.hexdigest()[:8]
+
+
+def save(weights: Weights, path: Path | str) -> None:
+    """Write the file, the same bytes for the same weights (a zip member otherwise carries the time)."""
+    temporary = Path(f"{os.fspath(path)}.part")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, array in sorted(weights.arrays().items()):
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)
+    os.replace(temporary, path)
+
+
+def load(path: Path | str) -> Weights:
+    """Read weights.
+
+    Raises:
+        InputError: The file is missing, is not weights of this format, or would need pickle.
+    """
+    name = Path(path).name
+    try:
+        if Path(path).stat().st_size > SIZE_LIMIT_BYTES:
+            raise InputError(f"{name}: too large for weights", Path(path).stat().st_size, f"at most {SIZE_LIMIT_BYTES} bytes")
+        with np.load(path, allow_pickle=False) as archive:
+            stored = {key: archive[key] for key in archive.files}
+        meta = json.loads(str(stored["meta"]))
+        if meta["format"] != FORMAT:
+            raise InputError(f"{name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
+        return Weights(
+            moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
+            direct={kind: direct.load(stored, kind, found) for kind, found in meta["direct"].items()},
+            about=meta["about"],
+        )
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, AssertionError, zipfile.BadZipFile) as error:
+        raise InputError(f"{name}: cannot be read as weights ({type(error).__name__})", os.fspath(path),
+                         "a file that `advisor train` wrote", "train it anew") from None  # fmt: skip
+
+
+def shipped() -> Path | None:
+    """The weights that come with the advisor, where it has some."""
+    try:
+        path = folder("ceilings") / SHIPPED
+    except FileNotFoundError:
+        return None
+    return path if path.is_file() else None
