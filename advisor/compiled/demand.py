@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.costs import Cost, cost, element_bytes
-from advisor.compiled.evaluate import Access, Evaluator, Execution, Inputs
+from advisor.compiled.evaluate import Evaluator
+from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError

@@ -7,8 +7,7 @@ is only known at run time (a value loaded from memory that the launch does not g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,216 +15,13 @@ from numpy.typing import NDArray
 
 from advisor.compiled import values
 from advisor.compiled.arithmetic import compute, constant
-from advisor.compiled.errors import IrError
+from advisor.compiled.execution import Access, Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
-from advisor.compiled.values import Value
+from advisor.compiled.loops import EXACT_TRIPS, MAX_TRIPS, Walk, line_of
+from advisor.compiled.slicing import MEMORY, address_operands, for_parts, needed_values, reachable, weight, while_arguments
+from advisor.compiled.values import Value, contiguous
 
-Active = NDArray[np.bool_]
-Count = NDArray[np.float64]
-
-MEMORY = frozenset(
-    {
-        "tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_store",
-        "tt.descriptor_reduce", "tt.descriptor_gather", "tt.descriptor_scatter", "tt.experimental_descriptor_load",
-        "tt.experimental_descriptor_store",
-    }
-)  # fmt: skip
 DIMENSIONS = {"x": 0, "y": 1, "z": 2}
-EXACT_TRIPS = 96
-"""Loops up to this many trips are walked one by one; longer ones at their ends and at samples, and checked."""
-MAX_TRIPS = 20_000
-"""Trips of a loop that must be walked one by one (its values do not advance by a constant) before the rest is assumed."""
-SAMPLES = 24
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """The launch as the kernel sees it.
-
-    Attributes:
-        scalars: Value per argument that is a number.
-        contents: What an argument's memory holds, flat, or one number for all of it: for index tensors.
-        sizes: Elements of an argument's memory.
-        shapes: Shape per tensor descriptor.
-        assumed_trips: Trips of a loop whose bounds are not known.
-        strides: Not used for evaluation; kept for descriptors made on the host.
-    """
-
-    scalars: Mapping[str, int | float | bool]
-    contents: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    assumed_trips: int = 1
-
-
-@dataclass(slots=True, eq=False)
-class Access:
-    """What one memory operation does, per program: how often it executes, lanes issued, distinct lanes."""
-
-    operation: Operation
-    executions: Count
-    lanes: Count
-    distinct: Count
-    base: str | None = None
-    low: int | None = None  # least and greatest element touched
-    high: int | None = None
-    unknown_extent: bool = False
-    masked: bool = False
-    mask_reasons: set[str] = field(default_factory=set)
-    contiguous: int | None = None  # elements in a row along the last dimension
-
-
-@dataclass(slots=True, eq=False)
-class LoopCount:
-    """A loop: how often it is entered, and trips in total, per program."""
-
-    operation: Operation
-    entries: Count
-    trips: Count
-    reasons: set[str] = field(default_factory=set)
-    sampled: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Execution:
-    """What the evaluation found, per program (arrays [programs])."""
-
-    programs: int
-    blocks: dict[int, Count]
-    block_of: dict[int, Block]
-    accesses: dict[int, Access]
-    loops: dict[int, LoopCount]
-    unknown: dict[str, str]  # what is not known -> where it mattered
-    approximations: set[str]
-
-
-def needed_values(function: Function) -> set[str]:
-    """Names of the values that decide control flow, masks or addresses."""
-    producers: dict[str, Operation] = {}
-    feeds: dict[str, list[str]] = {}
-    roots: list[str] = []
-
-    def feed(target: str, sources: Sequence[str]) -> None:
-        feeds.setdefault(target, []).extend(sources)
-
-    def visit(blocks: list[Block], owner: Operation | None) -> None:
-        by_label = {b.label: b for b in blocks}
-        for block in blocks:
-            for op in block.operations:
-                for result in op.results:
-                    producers[result] = op
-                if op.name in MEMORY:
-                    roots.extend(address_operands(op))
-                elif op.name == "scf.for":
-                    counter, low, high, step, carried = for_parts(op)
-                    roots.extend([low, high, step])
-                    feed(counter, [low, step])
-                    last = op.regions[0][-1].operations[-1] if op.regions[0][-1].operations else None
-                    outs = last.operands if last is not None and last.name == "scf.yield" else []
-                    for i, (name, start) in enumerate(carried):
-                        sources = [start] + ([outs[i]] if i < len(outs) else [])
-                        feed(name, sources)
-                        if i < len(op.results):
-                            feed(op.results[i], sources)
-                elif op.name == "scf.if":
-                    roots.extend(op.operands[:1])
-                    for region in op.regions:
-                        last = region[-1].operations[-1] if region[-1].operations else None
-                        if last is not None and last.name == "scf.yield":
-                            for result, value in zip(op.results, last.operands, strict=False):
-                                feed(result, [value])
-                elif op.name == "scf.while":
-                    _feed_while(op, feed, roots)
-                elif op.name.startswith("cf."):
-                    roots.extend(op.operands)
-                    for label, passed in op.successors:
-                        if label in by_label:
-                            for name, value in zip(by_label[label].arguments, passed, strict=False):
-                                feed(name, [value])
-                elif op.name == "tt.call":
-                    roots.extend(op.operands)
-                for region in op.regions:
-                    if op.name.startswith(("scf.", "ttg.")):
-                        visit(region, op)
-
-    visit(function.blocks, None)
-    needed: set[str] = set()
-    waiting = list(roots)
-    while waiting:
-        name = waiting.pop()
-        if name in needed:
-            continue
-        needed.add(name)
-        waiting.extend(feeds.get(name, ()))
-        op = producers.get(name)
-        opaque = op is None or op.name.startswith("scf.") or op.name == "tt.call"
-        if op is not None and not opaque and (op.name == "tt.load" or op.name not in MEMORY):
-            waiting.extend(op.operands)
-    return needed
-
-
-def _feed_while(op: Operation, feed: Any, roots: list[str]) -> None:
-    before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
-    names = while_arguments(op)
-    condition = before[-1].operations[-1]
-    roots.extend(condition.operands[:1])
-    passed = condition.operands[1:]
-    yielded = after[-1].operations[-1].operands if after and after[-1].operations else []
-    for i, (name, start) in enumerate(names):
-        feed(name, [start, *yielded[i : i + 1]])
-    for i, value in enumerate(passed):
-        if after and i < len(after[0].arguments):
-            feed(after[0].arguments[i], [value])
-        if i < len(op.results):
-            feed(op.results[i], [value])
-
-
-def address_operands(op: Operation) -> list[str]:
-    """Operands of a memory operation that are its pointer and mask, or its descriptor and coordinates."""
-    if "descriptor" in op.name:
-        inside = op.text.split("[", 1)
-        count = len(re.findall(r"%", inside[1].split("]", 1)[0])) if len(inside) > 1 else 0
-        return op.operands[: 1 + count]
-    if op.name == "tt.load":
-        return op.operands[:2]
-    if op.name == "tt.store":
-        return [op.operands[0], *op.operands[2:3]]
-    if op.name == "tt.atomic_cas":
-        return op.operands[:1]
-    return [op.operands[0], *op.operands[2:3]]
-
-
-_FOR = re.compile(r"^\s*(?:unsigned\s+)?(%[\w$.-]+) = (%[\w$.#-]+) to (%[\w$.#-]+) step (%[\w$.#-]+)")
-
-
-def for_parts(op: Operation) -> tuple[str, str, str, str, list[tuple[str, str]]]:
-    """Counter, bounds, step and carried values (name, start) of an `scf.for`.
-
-    Raises:
-        IrError: Its text has an unknown form.
-    """
-    found = _FOR.match(op.text)
-    if not found:
-        raise IrError("a loop of the IR has an unknown form", op.text[:100])
-    inside = op.text.split("iter_args(", 1)
-    carried = re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", inside[1].split(")")[0]) if len(inside) > 1 else []
-    return found.group(1), found.group(2), found.group(3), found.group(4), carried
-
-
-def while_arguments(op: Operation) -> list[tuple[str, str]]:
-    """Carried values (name, start) of an `scf.while`."""
-    return re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", op.text.split(") :")[0])
-
-
-def weight(blocks: list[Block]) -> float:
-    """How much a region holds: of two branches whose condition is unknown, the heavier is assumed."""
-    total = 0.0
-    for block in blocks:
-        for op in block.operations:
-            own = {"tt.dot": 100.0, "tt.load": 10.0, "tt.store": 10.0}.get(op.name, 0.1)
-            factor = 10.0 if op.name in ("scf.for", "scf.while") else 1.0
-            total += own + factor * sum(weight(region) for region in op.regions)
-    return total
 
 
 class Evaluator:
@@ -302,7 +98,7 @@ class Evaluator:
         if condition.known:
             chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
         else:
-            reach = {label: weight(_reachable(by_label, label)) for label in (yes, no)}
+            reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
             chosen = np.full(self.programs, reach[yes] >= reach[no])
             self._unknown(condition.reasons, "a branch", last, "its heavier side is assumed")
         return [(by_label.get(yes), here & chosen, yes_passed), (by_label.get(no), here & ~chosen, no_passed)]
@@ -340,7 +136,7 @@ class Evaluator:
             if name == "tt.load" and op.results[0] in self._names:
                 environment[op.results[0]] = self._loaded(op, environment)
             elif op.results and op.results[0] in self._names:
-                environment[op.results[0]] = values.unknown({f"the result of {name}{_line(op)}"}, op.result.shape if op.result else ())
+                environment[op.results[0]] = values.unknown({f"the result of {name}{line_of(op)}"}, op.result.shape if op.result else ())
             return
         if name == "scf.for":
             self._for(op, environment, active, times)
@@ -375,7 +171,7 @@ class Evaluator:
             try:
                 value = compute(op, [self._value(environment, o) for o in op.operands])
             except MemoryError:
-                value = values.unknown({f"a value too large to work out{_line(op)}"}, shape)
+                value = values.unknown({f"a value too large to work out{line_of(op)}"}, shape)
         environment[op.results[0]] = value
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
             environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
@@ -391,7 +187,7 @@ class Evaluator:
         shape = op.result.shape if op.result else ()
         base = pointer.base
         if base is None or base not in self.inputs.contents:
-            return values.unknown({f"values loaded from {base}" if base else f"values loaded{_line(op)}"}, shape)
+            return values.unknown({f"values loaded from {base}" if base else f"values loaded{line_of(op)}"}, shape)
         content = self.inputs.contents[base]
         if isinstance(content, (int, float, bool)):
             return values.number(_plain(content), shape)
@@ -507,7 +303,7 @@ class Evaluator:
         for i, region in enumerate(op.regions[:2]):
             here = active & (chosen if i == 0 else ~chosen)
             if here.any():
-                results[i] = self._region(region, environment, here, times)
+                results[i] = self.region(region, environment, here, times)
         for i, name in enumerate(op.results):
             if name not in self._names:
                 continue
@@ -516,13 +312,14 @@ class Evaluator:
             if yes is not None and no is not None:
                 merged = values.select_programs(np.asarray(chosen), yes, no)
             else:
-                merged = yes or no or values.unknown({f"the result of a branch{_line(op)}"})
+                merged = yes or no or values.unknown({f"the result of a branch{line_of(op)}"})
             if not condition.known and (yes is not None or no is not None):
                 other = merged
                 merged = Value(other.parts, other.shape, other.boolean, other.base, other.reasons)
             environment[name] = merged
 
-    def _region(self, region: list[Block], environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
+    def region(self, region: list[Block], environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
+        """Evaluate a region; returns what its terminator gives."""
         out: list[Value] = []
         for block in region:
             out = self._block(block, environment, active, times)
@@ -557,7 +354,7 @@ class Evaluator:
         state = {n: self._value(environment, s) for n, s in names if n in self._names}
         body = op.regions[0]
         longest = int(trips.max()) if trips.size else 0
-        walker = _Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
+        walker = Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
         if longest > EXACT_TRIPS and walker.sampled(trips, state):
             loop.sampled = True
             final = walker.final
@@ -565,7 +362,7 @@ class Evaluator:
             final = walker.exact(trips, state)
         for i, name in enumerate(op.results):
             if name in self._names and i < len(names):
-                environment[name] = final.get(names[i][0], values.unknown({f"the result of a loop{_line(op)}"}))
+                environment[name] = final.get(names[i][0], values.unknown({f"the result of a loop{line_of(op)}"}))
 
     def _while(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
         loop = self._loop_count(op)
@@ -578,7 +375,7 @@ class Evaluator:
         here = active.copy()
         passed: list[Value] = []
         for trip in range(MAX_TRIPS):
-            out = self._region(before, environment, here, times)
+            out = self.region(before, environment, here, times)
             if not out:
                 break
             condition, now = out[0], out[1:]
@@ -594,11 +391,11 @@ class Evaluator:
             for name, value in zip(after[0].arguments, now, strict=False):
                 environment[name] = value
             loop.trips += np.where(here, times, 0.0)
-            out = self._region(after, environment, here, times)
+            out = self.region(after, environment, here, times)
             for (name, _), value in zip(names, out, strict=False):
                 environment[name] = values.select_programs(here, value, environment[name])
         else:
-            self.result.approximations.add(f"a loop{_line(op)} was followed for {MAX_TRIPS} trips only")
+            self.result.approximations.add(f"a loop{line_of(op)} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):
             environment[name] = value
 
@@ -617,189 +414,6 @@ class Evaluator:
             environment[name] = value
 
 
-@dataclass(slots=True)
-class _Walk:
-    """The trips of one entry into a loop."""
-
-    evaluator: Evaluator
-    op: Operation
-    body: list[Block]
-    counter: str
-    start: NDArray[Any]
-    pace: NDArray[Any]
-    names: list[str]
-    environment: dict[str, Value]
-    active: Active
-    times: Count
-    final: dict[str, Value] = field(default_factory=dict)
-
-    def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
-        """One trip at `position` (per program, or one for all); returns the state after it."""
-        at = self.start + position * self.pace
-        self.environment[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
-        self.environment.update(state)
-        out = self.evaluator._region(self.body, self.environment, here, times)
-        return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
-
-    def exact(self, trips: Count, state: dict[str, Value]) -> dict[str, Value]:
-        """Every trip."""
-        longest = int(trips.max()) if trips.size else 0
-        shortest = int(trips[self.active].min()) if self.active.any() else 0
-        for i in range(min(longest, MAX_TRIPS)):
-            here = self.active if i < shortest else self.active & (trips > i)
-            after = self.trip(np.array([i]), state, here, self.times)
-            if i < shortest:
-                state = after
-            else:
-                state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
-        if longest > MAX_TRIPS:
-            self.evaluator.result.approximations.add(f"a loop{_line(self.op)} was followed for {MAX_TRIPS} trips only")
-        return state
-
-    def sampled(self, trips: Count, state: dict[str, Value]) -> bool:
-        """Trips at both ends and at samples between, where all carried values advance by a constant; False where they do not.
-
-        Between two samples the counts are taken as those of the nearer one; equal samples make that exact.
-        """
-        longest, shortest = trips.max(), trips[self.active].min() if self.active.any() else 0
-        uniform = longest == shortest
-        first = self._dry(state, 0)
-        if first is None:
-            return False
-        deltas: dict[str, tuple[Any, ...]] = {}
-        for name, before in state.items():
-            delta = _difference(before, first[name])
-            if delta is None:
-                return False
-            deltas[name] = delta
-
-        def at(position: NDArray[Any]) -> dict[str, Value]:
-            return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
-
-        positions = _positions(trips, uniform)
-        for position, share in positions:
-            here = self.active & (share > 0) & (position < trips)
-            if not here.any():
-                continue
-            used = position[:1] if uniform else position
-            self.trip(used, at(used), here, self.times * share)
-        last = trips[:1] if uniform else trips
-        self.final = at(last)
-        return True
-
-    def _dry(self, state: dict[str, Value], position: int) -> dict[str, Value] | None:
-        """The state after one trip and after two, without counting; None where the steps differ."""
-        evaluator = self.evaluator
-        kept = evaluator.result
-        evaluator.result = Execution(evaluator.programs, {}, {}, {}, {}, {}, set())
-        try:
-            one = self.trip(np.array([position]), state, self.active, self.times)
-            two = self.trip(np.array([position + 1]), one, self.active, self.times)
-        finally:
-            evaluator.result = kept
-        for name in state:
-            a, b = _difference(state[name], one[name]), _difference(one[name], two[name])
-            if a is None or b is None or len(a) != len(b):
-                return None
-            if not all(x == y if isinstance(x, tuple) else np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
-                return None
-        return one
-
-
-def _positions(trips: Count, uniform: bool) -> list[tuple[NDArray[Any], Count]]:
-    """Where to sample, per program, and how many trips each sample stands for."""
-    ends = 4
-    found = []
-    for i in range(ends):
-        found.append((np.full(trips.shape, float(i)), (trips > i).astype(float)))
-    middle = np.maximum(trips - 2 * ends, 0)
-    for i in range(SAMPLES):
-        low = np.floor(middle * i / SAMPLES)
-        high = np.floor(middle * (i + 1) / SAMPLES)
-        found.append((ends + np.floor((low + high) / 2), high - low))
-    for i in range(ends):
-        position = trips - ends + i
-        found.append((np.maximum(position, 0), (position >= ends).astype(float)))
-    return [(p.astype(np.int64), s) for p, s in found if s.any()]
-
-
-def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
-    """What was added to each part; None where that cannot be said."""
-    if before is after:
-        return tuple(np.zeros((), np.int64) for _ in before.parts)
-    if not (before.known and after.known) or before.base != after.base or before.boolean or after.boolean:
-        return None if before.known or after.known else ()
-    old = {p.shape[1:]: p for p in before.parts}
-    out = []
-    for part in after.parts:
-        previous = old.pop(part.shape[1:], None)
-        if previous is None:
-            out.append(part)
-        elif previous is part:
-            out.append(np.zeros((), np.int64))
-        else:
-            out.append(part - previous)
-    # The parts of `before` in the order of `after`, so that `_advanced` can add them up again.
-    return (tuple(p.shape[1:] for p in after.parts), *out) if not old else None
-
-
-def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> Value:
-    if not value.known or not delta or not isinstance(delta[0], tuple):
-        return value
-    patterns, steps = delta[0], delta[1:]
-    old = {p.shape[1:]: p for p in value.parts}
-    parts = []
-    for pattern, step in zip(patterns, steps, strict=True):
-        base = old.get(pattern)
-        if step.shape == () and step == 0:
-            if base is not None:
-                parts.append(base)
-            continue
-        moved = step * position.reshape((-1,) + (1,) * len(pattern))
-        parts.append(moved if base is None else base + moved)
-    return Value(tuple(parts), value.shape, False, value.base)
-
-
-def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:
-    """Elements in a row along the dimension in which addresses advance by one; 1 where there is none, None where not known."""
-    if not pointer.known or not shape:
-        return None if not pointer.known else 1
-    best = 1
-    for d, size in enumerate(shape):
-        if size == 1:
-            continue
-        parts = [p for p in pointer.parts if p.shape[d + 1] > 1]
-        if not parts:
-            continue
-        summed: Any = parts[0]
-        for part in parts[1:]:
-            summed = summed + part
-        steps = np.diff(summed, axis=d + 1)
-        one = steps == 1
-        if one.all():
-            best = max(best, size)
-        elif one.any():
-            # Runs broken by a wrap-around: the first break of the first program.
-            flat = np.moveaxis(one, d + 1, -1).reshape(-1, size - 1)
-            run = np.argmin(flat, axis=1) + 1
-            best = max(best, int(np.median(np.where(flat.all(axis=1), size, run))))
-    return best
-
-
-def _reachable(by_label: Mapping[str, Block], label: str) -> list[Block]:
-    found: dict[str, Block] = {}
-    waiting = [label]
-    while waiting:
-        name = waiting.pop()
-        block = by_label.get(name)
-        if block is None or name in found:
-            continue
-        found[name] = block
-        for op in block.operations[-1:]:
-            waiting.extend(target for target, _ in op.successors)
-    return list(found.values())
-
-
 def _axis(op: Operation) -> str:
     found = re.search(r"\b([xyz])\b", op.text)
     return found.group(1) if found else "x"
@@ -807,7 +421,3 @@ def _axis(op: Operation) -> str:
 
 def _plain(value: Any) -> int | float | bool:
     return value.item() if hasattr(value, "item") else value
-
-
-def _line(op: Operation) -> str:
-    return f" in line {op.location.line}" if op.location else ""

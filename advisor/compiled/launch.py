@@ -11,7 +11,7 @@ from typing import Any
 from advisor.compiled.compile import compile_kernel
 from advisor.compiled.demand import KernelDemand, read_demand
 from advisor.compiled.errors import CompileError
-from advisor.compiled.evaluate import Inputs
+from advisor.compiled.execution import Inputs
 from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
 from advisor.compiled.pool import Pool, borrowed

@@ -97,7 +97,7 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }  # fmt: skip
     sizes = sizes or {"programs": max(demand.programs, 1)}
-    kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith("*fp") or t.startswith("*bf")]
+    kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith(("*fp", "*bf"))]
     dtype = demand.main_tensor_type or (kinds[0] if kinds else "fp32")
     dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8", "fp4": "fp8"}.get(dtype, dtype)
     return Problem(family=family, op=inspection.compiled.name, sizes=sizes, dtype=dtype, cache="cold" if cache == "cold" else "warm")
@@ -125,7 +125,7 @@ def launch_report(
     if target.measured_us is not None:
         measured = Latency(us=target.measured_us, origin="measured", source=f"recorded on {target.device or 'an unnamed GPU'}")
     current = measured or analysis.predicted
-    faults = ()
+    faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:
         faults = (f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
                   "a fault of the model or of the measurement",)  # fmt: skip

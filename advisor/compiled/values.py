@@ -259,3 +259,29 @@ def extent(offset: Value, programs: NDArray[np.bool_]) -> tuple[int, int] | None
         high = high + part.max(axis=axes)
     low, high = np.broadcast_to(low, programs.shape), np.broadcast_to(high, programs.shape)
     return int(low[programs].min()), int(high[programs].max())
+
+
+def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:
+    """Elements in a row along the dimension in which addresses advance by one; 1 where there is none, None where not known."""
+    if not pointer.known or not shape:
+        return None if not pointer.known else 1
+    best = 1
+    for d, size in enumerate(shape):
+        if size == 1:
+            continue
+        parts = [p for p in pointer.parts if p.shape[d + 1] > 1]
+        if not parts:
+            continue
+        summed: Any = parts[0]
+        for part in parts[1:]:
+            summed = summed + part
+        steps = np.diff(summed, axis=d + 1)
+        one = steps == 1
+        if one.all():
+            best = max(best, size)
+        elif one.any():
+            # Runs broken by a wrap-around: the first break of the first program.
+            flat = np.moveaxis(one, d + 1, -1).reshape(-1, size - 1)
+            run = np.argmin(flat, axis=1) + 1
+            best = max(best, int(np.median(np.where(flat.all(axis=1), size, run))))
+    return best

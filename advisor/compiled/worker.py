@@ -29,9 +29,15 @@ class RefusedError(Exception):
 
 
 def check_chains(module: types.ModuleType, text: str) -> None:
-    """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language."""
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, (ast.Attribute, ast.Name)):
+    """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
+
+    Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
+    """
+    tree = ast.parse(text)
+    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for node in (n for function in functions for statement in function.body for n in ast.walk(statement)):
+        if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in inside:
             continue
         parts: list[str] = []
         inner: ast.expr = node
@@ -47,8 +53,12 @@ def check_chains(module: types.ModuleType, text: str) -> None:
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
                 break
+            if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
+                raise RefusedError(f"{inner.id}.{'.'.join(parts)}")  # attributes of functions lead anywhere
             value = getattr(value, part)
             allowed(value, part, f"{inner.id}.{'.'.join(parts)}")
+        if isinstance(value, types.ModuleType):  # a module that is passed around could be asked for anything later
+            raise RefusedError(f"{inner.id}{'.' if parts else ''}{'.'.join(parts)}")
 
 
 def allowed(value: Any, name: str, chain: str) -> None:

@@ -107,11 +107,12 @@ def read_launches(path: str | Path) -> LaunchRecords:
         elif "problem" in value:
             problems.append(str(value["problem"]))
     launches = []
-    for key, value in found.items():
+    for name, value in found.items():
         try:
-            launches.append(_launch(key, value, sum(n for (k, _), n in counts.items() if k == key) or 1, times.get(key, [])))
+            often = sum(n for (other, _), n in counts.items() if other == name) or 1
+            launches.append(_launch(name, value, often, times.get(name, [])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problems.append(f"launch {key}: {type(error).__name__}: {error}")
+            problems.append(f"launch {name}: {type(error).__name__}: {error}")
     return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=tuple(problems))
 
 

@@ -22,6 +22,8 @@ SAFE_BUILTINS = frozenset(
     ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
 )
 MODULE_PREFIX = "rebuilt_"
+FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
+"""Attributes of triton's values that lead into the compiler itself."""
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
 
 
@@ -327,7 +329,7 @@ def _free_names(node: ast.FunctionDef) -> dict[str, int]:
 def _check_names(node: ast.FunctionDef, source: SourceFile) -> None:
     where = source.path.name
     for item in ast.walk(node):
-        if isinstance(item, ast.Attribute) and item.attr.startswith("__"):
+        if isinstance(item, ast.Attribute) and (item.attr.startswith("_") or item.attr in FORBIDDEN_ATTRIBUTES):
             raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
         if isinstance(item, ast.Name) and (item.id in FORBIDDEN or item.id.startswith("__")):
             raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")

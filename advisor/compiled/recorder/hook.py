@@ -60,11 +60,11 @@ class Recorder:
     def source(self, function: Any) -> str | None:
         """Hash of the file a kernel stands in; its text is written the first time."""
         path = inspect.getsourcefile(function)
-        if path is None or not os.path.isfile(path):
+        if path is None or not os.path.isfile(path):  # noqa: PTH113 - as little as possible is imported here
             return None
         if path in self.sources:
             return self.sources[path]
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
             text = stream.read(MAX_SOURCE_BYTES)
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
         self.sources[path] = digest
@@ -111,11 +111,11 @@ class Recorder:
         for name in function.__code__.co_names:
             value = function.__globals__.get(name)
             inner = getattr(value, "fn", None)
-            if type(value).__name__ in ("JITFunction", "InterpretedFunction") and inspect.isfunction(inner):
-                if inner.__code__.co_filename != function.__code__.co_filename:
-                    digest = self.source(inner)
-                    if digest:
-                        found.add(digest)
+            if type(value).__name__ not in ("JITFunction", "InterpretedFunction") or not inspect.isfunction(inner):
+                continue
+            digest = self.source(inner) if inner.__code__.co_filename != function.__code__.co_filename else None
+            if digest:
+                found.add(digest)
         return sorted(found)
 
     def finish(self) -> None:

@@ -1,5 +1,7 @@
 """Put on PYTHONPATH by `advisor record`: starts the recorder, then whatever sitecustomize the program had."""
 
+# mypy: ignore-errors
+
 import importlib.util
 import os
 import sys

@@ -1,0 +1,76 @@
+"""What the evaluation of a kernel takes and what it finds, per program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled.ir import Block, Operation
+
+Active = NDArray[np.bool_]
+Count = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The launch as the kernel sees it.
+
+    Attributes:
+        scalars: Value per argument that is a number.
+        contents: What an argument's memory holds, flat, or one number for all of it: for index tensors.
+        sizes: Elements of an argument's memory.
+        shapes: Shape per tensor descriptor.
+        assumed_trips: Trips of a loop whose bounds are not known.
+        strides: Not used for evaluation; kept for descriptors made on the host.
+    """
+
+    scalars: Mapping[str, int | float | bool]
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    assumed_trips: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """What one memory operation does, per program: how often it executes, lanes issued, distinct lanes."""
+
+    operation: Operation
+    executions: Count
+    lanes: Count
+    distinct: Count
+    base: str | None = None
+    low: int | None = None  # least and greatest element touched
+    high: int | None = None
+    unknown_extent: bool = False
+    masked: bool = False
+    mask_reasons: set[str] = field(default_factory=set)
+    contiguous: int | None = None  # elements in a row along the last dimension
+
+
+@dataclass(slots=True, eq=False)
+class LoopCount:
+    """A loop: how often it is entered, and trips in total, per program."""
+
+    operation: Operation
+    entries: Count
+    trips: Count
+    reasons: set[str] = field(default_factory=set)
+    sampled: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """What the evaluation found, per program (arrays [programs])."""
+
+    programs: int
+    blocks: dict[int, Count]
+    block_of: dict[int, Block]
+    accesses: dict[int, Access]
+    loops: dict[int, LoopCount]
+    unknown: dict[str, str]  # what is not known -> where it mattered
+    approximations: set[str]

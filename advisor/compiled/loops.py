@@ -1,0 +1,171 @@
+"""The trips of a loop: one by one, or at both ends and at samples where the values it carries advance by a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.compiled import values
+from advisor.compiled.execution import Active, Count, Execution
+from advisor.compiled.ir import Block, Operation
+from advisor.compiled.values import Value
+
+if TYPE_CHECKING:
+    from advisor.compiled.evaluate import Evaluator
+
+EXACT_TRIPS = 96
+"""Loops up to this many trips are walked one by one; longer ones at their ends and at samples, and checked."""
+MAX_TRIPS = 20_000
+"""Trips of a loop that must be walked one by one (its values do not advance by a constant) before the rest is assumed."""
+SAMPLES = 24
+
+
+@dataclass(slots=True)
+class Walk:
+    """The trips of one entry into a loop."""
+
+    evaluator: Evaluator
+    op: Operation
+    body: list[Block]
+    counter: str
+    start: NDArray[Any]
+    pace: NDArray[Any]
+    names: list[str]
+    environment: dict[str, Value]
+    active: Active
+    times: Count
+    final: dict[str, Value] = field(default_factory=dict)
+
+    def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
+        """One trip at `position` (per program, or one for all); returns the state after it."""
+        at = self.start + position * self.pace
+        self.environment[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
+        self.environment.update(state)
+        out = self.evaluator.region(self.body, self.environment, here, times)
+        return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
+
+    def exact(self, trips: Count, state: dict[str, Value]) -> dict[str, Value]:
+        """Every trip."""
+        longest = int(trips.max()) if trips.size else 0
+        shortest = int(trips[self.active].min()) if self.active.any() else 0
+        for i in range(min(longest, MAX_TRIPS)):
+            here = self.active if i < shortest else self.active & (trips > i)
+            after = self.trip(np.array([i]), state, here, self.times)
+            if i < shortest:
+                state = after
+            else:
+                state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
+        if longest > MAX_TRIPS:
+            self.evaluator.result.approximations.add(f"a loop{line_of(self.op)} was followed for {MAX_TRIPS} trips only")
+        return state
+
+    def sampled(self, trips: Count, state: dict[str, Value]) -> bool:
+        """Trips at both ends and at samples between, where all carried values advance by a constant; False where they do not.
+
+        Between two samples the counts are taken as those of the nearer one; equal samples make that exact.
+        """
+        longest, shortest = trips.max(), trips[self.active].min() if self.active.any() else 0
+        uniform = longest == shortest
+        first = self._dry(state, 0)
+        if first is None:
+            return False
+        deltas: dict[str, tuple[Any, ...]] = {}
+        for name, before in state.items():
+            delta = _difference(before, first[name])
+            if delta is None:
+                return False
+            deltas[name] = delta
+
+        def at(position: NDArray[Any]) -> dict[str, Value]:
+            return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
+
+        positions = _positions(trips, uniform)
+        for position, share in positions:
+            here = self.active & (share > 0) & (position < trips)
+            if not here.any():
+                continue
+            used = position[:1] if uniform else position
+            self.trip(used, at(used), here, self.times * share)
+        last = trips[:1] if uniform else trips
+        self.final = at(last)
+        return True
+
+    def _dry(self, state: dict[str, Value], position: int) -> dict[str, Value] | None:
+        """The state after one trip and after two, without counting; None where the steps differ."""
+        evaluator = self.evaluator
+        kept = evaluator.result
+        evaluator.result = Execution(evaluator.programs, {}, {}, {}, {}, {}, set())
+        try:
+            one = self.trip(np.array([position]), state, self.active, self.times)
+            two = self.trip(np.array([position + 1]), one, self.active, self.times)
+        finally:
+            evaluator.result = kept
+        for name in state:
+            a, b = _difference(state[name], one[name]), _difference(one[name], two[name])
+            if a is None or b is None or len(a) != len(b):
+                return None
+            if not all(x == y if isinstance(x, tuple) else np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
+                return None
+        return one
+
+
+def _positions(trips: Count, uniform: bool) -> list[tuple[NDArray[Any], Count]]:
+    """Where to sample, per program, and how many trips each sample stands for."""
+    ends = 4
+    found = []
+    for i in range(ends):
+        found.append((np.full(trips.shape, float(i)), (trips > i).astype(float)))
+    middle = np.maximum(trips - 2 * ends, 0)
+    for i in range(SAMPLES):
+        low = np.floor(middle * i / SAMPLES)
+        high = np.floor(middle * (i + 1) / SAMPLES)
+        found.append((ends + np.floor((low + high) / 2), high - low))
+    for i in range(ends):
+        position = trips - ends + i
+        found.append((np.maximum(position, 0), (position >= ends).astype(float)))
+    return [(p.astype(np.int64), s) for p, s in found if s.any()]
+
+
+def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
+    """What was added to each part; None where that cannot be said."""
+    if before is after:
+        return tuple(np.zeros((), np.int64) for _ in before.parts)
+    if not (before.known and after.known) or before.base != after.base or before.boolean or after.boolean:
+        return None if before.known or after.known else ()
+    old = {p.shape[1:]: p for p in before.parts}
+    out = []
+    for part in after.parts:
+        previous = old.pop(part.shape[1:], None)
+        if previous is None:
+            out.append(part)
+        elif previous is part:
+            out.append(np.zeros((), np.int64))
+        else:
+            out.append(part - previous)
+    # The parts of `before` in the order of `after`, so that `_advanced` can add them up again.
+    return (tuple(p.shape[1:] for p in after.parts), *out) if not old else None
+
+
+def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> Value:
+    if not value.known or not delta or not isinstance(delta[0], tuple):
+        return value
+    patterns, steps = delta[0], delta[1:]
+    old = {p.shape[1:]: p for p in value.parts}
+    parts = []
+    for pattern, step in zip(patterns, steps, strict=True):
+        base = old.get(pattern)
+        if step.shape == () and step == 0:
+            if base is not None:
+                parts.append(base)
+            continue
+        moved = step * position.reshape((-1,) + (1,) * len(pattern))
+        parts.append(moved if base is None else base + moved)
+    return Value(tuple(parts), value.shape, False, value.base)
+
+
+def line_of(op: Operation) -> str:
+    """` in line 12`, where the line is known."""
+    return f" in line {op.location.line}" if op.location else ""

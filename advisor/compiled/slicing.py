@@ -1,0 +1,162 @@
+"""Which values of a kernel decide control flow, masks or addresses, and the parts of the operations that do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from advisor.compiled.errors import IrError
+from advisor.compiled.ir import Block, Function, Operation
+
+MEMORY = frozenset(
+    {
+        "tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_load", "tt.descriptor_store",
+        "tt.descriptor_reduce", "tt.descriptor_gather", "tt.descriptor_scatter", "tt.experimental_descriptor_load",
+        "tt.experimental_descriptor_store",
+    }
+)  # fmt: skip
+
+
+def needed_values(function: Function) -> set[str]:
+    """Names of the values that decide control flow, masks or addresses."""
+    producers: dict[str, Operation] = {}
+    feeds: dict[str, list[str]] = {}
+    roots: list[str] = []
+
+    def feed(target: str, sources: Sequence[str]) -> None:
+        feeds.setdefault(target, []).extend(sources)
+
+    def visit(blocks: list[Block], owner: Operation | None) -> None:
+        by_label = {b.label: b for b in blocks}
+        for block in blocks:
+            for op in block.operations:
+                for result in op.results:
+                    producers[result] = op
+                if op.name in MEMORY:
+                    roots.extend(address_operands(op))
+                elif op.name == "scf.for":
+                    counter, low, high, step, carried = for_parts(op)
+                    roots.extend([low, high, step])
+                    feed(counter, [low, step])
+                    last = op.regions[0][-1].operations[-1] if op.regions[0][-1].operations else None
+                    outs = last.operands if last is not None and last.name == "scf.yield" else []
+                    for i, (name, start) in enumerate(carried):
+                        sources = [start] + ([outs[i]] if i < len(outs) else [])
+                        feed(name, sources)
+                        if i < len(op.results):
+                            feed(op.results[i], sources)
+                elif op.name == "scf.if":
+                    roots.extend(op.operands[:1])
+                    for region in op.regions:
+                        last = region[-1].operations[-1] if region[-1].operations else None
+                        if last is not None and last.name == "scf.yield":
+                            for result, value in zip(op.results, last.operands, strict=False):
+                                feed(result, [value])
+                elif op.name == "scf.while":
+                    _feed_while(op, feed, roots)
+                elif op.name.startswith("cf."):
+                    roots.extend(op.operands)
+                    for label, passed in op.successors:
+                        if label in by_label:
+                            for name, value in zip(by_label[label].arguments, passed, strict=False):
+                                feed(name, [value])
+                elif op.name == "tt.call":
+                    roots.extend(op.operands)
+                for region in op.regions:
+                    if op.name.startswith(("scf.", "ttg.")):
+                        visit(region, op)
+
+    visit(function.blocks, None)
+    needed: set[str] = set()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        waiting.extend(feeds.get(name, ()))
+        op = producers.get(name)
+        opaque = op is None or op.name.startswith("scf.") or op.name == "tt.call"
+        if op is not None and not opaque and (op.name == "tt.load" or op.name not in MEMORY):
+            waiting.extend(op.operands)
+    return needed
+
+
+def _feed_while(op: Operation, feed: Any, roots: list[str]) -> None:
+    before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
+    names = while_arguments(op)
+    condition = before[-1].operations[-1]
+    roots.extend(condition.operands[:1])
+    passed = condition.operands[1:]
+    yielded = after[-1].operations[-1].operands if after and after[-1].operations else []
+    for i, (name, start) in enumerate(names):
+        feed(name, [start, *yielded[i : i + 1]])
+    for i, value in enumerate(passed):
+        if after and i < len(after[0].arguments):
+            feed(after[0].arguments[i], [value])
+        if i < len(op.results):
+            feed(op.results[i], [value])
+
+
+def address_operands(op: Operation) -> list[str]:
+    """Operands of a memory operation that are its pointer and mask, or its descriptor and coordinates."""
+    if "descriptor" in op.name:
+        inside = op.text.split("[", 1)
+        count = len(re.findall(r"%", inside[1].split("]", 1)[0])) if len(inside) > 1 else 0
+        return op.operands[: 1 + count]
+    if op.name == "tt.load":
+        return op.operands[:2]
+    if op.name == "tt.store":
+        return [op.operands[0], *op.operands[2:3]]
+    if op.name == "tt.atomic_cas":
+        return op.operands[:1]
+    return [op.operands[0], *op.operands[2:3]]
+
+
+_FOR = re.compile(r"^\s*(?:unsigned\s+)?(%[\w$.-]+) = (%[\w$.#-]+) to (%[\w$.#-]+) step (%[\w$.#-]+)")
+
+
+def for_parts(op: Operation) -> tuple[str, str, str, str, list[tuple[str, str]]]:
+    """Counter, bounds, step and carried values (name, start) of an `scf.for`.
+
+    Raises:
+        IrError: Its text has an unknown form.
+    """
+    found = _FOR.match(op.text)
+    if not found:
+        raise IrError("a loop of the IR has an unknown form", op.text[:100])
+    inside = op.text.split("iter_args(", 1)
+    carried = re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", inside[1].split(")")[0]) if len(inside) > 1 else []
+    return found.group(1), found.group(2), found.group(3), found.group(4), carried
+
+
+def while_arguments(op: Operation) -> list[tuple[str, str]]:
+    """Carried values (name, start) of an `scf.while`."""
+    return re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", op.text.split(") :")[0])
+
+
+def weight(blocks: list[Block]) -> float:
+    """How much a region holds: of two branches whose condition is unknown, the heavier is assumed."""
+    total = 0.0
+    for block in blocks:
+        for op in block.operations:
+            own = {"tt.dot": 100.0, "tt.load": 10.0, "tt.store": 10.0}.get(op.name, 0.1)
+            factor = 10.0 if op.name in ("scf.for", "scf.while") else 1.0
+            total += own + factor * sum(weight(region) for region in op.regions)
+    return total
+
+
+def reachable(by_label: Mapping[str, Block], label: str) -> list[Block]:
+    """The blocks control can still reach from one of a function, itself included."""
+    found: dict[str, Block] = {}
+    waiting = [label]
+    while waiting:
+        name = waiting.pop()
+        block = by_label.get(name)
+        if block is None or name in found:
+            continue
+        found[name] = block
+        for op in block.operations[-1:]:
+            waiting.extend(target for target, _ in op.successors)
+    return list(found.values())
