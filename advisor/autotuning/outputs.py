@@ -63,7 +63,7 @@ class Outputs:
             share = differing_share(tensor, self.wanted[name], relative, absolute)
             if share > 0:
                 raise OutputDiffersError(
-                    f"{name} differs from what the first configuration wrote", f"{100 * share:.2g} % of its elements",
+                    f"{name} differs from what the first configuration wrote", f"{100 * share:.3g} % of its elements",
                     f"|difference| <= {relative:g} |wanted| + {absolute:g} rms(wanted)",
                 )  # fmt: skip
 

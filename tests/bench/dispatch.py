@@ -101,9 +101,8 @@ def measure(device: str = "fake") -> dict[str, float]:
 def with_fake_driver() -> dict[str, float]:
     """`measure` on a driver without a GPU."""
     import triton.compiler as compiler
-    from triton.runtime.driver import driver
-
     from autotuning.fakes import FakeDriver
+    from triton.runtime.driver import driver
 
     before, compile_before = driver._active, compiler.compile
     driver.set_active(FakeDriver())

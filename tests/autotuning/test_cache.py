@@ -1,0 +1,277 @@
+"""The cache file: damaged, unwritable, of another version, forked, exported and imported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import sqlite3
+
+import pytest
+
+from advisor.autotuning import foreign
+from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.exchange import entries, import_path, to_csv, to_json
+from advisor.errors import InputError, NotOursError, UsageError
+
+from . import kernels
+from .kernels import GEMM_SPACE, call, call_gemm, configs, tuned
+
+LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
+KEY = ProblemKey(kernel="k", source="s", triton="3.9.0", gpu="H200", key="(1,)")
+
+
+def test_decisions_survive_the_process(fresh_cache):
+    call(tuned(LATENCIES)[0])
+    from advisor.autotuning import cache
+
+    cache._caches.clear()
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 64 and not bench.measured and kernel.decision.how == "cached"
+    assert [timing.us for timing in kernel.decision.timings] == [3000.0, 1000.0, 2000.0]
+
+
+@pytest.mark.parametrize("keep", [False, None])
+def test_what_is_not_to_be_kept(keep, fresh_cache, monkeypatch):
+    from advisor.autotuning import internals
+
+    if keep is None:
+        monkeypatch.setattr(internals, "is_interpreted", lambda: True)
+    for _ in range(2):
+        kernel, bench = tuned(LATENCIES, cache_results=keep)
+        assert call(kernel) == 64 and len(bench.measured) == 3
+    assert not fresh_cache.exists()
+
+
+def test_a_folder_of_its_own(tmp_path):
+    call(tuned(LATENCIES, cache_dir=tmp_path / "mine")[0])
+    assert (tmp_path / "mine" / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\x00" + b"\xff" * 5000, b""])
+def test_a_damaged_file_is_a_warning(content, fresh_cache, caplog):
+    fresh_cache.mkdir()
+    (fresh_cache / FILE_NAME).write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        assert call(tuned(LATENCIES)[0]) == 64
+        kernel, bench = tuned(LATENCIES)
+        assert call(kernel) == 64 and not bench.measured  # remembered in memory
+    assert len([record for record in caplog.records if "cannot be used" in record.message]) == bool(content)
+
+
+def test_damage_in_the_middle_is_a_warning(fresh_cache, caplog):
+    kernel, _ = tuned(LATENCIES)
+    call(kernel)
+    from advisor.autotuning.cache import default_cache
+
+    default_cache()._do(lambda connection: connection.execute("DROP TABLE timings"))
+    with caplog.at_level(logging.WARNING):
+        assert call(kernel, n=5) == 64
+    assert any("cannot be used" in record.message for record in caplog.records)
+
+
+def test_a_folder_that_cannot_be_made(fresh_cache, caplog):
+    fresh_cache.write_text("in the way")
+    with caplog.at_level(logging.WARNING):
+        assert call(tuned(LATENCIES)[0]) == 64
+    assert "tuning goes on in memory" in caplog.text
+
+
+def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
+    call(tuned(LATENCIES)[0])
+    from advisor.autotuning import cache
+
+    for each in cache._caches.values():
+        each.close()
+    cache._caches.clear()
+
+    def refuse(path):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(cache, "_file", refuse)
+    with caplog.at_level(logging.WARNING):
+        kernel, bench = tuned(LATENCIES)
+        assert call(kernel) == 64 and not bench.measured
+        assert call(kernel, n=3) == 64 and len(bench.measured) == 3
+    assert "it is read, and new results stay in memory" in caplog.text
+
+
+def test_a_later_version_is_left_alone(fresh_cache, caplog):
+    call(tuned(LATENCIES)[0])
+    from advisor.autotuning import cache
+
+    cache.default_cache().close()
+    connection = sqlite3.connect(fresh_cache / FILE_NAME)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    cache._caches.clear()
+    with caplog.at_level(logging.WARNING):
+        kernel, bench = tuned(LATENCIES)
+        assert call(kernel) == 64 and len(bench.measured) == 3
+    assert "later version" in caplog.text
+
+
+def test_a_fork_opens_its_own_connection(fresh_cache):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    child = os.fork()
+    if child == 0:
+        try:
+            cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.rows(KEY.id)["{}"].us == 1.0
+
+
+def test_the_first_decision_stands(fresh_cache):
+    cache = Cache(fresh_cache)
+    assert cache.decide("p", "list", "a", "measured") == "a"
+    assert cache.decide("p", "list", "b", "measured") == "a"
+    assert cache.decision("p", ["other", "list"]) == ("a", "measured")
+
+
+def test_export_and_import(fresh_cache, tmp_path):
+    from advisor.autotuning.cache import default_cache
+
+    call(tuned(LATENCIES)[0])
+    gemm, _ = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(gemm)
+    text = to_json(entries(default_cache()))
+    (tmp_path / "export.json").write_text(text)
+    other = Cache(tmp_path / "other")
+    brought = import_path(other, tmp_path / "export.json", None)
+    assert brought.problems == 2 and brought.timings == 11
+
+    def without_times(text):
+        problems = json.loads(text)["problems"]
+        return sorted(({**each, "decisions": [decision[:3] for decision in each["decisions"]]} for each in problems), key=str)
+
+    assert without_times(to_json(entries(other))) == without_times(text)
+    rows = list(csv.DictReader(io.StringIO(to_csv(entries(other)))))
+    assert len(rows) == 8 and {row["gpu"] for row in rows} == {"H200"} and {row["family"] for row in rows} == {"gemm"}
+    assert sum(row["decided"] == "1" for row in rows) == 1 and float(rows[0]["latency_us"]) == 1000.0
+    kernel, bench = tuned(LATENCIES, cache_dir=tmp_path / "other")
+    assert call(kernel) == 64 and not bench.measured
+
+
+def test_importing_overwrites_nothing(fresh_cache, tmp_path):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"us": 1.0', '"us": 9.0'))
+    import_path(cache, tmp_path / "e.json", None)
+    assert cache.rows(KEY.id)["{}"].us == 1.0
+
+
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ("{", InputError), ("[]", NotOursError), ('{"a": 1}', NotOursError), ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
+        ('{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}', InputError),
+        ('{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}', InputError),
+        ('{"configs_timings": [[1, 2]]}', InputError), ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
+        ('{"configs_timings": [[{"kwargs": {}}, [1, 1, 1]]], "key": [1]}', UsageError),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_imported(text, error, fresh_cache, tmp_path):
+    path = tmp_path / "f.json"
+    path.write_text(text)
+    with pytest.raises(error):
+        import_path(Cache(fresh_cache), path, None)
+
+
+def tritons_file(best=64):
+    """As triton.autotune writes it."""
+    timings = [[{**config.__dict__}, [1.0 if config.kwargs["BLOCK"] == best else 5.0] * 3] for config in configs(*LATENCIES)]
+    timings[0][1] = [float("inf")] * 3
+    return json.dumps({"key": [1024, "torch.bfloat16"], "configs_timings": timings})
+
+
+def test_tritons_file_is_imported(tmp_path, fresh_cache):
+    from advisor.autotuning.cache import default_cache
+
+    path = tmp_path / "scale.autotune.json"
+    path.write_text(tritons_file())
+    assert import_path(default_cache(), path, "NVIDIA H200").origin == "triton"
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 64 and not bench.measured and kernel.decision.how == "imported"
+    assert [timing.state for timing in kernel.decision.timings] == ["crash", "measured", "measured"]
+    call(kernel, n=2048)
+    assert len(bench.measured) == 3
+
+
+def test_tritons_own_file_is_found(monkeypatch, tmp_path):
+    from advisor.autotuning import internals
+
+    path = tmp_path / "scale.autotune.json"
+    path.write_text(tritons_file(128))
+    monkeypatch.setattr(internals, "triton_timings_file", lambda fn, key, configs: path)
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 128 and not bench.measured and "imported" in kernel.decision.how
+    path.write_text("damaged")
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel, n=1) == 64 and len(bench.measured) == 3
+
+
+def test_the_name_of_tritons_file_is_tritons(tmp_path, monkeypatch):
+    """What triton.autotune(cache_results=True) writes, we find."""
+    import triton
+    from triton.runtime.autotuner import Autotuner
+
+    from advisor.autotuning import internals
+
+    @triton.jit
+    def kernel(x, n, BLOCK: triton.language.constexpr):
+        pass
+
+    theirs = Autotuner(kernel, kernel.arg_names, configs(16, 32), ["n"], None, None)
+    written = {config: [1.0, 1.0, 1.0] for config in configs(16, 32)}
+
+    def bench():
+        theirs.cache[(5,)] = configs(16)[0]
+        theirs.configs_timings = written
+
+    theirs.check_disk_cache((5,), configs(16, 32), bench)
+    found = internals.triton_timings_file(kernel, (5,), configs(16, 32))
+    assert found is not None and found.name == "kernel.autotune.json"
+    timings = foreign.read_foreign(found, foreign.read_json(found))
+    assert [each.us for each in timings] == [1000.0, 1000.0] and timings[0].key == "(5,)" and timings[0].kernel == "kernel"
+    assert internals.triton_timings_file(kernel, (6,), configs(16, 32)) is None
+
+
+DEJAVU = {
+    "signature": "JITFunction(module:scale)", "total_bench_time_s": 1.5, "evaluated_configs": 3, "keys": ["n"],
+    "cache": {"(1024, 'torch.bfloat16')": "BLOCK: 128, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None"},
+    "timings": {"(1024, 'torch.bfloat16')": [0.5, 0.4, 0.6]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_dejavu_is_read(older, tmp_path, monkeypatch):
+    from advisor.autotuning import internals
+
+    document = dict(DEJAVU)
+    if older:
+        document["timings"] = {key: {"values": values, "lables": ["ms"]} for key, values in DEJAVU["timings"].items()}
+    folder = tmp_path / "dejavu_0.7" / "cuda_12.4" / "torch_2.5" / f"triton_{internals.triton_version()}" / "gpu_NVIDIA_H200" / "scale" / "x"
+    folder.mkdir(parents=True)
+    (folder / "cache.json").write_text(json.dumps(document))
+    monkeypatch.setenv("TRITON_DEJAVU_STORAGE", str(tmp_path))
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 128 and not bench.measured and kernel.decision.how == "imported"
+    assert kernel.decision.timings[2].us == 500.0
+    call(kernel, n=3)
+    assert len(bench.measured) == 3
+
+
+def test_dejavu_of_another_gpu_is_not(tmp_path, monkeypatch):
+    folder = tmp_path / "gpu_NVIDIA_A100-SXM4-80GB" / "scale"
+    folder.mkdir(parents=True)
+    (folder / "cache.json").write_text(json.dumps(DEJAVU))
+    monkeypatch.setenv("TRITON_DEJAVU_STORAGE", str(tmp_path))
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 64 and len(bench.measured) == 3

@@ -1,0 +1,82 @@
+"""`advisor cache`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.autotuning.cache import FILE_NAME
+from advisor.cli import main
+
+from .kernels import call, tuned
+
+LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
+
+
+@pytest.fixture
+def filled(fresh_cache):
+    call(tuned(LATENCIES)[0])
+    return fresh_cache
+
+
+def test_ls(filled, capsys):
+    assert main(["cache", "ls", "--timings"]) == 0
+    out = capsys.readouterr().out
+    assert "scale  H200  (1024, 'torch.bfloat16')" in out and "BLOCK=64" in out and "1000.00 us" in out and "3000.00 us" in out
+    assert main(["cache", "ls", "--format", "json", "--gpu", "NVIDIA_H200"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["configuration"]["BLOCK"] == 64 and entry["latency_us"] == 1000.0 and len(entry["timings"]) == 3
+    assert main(["cache", "ls", "--kernel", "other"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_export_import(filled, tmp_path, capsys):
+    file = str(tmp_path / "tuned.json")
+    assert main(["cache", "export", file]) == 0
+    assert main(["cache", "import", file, "--dir", str(tmp_path / "new")]) == 0
+    assert main(["cache", "ls", "--dir", str(tmp_path / "new")]) == 0
+    assert "BLOCK=64" in capsys.readouterr().out
+    assert main(["cache", "export", str(tmp_path / "rows.csv")]) == 0
+
+
+def test_import_from_a_folder(tmp_path, capsys):
+    document = {"key": [1], "configs_timings": [[{"kwargs": {"BLOCK": 1}, "num_warps": 4}, [1.0, 1.0, 1.0]]]}
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "k.autotune.json").write_text(json.dumps(document))
+    (tmp_path / "in" / "cache.json").write_text("{}")
+    assert main(["cache", "import", str(tmp_path / "in"), "--gpu", "H200"]) == 0
+    assert "skipped" in capsys.readouterr().err
+    assert main(["cache", "import", str(tmp_path / "nothing")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["cache", "import", str(tmp_path / "empty")]) == 5
+
+
+def test_prune(filled, capsys):
+    assert main(["cache", "prune"]) == 2
+    assert main(["cache", "prune", "--older-than", "1"]) == 0
+    assert main(["cache", "prune", "--kernel", "scale", "--dry-run"]) == 0
+    assert "scale" in capsys.readouterr().out
+    assert main(["cache", "prune", "--gpu", "A100"]) == 0
+    main(["cache", "ls"])
+    assert "BLOCK=64" in capsys.readouterr().out
+    assert main(["cache", "prune", "--all"]) == 0
+    capsys.readouterr()
+    main(["cache", "ls"])
+    assert capsys.readouterr().out == ""
+
+
+def test_prune_damaged(fresh_cache, capsys):
+    assert main(["cache", "prune", "--damaged"]) == 0
+    fresh_cache.mkdir()
+    (fresh_cache / FILE_NAME).write_bytes(b"damaged" * 100)
+    assert main(["cache", "prune", "--damaged"]) == 0
+    assert not (fresh_cache / FILE_NAME).exists()
+    call(tuned(LATENCIES)[0])
+    assert main(["cache", "prune", "--damaged"]) == 0
+    assert (fresh_cache / FILE_NAME).exists()
+
+
+def test_without_a_cache(fresh_cache):
+    assert main(["cache", "ls"]) == 5
+    assert main(["cache", "export", "x.json"]) == 5

@@ -1,0 +1,256 @@
+"""What is measured, in every mode, and what is said about it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from advisor.autotuning import internals
+from advisor.errors import UsageError
+
+from . import kernels
+from .kernels import GEMM_SPACE, call, call_gemm, configs, tuned
+
+LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
+
+
+def test_the_fastest_is_chosen_once_per_key():
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 64
+    assert call(kernel) == 64
+    assert len(bench.measured) == 3
+    call(kernel, n=2048)
+    assert len(bench.measured) == 6 and len(kernel.cache) == 2
+    assert kernel.decision.how == "measured" and kernel.decision.measurements == 3
+    assert "given order" in kernel.decision.ranked_by
+    assert [timing.us for timing in kernel.decision.timings] == [3000.0, 1000.0, 2000.0]
+    assert kernel.configs_timings == {config: [ms] * 3 for config, ms in zip(configs(*LATENCIES), LATENCIES.values(), strict=True)}
+
+
+def test_dtypes_are_part_of_the_key():
+    from .fakes import Tensor
+
+    kernel, bench = tuned(LATENCIES)
+    kernel[(1,)](Tensor("torch.float16"), 8)
+    kernel[(1,)](Tensor("torch.bfloat16"), 8)
+    kernel[(1,)](x=Tensor("torch.float16"), n=8)
+    kernel[(1,)](None, 8)
+    kernel[(1,)](None, 8)
+    assert len(bench.measured) == 9
+    assert set(kernel.cache) == {(8, "torch.float16"), (8, "torch.bfloat16"), (8,)}
+
+
+def test_ties_go_to_the_first():
+    kernel, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003})
+    assert call(kernel) == 32
+    exact, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003}, noise=0.0, cache_results=False)
+    assert call(exact) == 64
+
+
+def test_a_known_family_is_ranked_and_only_the_first_are_measured():
+    kernel, bench = tuned(lambda launch: launch["BLOCK_SIZE_M"] / 64, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(kernel)
+    assert len(kernel.configs) == 384 and len(bench.measured) == 8
+    decision = kernel.decision
+    assert decision.how == "measured" and "gemm" in decision.ranked_by
+    measured = [timing for timing in decision.timings if timing.state == "measured"]
+    assert len(measured) == 8 and all(timing.predicted_us > 0 for timing in measured)
+    predicted = [timing.predicted_us for timing in decision.timings if timing.predicted_us]
+    assert predicted[:8] == sorted(predicted)[:8]
+    assert "predicted" in decision.explain()
+
+
+def test_the_next_are_measured_where_none_of_the_first_works():
+    seen = []
+
+    def latency(launch):
+        seen.append(launch)
+        if len(seen) <= 8:
+            raise RuntimeError("PassManager::run failed")
+        return 1.0
+
+    kernel, _ = tuned(latency, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(kernel)
+    assert len(seen) == 16
+    assert sum(timing.state == "compile" for timing in kernel.decision.timings) == 8
+
+
+@pytest.mark.parametrize("hint", [lambda args: {"M": args["n"], "N": 512, "K": 512, "dtype": "bf16"}, None])
+def test_hints_name_the_problem(hint):
+    def plain(x, n, BLOCK_M, BLOCK_N, BLOCK_K):
+        """A GEMM by other names."""
+
+    space = {"BLOCK_M": [16, 32, 64, 128], "BLOCK_N": [32, 64, 128], "BLOCK_K": [32, 64], "num_warps": [4, 8]}
+    kernel, bench = tuned(lambda launch: 1.0, plain, space, family="gemm", problem=hint, top_k=4)
+    kernel[(1,)](None, 256)
+    assert len(bench.measured) == (4 if hint else 48)
+    assert ("hint" in kernel.decision.ranked_by) == bool(hint)
+
+
+def test_a_hint_that_fails_is_no_reason_to_stop():
+    kernel, bench = tuned(LATENCIES, problem=lambda args: args["nothing"])
+    assert call(kernel) == 64 and "problem= failed" in kernel.decision.ranked_by
+
+
+def test_exhaustive_measures_everything_and_stands_for_measure():
+    kernel, bench = tuned(lambda launch: launch["BLOCK_SIZE_M"], kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"], mode="exhaustive")
+    call_gemm(kernel)
+    assert len(bench.measured) == 384
+    again, bench = tuned(lambda launch: launch["BLOCK_SIZE_M"], kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(again)
+    assert again.decision.how == "cached" and not bench.measured
+    assert again.best_config.kwargs["BLOCK_SIZE_M"] == 16
+
+
+def test_predict_measures_nothing_and_repeats_itself():
+    chosen = set()
+    for _ in range(2):
+        kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"], mode="predict")
+        chosen.add(str(call_gemm(kernel)))
+        assert not bench.measured and kernel.decision.how == "predicted"
+    assert len(chosen) == 1
+    unknown, bench = tuned(LATENCIES, mode="predict")
+    assert call(unknown) == 32 and unknown.decision.how == "default" and "no family" in unknown.decision.reason
+
+
+def test_cached_never_measures_and_says_so_once(caplog):
+    with caplog.at_level(logging.WARNING):
+        kernel, bench = tuned(LATENCIES, mode="cached", default=configs(128)[0])
+        assert call(kernel) == 128 and call(kernel, n=7) == 128
+    assert not bench.measured and kernel.decision.how == "default"
+    assert len([record for record in caplog.records if "nothing is decided" in record.message]) == 1
+    call(tuned(LATENCIES)[0])
+    after, bench = tuned(LATENCIES, mode="cached")
+    assert call(after) == 64 and after.decision.how == "cached" and not bench.measured
+
+
+def test_the_environment_overrides_the_decorator(monkeypatch):
+    monkeypatch.setenv("ADVISOR_AUTOTUNE", "off")
+    kernel, bench = tuned(LATENCIES, mode="exhaustive")
+    assert call(kernel) == 32 and not bench.measured and kernel.decision.how == "off"
+    monkeypatch.setenv("ADVISOR_AUTOTUNE", "sometimes")
+    with pytest.raises(UsageError, match="ADVISOR_AUTOTUNE"):
+        call(tuned(LATENCIES)[0])
+
+
+def test_nothing_is_measured_while_a_graph_is_captured(monkeypatch, caplog):
+    monkeypatch.setattr(internals, "is_capturing", lambda: True)
+    kernel, bench = tuned(LATENCIES)
+    with caplog.at_level(logging.WARNING):
+        assert call(kernel) == 32 and call(kernel) == 32
+    assert not bench.measured and kernel.decision.provisional and not kernel.cache
+    assert len([record for record in caplog.records if "captured" in record.message]) == 1
+    modelled, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(modelled)
+    assert not bench.measured and modelled.decision.how == "predicted"
+    monkeypatch.setattr(internals, "is_capturing", lambda: False)
+    assert call(kernel) == 64 and kernel.decision.how == "measured"
+    monkeypatch.setattr(internals, "is_capturing", lambda: True)
+    decided, bench = tuned(LATENCIES)
+    assert call(decided) == 64 and decided.decision.how == "cached" and not bench.measured
+
+
+def test_editing_the_list_measures_only_what_is_new():
+    call(tuned(LATENCIES)[0])
+    kernel, bench = tuned({**LATENCIES, 256: 0.5})
+    assert call(kernel) == 256
+    assert [launch["BLOCK"] for launch in bench.measured] == [256]
+    fewer, bench = tuned({32: 3.0, 128: 2.0})
+    assert call(fewer) == 128 and not bench.measured
+
+
+def test_buckets():
+    kernel, bench = tuned(LATENCIES, key_buckets={"n": "pow2"})
+    for n in (513, 600, 1000, 1024):
+        assert call(kernel, n=n) == 64
+    assert len(bench.measured) == 3 and list(kernel.cache) == [(1024, "torch.bfloat16")]
+    call(kernel, n=1025)
+    assert len(bench.measured) == 6
+    steps, bench = tuned(LATENCIES, key_buckets={"n": [16, 100]}, cache_results=False)
+    for n in (1, 16, 17, 100, 101, 128):
+        call(steps, n=n)
+    assert sorted(key[0] for key in steps.cache) == [16, 100, 128]
+    own, _ = tuned(LATENCIES, key_buckets={"n": lambda n: n // 1000}, cache_results=False)
+    for n in (1, 999, 1000):
+        call(own, n=n)
+    assert sorted(key[0] for key in own.cache) == [0, 1]
+
+
+def test_kernels_whose_source_differs_do_not_share():
+    def scale(x, n, BLOCK):
+        """Another kernel of the same name."""
+        return n
+
+    call(tuned(LATENCIES)[0])
+    other, bench = tuned(LATENCIES, scale)
+    call(other)
+    assert len(bench.measured) == 3
+
+
+def test_gpus_do_not_share(fake_driver):
+    call(tuned(LATENCIES)[0])
+    fake_driver.name = "NVIDIA H100 80GB HBM3"
+    kernel, bench = tuned(LATENCIES)
+    call(kernel)
+    assert len(bench.measured) == 3
+
+
+def test_clearing_the_dictionary_decides_again(monkeypatch):
+    kernel, bench = tuned(LATENCIES, cache_results=False)
+    call(kernel)
+    kernel.cache.clear()
+    call(kernel)
+    assert kernel.decision.how == "cached" and len(bench.measured) == 3  # this process remembers the timings
+    kernel.cache[(1024, "torch.bfloat16")] = configs(128)[0]
+    assert call(kernel) == 128
+
+
+def test_hot_calls_do_not_look_again(monkeypatch):
+    kernel, _ = tuned(LATENCIES, key_buckets={"n": "pow2"})
+    call(kernel, n=5)
+    monkeypatch.setattr(kernel, "_slow", None)
+    assert call(kernel, n=5) == call(kernel, n=8) == 64
+
+
+def test_warmup_decides_ahead():
+    import advisor.autotune as face
+    from advisor.autotuning.decision import Decision
+
+    from .fakes import Tensor
+
+    kernel, bench = tuned(LATENCIES)
+    decisions = face.warmup(kernel, [{"x": Tensor(), "n": 8}, {"x": Tensor(), "n": 16, "grid": (2,)}], grid=(1,))
+    assert [type(each) for each in decisions] == [Decision, Decision] and len(bench.measured) == 6
+    call(kernel, n=8)
+    assert len(bench.measured) == 6
+    with pytest.raises(UsageError, match="no grid"):
+        face.warmup(kernel, [{"x": Tensor(), "n": 8}])
+    with pytest.raises(UsageError, match="no such argument"):
+        face.warmup(kernel, [{"y": 1}], grid=(1,))
+    with pytest.raises(UsageError, match="not decorated"):
+        face.warmup(kernels.scale, [{}], grid=(1,))
+
+
+def test_warmup_makes_tensors():
+    torch = pytest.importorskip("torch")
+    import advisor.autotune as face
+
+    kernel, bench = tuned(LATENCIES)
+    face.warmup(kernel, [{"x": ((4, 5), "bf16"), "n": 8}], grid=(1,), device="cpu")
+    assert bench.measured[0]["x"].shape == (4, 5) and bench.measured[0]["x"].dtype == torch.bfloat16
+
+
+def test_rank_zero_decides(monkeypatch):
+    from advisor.autotuning import distributed
+
+    sent = []
+    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "broadcast", lambda value: sent.append(value) or value)
+    first, bench = tuned(LATENCIES, distributed=True)
+    assert call(first) == 64 and len(bench.measured) == 3
+    monkeypatch.setattr(distributed, "rank", lambda: 1)
+    monkeypatch.setattr(distributed, "broadcast", lambda value: sent[-1])
+    other, bench = tuned({32: 1.0, 64: 9.0, 128: 9.0}, distributed=True, cache_results=False)
+    assert call(other) == 64 and not bench.measured and "rank 0" in other.decision.reason

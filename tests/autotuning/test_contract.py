@@ -1,0 +1,275 @@
+"""The production contract: what fails is left out with a reason, hooks are kept, outputs restored and compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from .fakes import FakeKernel
+from .kernels import call, configs, tuned
+
+
+def failing(errors, latencies):
+    """A latency function that raises for some blocks."""
+
+    def latency(launch):
+        if launch["BLOCK"] in errors:
+            raise errors[launch["BLOCK"]]
+        return latencies[launch["BLOCK"]]
+
+    return latency
+
+
+def out_of_resources():
+    from triton.runtime.errors import OutOfResources
+
+    return OutOfResources(300000, 232448, "shared memory")
+
+
+def states(kernel):
+    return {timing.config.kwargs["BLOCK"]: timing.state for timing in kernel.decision.timings}
+
+
+def test_failures_are_recorded_as_what_they_are():
+    from triton.runtime.errors import PTXASError
+
+    errors = {16: out_of_resources(), 32: PTXASError("no"), 64: RuntimeError("PassManager::run failed"), 128: ValueError("odd")}
+    kernel, _ = tuned(failing(errors, {256: 1.0}), space=configs(16, 32, 64, 128, 256))
+    assert call(kernel) == 256
+    assert states(kernel) == {16: "fit", 32: "compile", 64: "compile", 128: "crash", 256: "measured"}
+    reasons = {timing.config.kwargs["BLOCK"]: timing.reason for timing in kernel.decision.timings}
+    assert "shared memory" in reasons[16] and "odd" in reasons[128]
+    # What is a property of the configuration lasts; what may go well next time is tried again.
+    again, bench = tuned(failing({}, {16: 1, 32: 1, 64: 1, 128: 1, 256: 1, 512: 1.0}), space=configs(16, 32, 64, 128, 256, 512))
+    call(again)
+    assert sorted(launch["BLOCK"] for launch in bench.measured) == [128, 512]
+
+
+def test_the_first_error_is_raised_where_nothing_works():
+    from triton.runtime.errors import OutOfResources
+
+    kernel, _ = tuned(failing({16: out_of_resources(), 32: out_of_resources()}, {}), space=configs(16, 32))
+    with pytest.raises(OutOfResources):
+        call(kernel)
+
+
+def test_a_lost_context_ends_the_tuning_and_is_remembered():
+    errors = {32: RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")}
+    kernel, bench = tuned(failing(errors, {16: 1.0, 64: 1.0}), space=configs(16, 32, 64))
+    with pytest.raises(RuntimeError, match="illegal"):
+        call(kernel)
+    assert len(bench.measured) == 2
+    again, bench = tuned({16: 1.0, 32: 0.1, 64: 0.5})
+    assert call(again) == 64 and [launch["BLOCK"] for launch in bench.measured] == [64]
+    assert states(again)[32] == "crash"
+
+
+def test_interrupting_gives_claims_back():
+    def latency(launch):
+        if launch["BLOCK"] == 32:
+            raise KeyboardInterrupt
+        return 1.0
+
+    kernel, _ = tuned(latency, space=configs(16, 32, 64))
+    with pytest.raises(KeyboardInterrupt):
+        call(kernel)
+    again, bench = tuned({16: 1.0, 32: 0.5, 64: 2.0})
+    assert call(again) == 32 and len(bench.measured) == 2
+
+
+def test_a_benchmark_without_a_time():
+    kernel, _ = tuned({16: float("inf"), 32: 2.0, 64: float("nan")})
+    assert call(kernel) == 32 and states(kernel)[16] == "crash"
+
+
+def test_a_benchmark_may_give_one_number():
+    from advisor.autotune import autotune
+
+    kernel = FakeKernel(lambda n, BLOCK: None)
+    tuner = autotune(configs(16, 32), ["n"], do_bench=lambda run, quantiles: (run(), kernel.launches[-1]["BLOCK"])[1])(kernel)
+    tuner[(1,)](8)
+    assert tuner.best_config.kwargs["BLOCK"] == 16 and tuner.decision.timings[0].us == 16000.0
+
+
+def test_a_slow_configuration_is_left_out():
+    import time
+
+    from advisor.autotune import autotune
+
+    def slow(n, BLOCK):
+        if BLOCK == 16:
+            time.sleep(0.05)
+
+    kernel = FakeKernel(slow)
+
+    def bench(run, quantiles):
+        for _ in range(3):
+            run()
+        return [1.0] * 3
+
+    tuner = autotune(configs(16, 32), ["n"], do_bench=bench, time_limit_s=0.02)(kernel)
+    tuner[(1,)](8)
+    assert tuner.best_config.kwargs["BLOCK"] == 32 and states(tuner)[16] == "time"
+    assert sum(launch["BLOCK"] == 16 for launch in kernel.launches) == 2
+
+
+def test_conflicting_arguments():
+    kernel, _ = tuned({16: 1.0, 32: 2.0})
+    with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
+        call(kernel, BLOCK=8)
+
+
+def test_hooks_of_a_configuration_run_with_every_launch():
+    import triton
+
+    seen = []
+    hook = seen.append
+    space = [triton.Config({"BLOCK": 16}, pre_hook=lambda args: hook(args["BLOCK"])), triton.Config({"BLOCK": 32})]
+    kernel, _ = tuned({16: 1.0, 32: 2.0}, space=space)
+    for _ in range(3):
+        assert call(kernel) == 16
+    assert seen == [16] * 4
+
+
+def accumulate(out, n, BLOCK):
+    out += BLOCK if BLOCK == 64 else 1
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def plain_bench(kernel):
+    def bench(run, quantiles):
+        run()
+        run()
+        return [float(kernel.launches[-1]["BLOCK"])] * 3
+
+    return bench
+
+
+@pytest.mark.parametrize("positional", [True, False])
+def test_restored_and_reset_outputs(torch, positional):
+    from advisor.autotune import autotune
+
+    for options, want in (({"restore_value": ["out"]}, 6.0), ({"reset_to_zero": ["out"]}, 1.0)):
+        kernel = FakeKernel(accumulate)
+        tuner = autotune(configs(16, 32), ["n"], do_bench=plain_bench(kernel), cache_results=False, **options)(kernel)
+        out = torch.full((4,), 5.0)
+        if positional:
+            tuner[(1,)](out, 3)
+        else:
+            tuner[(1,)](out=out, n=3)
+        assert out.tolist() == [want] * 4
+        tuner[(1,)](out, 3)
+        assert out.tolist() == [want + 1] * 4
+
+
+@pytest.mark.parametrize("parameter", ["restore_value", "reset_to_zero"])
+def test_an_output_that_is_none_is_left_alone(parameter):
+    kernel, _ = tuned({16: 1.0, 32: 2.0}, **{parameter: ["x"]})
+    kernel[(1,)](None, 3)
+    assert kernel.best_config.kwargs["BLOCK"] == 16
+
+
+def test_restored_after_a_failure(torch):
+    from advisor.autotune import autotune
+
+    def half(out, n, BLOCK):
+        out += 1
+        if BLOCK == 16:
+            raise out_of_resources()
+
+    kernel = FakeKernel(half)
+    tuner = autotune(configs(16, 32), ["n"], do_bench=plain_bench(kernel), restore_value=["out"])(kernel)
+    out = torch.zeros(4)
+    tuner[(1,)](out, 3)
+    assert out.tolist() == [1.0] * 4
+
+
+def test_the_users_hooks_come_in_pairs_and_see_failures():
+    depth, seen = [0], []
+
+    def before(args, reset_only=False):
+        depth[0] += not reset_only
+
+    def after(args, exception):
+        depth[0] -= 1
+        seen.append(type(exception).__name__)
+        assert depth[0] == 0
+
+    def failing_kernel(n, BLOCK):
+        if BLOCK == 16:
+            raise out_of_resources()
+
+    from advisor.autotune import autotune
+
+    kernel = FakeKernel(failing_kernel)
+    tuner = autotune(configs(16, 32), ["n"], do_bench=plain_bench(kernel), pre_hook=before, post_hook=after)(kernel)
+    tuner[(1,)](3)
+    assert seen == ["OutOfResources", "NoneType", "NoneType"]
+
+
+@pytest.mark.parametrize("check, chosen", [(None, 64), (True, 32), ((0.0, 100.0), 64)])
+def test_what_writes_something_else_is_left_out(torch, check, chosen):
+    from advisor.autotune import autotune
+
+    kernel = FakeKernel(accumulate)
+    bench = lambda run, quantiles: (run(), [1.0 / kernel.launches[-1]["BLOCK"]] * 3)[1]  # noqa: E731
+    tuner = autotune(configs(16, 32, 64), ["n"], do_bench=bench, check_output=check, restore_value=["out"], cache_results=False)(kernel)
+    out = torch.zeros(8)
+    tuner[(1,)](out, 3)
+    assert tuner.best_config.kwargs["BLOCK"] == chosen
+    assert out.tolist() == [64.0 if chosen == 64 else 1.0] * 8
+    if check is True:
+        left_out = next(timing for timing in tuner.decision.timings if timing.config.kwargs["BLOCK"] == 64)
+        assert left_out.state == "output" and "100 %" in left_out.reason
+
+
+def test_pruning_is_tritons():
+    from triton.runtime.errors import AutotunerError
+
+    asked = []
+
+    def early(given, named, **kwargs):
+        asked.append((len(given), sorted(named), sorted(kwargs)))
+        return given[:3]
+
+    estimates = []
+
+    def model(**kwargs):
+        estimates.append(kwargs["BLOCK"])
+        return -kwargs["BLOCK"]
+
+    prune = {"early_config_prune": early, "perf_model": model, "top_k": 0.7}
+    kernel, bench = tuned({16: 1.0, 32: 2.0, 64: 3.0, 128: 0.1}, prune_configs_by=prune)
+    assert call(kernel) == 32
+    assert asked == [(4, ["n", "x"], ["grid", "warmup"])] and estimates == [16, 32, 64]
+    assert [launch["BLOCK"] for launch in bench.measured] == [64, 32]
+    alone, bench = tuned({16: 1.0, 32: 2.0}, prune_configs_by={"perf_model": model, "top_k": 0.3})
+    assert call(alone) == 32 and not bench.measured and alone.decision.how == "only"
+    empty, _ = tuned({16: 1.0, 32: 2.0}, prune_configs_by={"early_config_prune": lambda given, named, **kwargs: []})
+    with pytest.raises(AutotunerError, match="at least one config"):
+        call(empty)
+    odd, _ = tuned({16: 1.0, 32: 2.0}, prune_configs_by={"perf_model": model, "top_k": 1.5})
+    with pytest.raises(TypeError, match="top_k"):
+        call(odd)
+
+
+def test_the_listener_hears(monkeypatch, capsys):
+    from triton import knobs
+
+    heard = []
+    monkeypatch.setattr(knobs.autotuning, "listener", lambda **told: heard.append(told), raising=False)
+    monkeypatch.setattr(knobs.autotuning, "print", True)
+    call(tuned({16: 1.0, 32: 2.0})[0])
+    call(tuned({16: 1.0, 32: 2.0})[0])
+    call(tuned({16: 1.0})[0])
+    first, second = heard
+    assert sorted(first) == ["best_config", "cache_hit", "configs_timings", "duration", "fn", "key"]
+    assert first["key"] == (1024, "torch.bfloat16") and first["best_config"].kwargs == {"BLOCK": 16}
+    assert list(first["configs_timings"].values()) == [[1.0] * 3, [2.0] * 3]
+    assert first["duration"] > 0 and not first["cache_hit"]
+    assert second["duration"] is None and second["cache_hit"]
+    assert list(second["configs_timings"].values()) == [[1.0] * 3, [2.0] * 3]
+    assert capsys.readouterr().out.count("best config selected") == 1

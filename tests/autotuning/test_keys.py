@@ -1,0 +1,153 @@
+"""Keys, configurations' identities, sources, and the recognition of problems."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from advisor.autotuning import configurations, keys
+from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
+from advisor.autotuning.source import source_hash
+from advisor.errors import UsageError
+from advisor.schema import Problem
+
+from .fakes import FakeKernel, Tensor
+
+
+def test_power_of_two():
+    assert [keys.round_up_to_power_of_two(n) for n in (1, 2, 3, 4, 1000, 1024, 1025)] == [1, 2, 4, 4, 1024, 1024, 2048]
+    assert [keys.round_up_to_power_of_two(n) for n in (0, -3, 2.5, None, True)] == [0, -3, 2.5, None, True]
+
+
+def test_a_reader_tells_calls_apart():
+    read = keys.fast_reader(("a", "b", "n", "s"), ("n",), {}, frozenset(), frozenset({"a"}), frozenset({"b"}))
+    half, full = Tensor("fp16"), Tensor("fp32")
+    assert read(half, None, 4, 1) == read(a=half, b=None, n=4, s=2, grid=(1,), warmup=False)
+    different = {read(half, None, 4, 1), read(full, None, 4, 1), read(half, full, 4, 1), read(half, None, 5, 1), read(half, None, 4, full)}
+    assert len(different) == 5
+    with pytest.raises(AttributeError):
+        read(None, None, 4, 1)
+
+
+def test_calls_of_many_kinds_are_all_decided_rightly():
+    from .kernels import tuned
+
+    kernel, bench = tuned({32: 1.0, 64: 2.0}, cache_results=False)
+    kinds = [(Tensor("fp16"), 1), (None, 1), (Tensor("fp32"), 1), (3, 1), (Tensor("fp16"), Tensor("i32")), (None, 2)]
+    for _ in range(3):
+        for kind in kinds:
+            kernel[(1,)](*kind)
+    assert len(kernel.cache) == 5  # None and 3 have no dtype: one key
+    assert len(bench.measured) == 10
+
+
+def test_unstable_keys_are_not_written_down():
+    assert keys.stable_text((1, "torch.float16")) == "(1, 'torch.float16')"
+    assert keys.stable_text((object(),)) is None and keys.stable_text((lambda: 0,)) is None
+
+
+def test_identities():
+    import triton
+
+    one = configurations.identity(triton.Config({"A": 1, "B": True}, num_warps=8))
+    assert one == configurations.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
+    others = [
+        triton.Config({"A": 1, "B": 1}, num_warps=8), triton.Config({"A": 1, "B": True}), triton.Config({"A": 1, "B": True}, num_warps=8, maxnreg=64),
+        triton.Config({"A": 1, "B": True}, num_warps=8, pre_hook=print), triton.Config({"A": 1, "B": True}, num_warps=8, ir_override="x.ttir"),
+        triton.Config({"A": 1, "B": True}, num_warps=8, ir_override="y.ttir"),
+    ]  # fmt: skip
+    assert len({one, *map(configurations.identity, others)}) == 7
+    assert configurations.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
+
+
+def test_configurations_that_look_alike_are_measured_each():
+    import triton
+
+    from .kernels import tuned
+
+    space = [triton.Config({"BLOCK": 16}, pre_hook=lambda args: None), triton.Config({"BLOCK": 16}, pre_hook=lambda args: None)]
+    kernel, bench = tuned(lambda launch: 1.0 + len(seen), space=space)
+    seen = []
+    kernel[(1,)](None, 1)
+    assert len(bench.measured) == 2
+
+
+SOURCE = """
+import triton, triton.language as tl
+{above}
+LIMIT = {limit}
+@triton.jit
+def helper(x):
+    return x + {amount}
+@triton.jit
+def kernel(x, BLOCK: tl.constexpr):
+    tl.store(x, helper(LIMIT) + tl.cdiv(BLOCK, 2))
+"""
+
+
+def hash_of(tmp_path, **changes):
+    values = {"above": "", "limit": "tl.constexpr(3)", "amount": 1, **changes}
+    path = tmp_path / "source_kernel.py"
+    path.write_text(SOURCE.format(**values))
+    code = "import source_kernel; from advisor.autotuning.source import source_hash; print(source_hash(source_kernel.kernel))"
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
+                          env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."})  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_the_source_hash_is_of_what_is_compiled(tmp_path):
+    base = hash_of(tmp_path)
+    assert len(base) == 64
+    assert hash_of(tmp_path, above="# moved\n\n\n") == base
+    assert hash_of(tmp_path, amount=2) != base
+    assert hash_of(tmp_path, limit="tl.constexpr(4)") != base
+
+
+def test_no_source_no_hash():
+    exec_scope: dict = {}
+    exec("def made(x, n, BLOCK): pass", exec_scope)
+    assert source_hash(FakeKernel(exec_scope["made"])) is None
+
+
+def test_a_kernel_that_calls_itself():
+    kernel = FakeKernel(recursive)
+    recursive.__globals__["recursive_kernel"] = kernel
+    assert source_hash(kernel) == source_hash(kernel)
+
+
+def recursive(n):
+    return recursive_kernel(n)  # noqa: F821
+
+
+def test_expressions():
+    named = {"M": 6, "a": Tensor(shape=(4, 8)), "flag": True, "none": None}
+    assert evaluate("M // 2 + a.shape[1] * 2", named) == 19
+    assert evaluate("not flag", named) is False and evaluate("none == None", named) is True
+    for text in ("a.dtype", "unknown", "__import__('os')", "M(", "a.shape[5]"):
+        with pytest.raises((UsageError, IndexError)):
+            evaluate(text, named)
+
+
+def test_operators_are_told_apart():
+    entry = {
+        "family": "fused_moe", "dtype": "a", "weight_dtype": "b",
+        "ops": {"w13": {"when": "not LAST", "sizes": {"M": "m"}}, "w2": {"sizes": {"M": "m * 2"}}},
+    }  # fmt: skip
+    named = {"a": Tensor("torch.bfloat16"), "b": Tensor("torch.float8_e4m3fn"), "m": 3, "LAST": False}
+    problem = problem_of_call(entry, named)
+    assert (problem.op, problem.sizes, problem.dtype, problem.weight_dtype) == ("w13", {"M": 3}, "bf16", "fp8")
+    assert problem_of_call(entry, {**named, "LAST": True}).sizes == {"M": 6}
+    with pytest.raises(UsageError):
+        problem_of_call(entry, {**named, "a": 3})
+
+
+def test_hints_may_be_problems():
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 1, "N": 2, "K": 3})
+    found, _ = recognise(FakeKernel(recursive), {"x": 1}, None, lambda args: problem)
+    assert found.problem is problem
+    found, _ = recognise(FakeKernel(recursive), {"x": Tensor("torch.float16")}, "gemm", lambda args: {"M": 1, "N": 2, "K": 3})
+    assert found.problem.dtype == "fp16"
+    found, why = recognise(FakeKernel(recursive), {}, None, lambda args: {"M": 1})
+    assert found is None and "family" in why

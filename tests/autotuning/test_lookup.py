@@ -1,0 +1,72 @@
+"""`advisor.best_config`."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.autotune import best_config
+from advisor.autotuning import lookup
+from advisor.errors import NoGpuError, UnknownGpuError, UsageError
+
+MOE = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
+
+
+def test_a_plain_dictionary():
+    found = best_config("fused_moe", **MOE, gpu="H200")
+    assert list(found) == ["BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"]
+    assert all(type(value) is int for value in found.values())
+    found["BLOCK_SIZE_M"] = 0
+    assert best_config("fused_moe", **MOE, gpu="H200")["BLOCK_SIZE_M"] != 0
+
+
+def test_the_current_gpu_is_meant_where_none_is_named(fake_driver, monkeypatch):
+    assert best_config("fused_moe", **MOE) == best_config("fused_moe", **MOE, gpu="NVIDIA H200")
+    lookup.forget()
+    from triton.runtime.driver import driver
+
+    monkeypatch.setattr(driver, "_active", None)
+    monkeypatch.setattr("advisor.autotuning.internals.active_driver", lambda: None)
+    with pytest.raises(NoGpuError):
+        best_config("fused_moe", **MOE)
+
+
+def test_the_space_is_ranked_once_per_bucket(monkeypatch):
+    asked = []
+    predicted = lookup._predicted
+    monkeypatch.setattr(lookup, "_predicted", lambda *args: asked.append(args) or predicted(*args))
+    for tokens in (1000, 1001, 1024, 1100):
+        best_config("fused_moe", **{**MOE, "M": tokens}, gpu="H200", block_shape=[128, 128], dtype="fp8")
+    assert len(asked) == 1
+    assert lookup._nearest(10**6) == 2**20
+
+
+def test_other_families():
+    assert "BLOCK_SIZE_M" in best_config("gemm", M=512, N=4096, K=4096, gpu="H100")
+    assert "BLOCK_M" in best_config("attention", op="prefill", B=1, H=32, H_kv=8, M=4096, N=4096, D=128, causal=1, gpu="A100")
+
+
+@pytest.mark.parametrize(
+    "family, problem",
+    [("convolution", {}), ("gemm", {"M": 1, "N": 1}), ("gemm", {"M": 0, "N": 1, "K": 1}), ("gemm", {"M": 1.5, "N": 1, "K": 1}),
+     ("attention", {"M": 1}), ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"})],
+)  # fmt: skip
+def test_refuses(family, problem):
+    with pytest.raises(UsageError):
+        best_config(family, **problem, gpu="H200")
+
+
+def test_an_unknown_gpu():
+    with pytest.raises(UnknownGpuError):
+        best_config("gemm", M=1, N=1, K=1, gpu="H9000")
+
+
+def test_what_was_measured_comes_first():
+    from . import kernels
+
+    kernel, _ = kernels.tuned(
+        lambda launch: launch["BLOCK_SIZE_M"] + launch["num_stages"], kernels.gemm_kernel, kernels.GEMM_SPACE, key=["M", "N", "K"],
+        mode="exhaustive",
+    )  # fmt: skip
+    kernels.call_gemm(kernel, 300, 512, 512)
+    found = best_config("gemm", M=300, N=512, K=512, gpu="H200")
+    assert found["BLOCK_SIZE_M"] == 16 and found["num_stages"] == 2

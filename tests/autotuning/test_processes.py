@@ -1,0 +1,97 @@
+"""Many processes tune at once; some are killed."""
+
+from __future__ import annotations
+
+import collections
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RACE = Path(__file__).with_name("race.py")
+PROCESSES, KILLED = 8, 3
+
+
+def test_eight_processes_some_killed(tmp_path):
+    from .race import BLOCKS, KEYS
+
+    log = tmp_path / "log"
+    started = [
+        subprocess.Popen([sys.executable, str(RACE), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
+    ]
+    try:
+        for process in started:
+            assert process.stdout.readline() == "ready\n"
+        for process in started:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        dice = random.Random(7)
+        for process in started[:KILLED]:
+            time.sleep(dice.uniform(0.02, 0.15))
+            process.send_signal(signal.SIGKILL)
+        winners = []
+        for process in started[KILLED:]:
+            out, _ = process.communicate(timeout=60)
+            assert process.returncode == 0
+            winners.append(json.loads(out))
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stdin.close()
+    assert all(each == winners[0] for each in winners)
+    living = {str(process.pid) for process in started[KILLED:]}
+    measured = collections.Counter(
+        (key, block) for pid, key, block in (line.split() for line in log.read_text().splitlines()) if pid in living
+    )
+    assert max(measured.values()) == 1
+    everything = {(key, block) for _, key, block in (line.split() for line in log.read_text().splitlines())}
+    assert everything == {(str(key), str(block)) for key in KEYS for block in BLOCKS}
+
+
+def test_claims_of_the_dead_are_taken_over(fresh_cache):
+    from advisor.autotuning import leases
+    from advisor.autotuning.cache import Cache
+
+    cache = Cache(fresh_cache)
+    assert cache.claim("p", "c")
+    other = Cache(fresh_cache)
+    assert not other.claim("p", "c")  # this process lives
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    namespace = leases.owner_name().split("|")[0]
+    for attempt in range(leases.ATTEMPTS):
+        cache._do(lambda connection: connection.execute("UPDATE timings SET owner = ?", (f"{namespace}|{dead.pid}|1",)))
+        assert other.claim("p", "c") == (attempt < leases.ATTEMPTS - 1)
+    assert other.rows("p")["c"].state == "crash" and "ended while" in other.rows("p")["c"].reason
+
+
+def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
+    from advisor.autotuning import cache as module
+    from advisor.autotuning import leases
+
+    cache = module.Cache(fresh_cache)
+    monkeypatch.setattr(module, "LEASE_S", 0.05)
+    assert cache.claim("p", "c")
+    monkeypatch.setattr(leases, "EXTEND_EVERY_S", 0.01)
+    with leases.Extending(lambda: cache.extend("p")):
+        time.sleep(0.12)
+        assert not cache.claim("p", "c")
+    time.sleep(0.15)
+    assert cache.claim("p", "c")
+    cache.release("p", "c")
+    assert cache.claim("p", "c")
+
+
+def test_another_machine_is_believed_until_its_lease_ends():
+    from advisor.autotuning import leases
+
+    assert leases.is_alive("elsewhere|1|1") is None
+    assert not leases.may_take_over("elsewhere|1|1", 10.0, 5.0)
+    assert leases.may_take_over("elsewhere|1|1", 10.0, 11.0)
+    assert leases.is_alive(leases.owner_name()) is True

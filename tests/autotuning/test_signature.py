@@ -1,0 +1,77 @@
+"""The decorator takes what triton.autotune takes, and refuses what makes no sense."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import advisor.autotune as face
+from advisor.errors import UsageError
+
+from .kernels import call, configs, tuned
+
+
+def test_parameters_are_those_of_triton_in_their_order():
+    import triton
+
+    theirs = inspect.signature(triton.autotune).parameters
+    ours = inspect.signature(face.autotune).parameters
+    assert list(ours)[: len(theirs)] == list(theirs)
+    different = {name for name, each in theirs.items() if ours[name].default != each.default}
+    assert different == {"cache_results"}  # None here: timings of a GPU are kept unless one says False
+    assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for name, each in ours.items() if name not in theirs)
+
+
+def test_the_module_is_the_decorator_too():
+    kernel, _ = tuned({32: 1.0})
+    again = face(configs(32), ["n"])(kernel.fn)
+    assert type(again) is type(kernel)
+
+
+def test_a_tuner_passes_for_tritons():
+    import triton
+
+    kernel, _ = tuned({32: 1.0, 64: 2.0})
+    assert isinstance(kernel, triton.runtime.Autotuner)
+    assert kernel.keys == ["n"] and len(kernel.configs) == 2 and kernel.base_fn.__name__ == "scale"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "fastest"}, {"top_k": 0}, {"top_k": 2.0}, {"noise": 1.5}, {"key_buckets": {"m": "pow2"}}, {"key_buckets": {"n": "log"}},
+        {"key_buckets": {"n": [4, 2]}}, {"check_output": "close"}, {"check_output": (-1, 0)}, {"space": {"BLOCK": []}},
+    ],
+)  # fmt: skip
+def test_refuses(options):
+    with pytest.raises(UsageError):
+        tuned({32: 1.0, 64: 2.0}, **options)
+
+
+def test_key_must_be_an_argument():
+    import triton
+
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9):
+        with pytest.raises(ValueError, match="not kernel arguments"):
+            tuned({32: 1.0, 64: 2.0}, key=["size"])
+    else:
+        kernel, _ = tuned({32: 1.0, 64: 2.0}, key=["size"])
+        assert call(kernel) == 32
+
+
+def test_a_space_is_all_its_combinations():
+    kernel, bench = tuned(lambda launch: launch["BLOCK"] / launch["num_warps"], space={"BLOCK": [32, 64], "num_warps": [4, 8]})
+    assert len(kernel.configs) == 4
+    assert call(kernel) == 32 and kernel.best_config.num_warps == 8
+    assert len(bench.measured) == 4
+
+
+def test_nothing_heavy_is_loaded_by_the_face():
+    check = "import advisor.autotune, sys; print(sorted({'torch', 'triton', 'optuna', 'plotly'} & set(sys.modules)))"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout.strip() == "[]"
