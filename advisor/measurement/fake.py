@@ -147,7 +147,7 @@ class FakeBench:
     """One problem on the fake device."""
 
     def __init__(self, device: FakeDevice, kernel: KernelRef, problem: Problem, seed: int) -> None:
-        self.device, self.kernel, self.problem = device, kernel, problem
+        self.device, self.kernel, self.problem, self.seed = device, kernel, problem, seed
         self.inputs: dict[str, Any] | None = None
         if device.number("execute"):
             self.inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", random.Random(seed))
@@ -166,7 +166,7 @@ class FakeBench:
                 np.asarray(tensor).fill(np.nan)
             output = function_of(self.kernel, "prepare")(self.inputs, flat_configuration(configuration))()
         # The kernel's file is part of the noise: two revisions of one kernel are two launches.
-        identity = f"{device.options['seed']} {key} {Path(self.kernel.file).name}"
+        identity = f"{device.options['seed']} {self.seed} {key} {Path(self.kernel.file).name}"
         return FakeLaunched(configuration=configuration, output=output, level_us=level_us, identity=identity)
 
     def check(self, launched: FakeLaunched) -> None:

@@ -1,0 +1,154 @@
+"""Measuring on a real GPU: faults by their names, A/A, the bound on every row, and the campaign's beginning.
+
+`ADVISOR_TEST_DEVICE=fake pytest -m gpu tests/gpu/test_measure_gpu.py` rehearses it where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from advisor.hardware import match_device_name
+from advisor.measurement import (
+    Batch,
+    KernelRef,
+    Launch,
+    Limits,
+    Scheduler,
+    compare_launches,
+    find_kernels,
+    launches_of,
+    measure,
+    parse_device,
+    read_measured,
+    run_plan,
+)
+from advisor.measurement.kernel_file import kernel_entry
+from advisor.measurement.measuring import violations
+from advisor.schema import Configuration, Problem
+
+pytestmark = pytest.mark.gpu
+
+FOLDER = Path(__file__).parent
+DEVICE = os.environ.get("ADVISOR_TEST_DEVICE", "cuda")
+FAULTS = {
+    "right": None, "illegal": "illegal-access", "hang": "hang", "memory": "out-of-memory", "resources": "out-of-resources",
+    "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output",
+}  # fmt: skip
+TRIALS = 200
+CAMPAIGN_S = 90.0 if DEVICE == "cuda" else 20.0
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """One open device for all comparisons; skips where there is none."""
+    if DEVICE == "cuda":
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("torch sees no GPU")
+    with Scheduler(parse_device(DEVICE)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def gpu(scheduler):
+    """Its description; None where `ceilings/` has none."""
+    return match_device_name(scheduler.description.gpu)
+
+
+def moe(tokens, op="w13", **changes):
+    sizes = {"M": tokens, "E": 128, "topk": 8, "H": 2048, "N": 768}
+    return Problem(family="fused_moe", op=op, sizes=sizes, **changes)
+
+
+def default(kernel, problem, gpu=None):
+    """The kernel's default launch of a problem."""
+    return launches_of(find_kernels(kernel)[0], [problem], gpu, 1)[0]
+
+
+def problems():
+    """One small and one larger problem for every kernel with an example, cold and warm."""
+    for kernel in ("fused_moe_kernel", "gemm_kernel", "attention_kernel", "decode_kernel", "rms_norm_kernel", "softmax_kernel"):
+        entry = kernel_entry(find_kernels(kernel)[0])
+        for op in entry["ops"]:
+            for cache in ("warm", "cold"):
+                yield kernel, Problem(family=entry["family"], op=op, sizes=dict(entry["example"]), cache=cache)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="the fake device's faults have tests of their own")
+def test_each_fault_by_its_name_and_the_rest_completes(gpu, capsys):
+    kernel = KernelRef(file=str(FOLDER / "faulty_triton_kernels.py"), function="copy_kernel")
+    problem = Problem(family="elementwise", op="copy", sizes={"B": 64, "H": 1024}, dtype="fp32")
+    modes = [*FAULTS, "right"]
+    launches = [Launch(kernel=kernel, problem=problem, configuration=Configuration(parameters={"MODE": m}, num_stages=1)) for m in modes]
+    with Scheduler(parse_device(DEVICE), limits=Limits(launch_s=20, check_s=20, rounds_s=20)) as scheduler:
+        ((_, outcomes),) = scheduler.run([Batch(launches=tuple(launches))])
+    found = {mode: outcome.failure and outcome.failure.kind for mode, outcome in zip(modes, outcomes, strict=True)}
+    with capsys.disabled():
+        for mode, outcome in zip(modes, outcomes, strict=True):
+            print(f"\n  {mode:<10} {outcome.failure or f'{len(outcome.rounds)} rounds'}", end="")
+    assert found == FAULTS and len(outcomes[-1].rounds) >= 10
+
+
+def test_a_against_a_is_unchanged_in_99_of_100_trials(scheduler, gpu, capsys):
+    """Over kernels and sizes from a few microseconds to a millisecond."""
+    cases = [default(kernel, problem, gpu) for kernel, problem in problems()]
+    cases += [default("fused_moe_kernel", moe(tokens, op), gpu) for tokens in (1, 64, 1024) for op in ("w13", "w2")]
+    verdicts, floors = Counter(), []
+    for trial in range(TRIALS):
+        launch = cases[trial % len(cases)]
+        found = compare_launches(launch, launch, seed=trial, scheduler=scheduler)
+        verdicts[found.comparison.verdict] += 1
+        floors.append(found.base.noise_floor or 0.0)
+    with capsys.disabled():
+        print(f"\n  A/A over {TRIALS} trials: {dict(verdicts)}; floor median {sorted(floors)[TRIALS // 2]:.4f}, highest {max(floors):.4f}")
+    assert verdicts["unchanged"] >= 0.99 * TRIALS
+
+
+def test_a_slower_configuration_is_found(scheduler, gpu):
+    fast = default("fused_moe_kernel", moe(1024), gpu)
+    slow = Launch(
+        kernel=fast.kernel, problem=fast.problem,
+        configuration=Configuration(
+            parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 16, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1}, num_stages=2
+        ),
+    )  # fmt: skip
+    assert compare_launches(fast, slow, scheduler=scheduler).comparison.verdict == "regressed"
+    assert compare_launches(slow, fast, scheduler=scheduler).comparison.verdict == "improved"
+
+
+def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, tmp_path, capsys):
+    launches = []
+    for kernel, problem in problems():
+        launches += launches_of(find_kernels(kernel)[0], [problem], gpu, 6)
+    summary = measure(launches, tmp_path / "rows.csv", device=DEVICE)
+    rows = list(read_measured(tmp_path / "rows.csv"))
+    with capsys.disabled():
+        for row in rows:
+            bound = float(row.cells["bound_us"] or "nan")
+            if row.latency_us is not None:
+                share = 100 * bound / row.latency_us
+                print(f"\n  {row.kernel:<18} {row.problem.op:<10} {row.problem.cache} {row.latency_us:10.2f} us {share:5.1f} % of bound"
+                      f"  {row.cells['timer']:<6} floor {row.noise_floor:.4f}", end="")  # fmt: skip
+            else:
+                print(f"\n  {row.kernel:<18} {row.problem.op:<10} {row.failure}", end="")
+    assert len(rows) == len(launches) and summary.measured >= 0.9 * len(launches)
+    assert "wrong-output" not in summary.failed and "illegal-access" not in summary.failed
+    assert violations(rows) == []
+
+
+def test_the_beginning_of_the_campaign(gpu, tmp_path, capsys):
+    """Ninety seconds of it, cut in two: rows of several kernels, none wrong, none below the bound, and the GPU's ceilings."""
+    first = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.6, device=DEVICE, ceilings_folder=tmp_path)
+    second = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.4, device=DEVICE, ceilings_folder=tmp_path)
+    rows = list(read_measured(tmp_path / "rows.csv"))
+    with capsys.disabled():
+        print(f"\n  {first.measured} + {second.measured} rows, failed {dict(first.failed + second.failed)}, {first.warnings}")
+        print((tmp_path / first.ceilings).read_text() if first.ceilings else "  no ceilings")
+    assert len(rows) == len({row.key() for row in rows}) == sum(s.measured + sum(s.failed.values()) for s in (first, second))
+    assert first.measured > 50 and len({row.kernel for row in rows}) >= 2 and "wrong-output" not in first.failed + second.failed
+    assert first.ceilings is not None and not second.ceilings
+    assert violations(rows) == []
