@@ -1,0 +1,161 @@
+"""Search for better configurations, measuring as few as possible.
+
+TARGET is a tuned table, fused_moe, a bundled kernel (gemm, softmax, …) or FILE.py::KERNEL. Measures on this machine's GPU, or replays rows
+with --recorded. The study is kept in a file (or any Optuna storage): run the same command again to go on with it, on as many machines
+as share the storage. A winner is measured against what runs today, in the same rounds, and used only if it wins.
+
+examples:
+  advisor tune fused_moe --model Qwen3-30B-A3B --tokens 1,64,4096 --export tables
+  advisor tune 'E=128,N=768,device_name=NVIDIA_H200.json' --model Qwen3-30B-A3B --storage postgresql://me@host/studies --study qwen
+  advisor tune fused_moe --model Mixtral-8x7B --gpu A100 --recorded sweep.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli import options
+from advisor.cli.measure_command import _sizes, duration_s
+
+if TYPE_CHECKING:
+    from advisor.tuning import Order, Tuned
+
+HELP = "search for better configurations, on a GPU or in recorded rows"
+INTERVAL_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor tune`."""
+    parser.add_argument("target", metavar="TARGET", help="a tuned table, fused_moe, a bundled kernel, or FILE.py::KERNEL")
+    parser.add_argument("--trials", type=options.positive_integer, metavar="N", help="trials per decision, at most (default: no limit)")
+    parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="for the whole search: 90s, 9m, 1h")
+    parser.add_argument("--margin", type=_share, default=0.02, metavar="X", help="stop within this of the ceiling (default: 0.02)")
+    parser.add_argument("--storage", metavar="URL", help="a file, or any Optuna storage URL (default: DIR/study.journal)")
+    parser.add_argument("--study", metavar="NAME", help="name under which it is kept and resumed (default: target and GPU)")
+    parser.add_argument("--workers", type=options.positive_integer, default=1, metavar="N", help="processes, a GPU each (default: 1)")
+    parser.add_argument("--recorded", metavar="ROWS.csv", help="replay measured rows in place of a GPU")
+    parser.add_argument("--device", default="auto", help="as `advisor measure --device` (default: auto)")
+    parser.add_argument("--export", metavar="DIR", help="write the table (merged into the one there), configurations, before-after.md")
+    parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows (default: the table's, or this machine's)")
+    options.add_model_arguments(parser)
+    parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
+    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…", help="a problem of a kernel; may be repeated")
+    parser.add_argument("--op", metavar="OP", help="only launches of this operator, e.g. w13")
+    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
+    parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
+    parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
+    parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
+    parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html, result.json and the study")
+    parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, write and print; 3 where nothing could be measured."""
+    from advisor.rendering.page import to_html
+    from advisor.result_json import to_json
+    from advisor.tuning import tune
+    from advisor.tuning.export import markdown, write_exports
+
+    order = _order(arguments)
+    watch = _Watch()
+    try:
+        tuned = tune(order, workers=arguments.workers, command=shlex.join(["advisor", *sys.argv[1:]]), watch=watch)
+    finally:
+        watch.end()
+    for warning in tuned.result.warnings:
+        options.warn(warning)
+    output = Path(arguments.output)
+    options.write_text(output / "result.json", to_json(tuned.result))
+    options.write_text(output / "report.html", to_html(tuned.result))
+    before_after = markdown(tuned.rows, tuned.result.target, tuned.source)
+    written = write_exports(Path(arguments.export), tuned.result.exports, before_after) if arguments.export else []
+    if arguments.format == "json":
+        sys.stdout.write(to_json(tuned.result))
+    elif arguments.format == "md":
+        sys.stdout.write(before_after)
+    else:
+        _print(tuned, [str(path) for path in [*written, output / "report.html"]])
+    return 0 if any(trial.latency_us is not None for search in tuned.result.searches for trial in search.trials) else 3
+
+
+def _order(arguments: argparse.Namespace) -> Order:
+    from advisor.configs.routing import read_routing
+    from advisor.targets import Request
+    from advisor.tuning import Order
+
+    request = Request(
+        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
+        tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
+        tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
+        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
+    )  # fmt: skip
+    if arguments.recorded:
+        options.existing_file(arguments.recorded)
+    return Order(
+        target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device, op=arguments.op,
+        sizes=tuple(arguments.sizes or ()), trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
+        storage=arguments.storage or str(Path(arguments.output) / "study.journal"), study=arguments.study, export=arguments.export,
+        weights=arguments.weights,
+    )  # fmt: skip
+
+
+def _print(tuned: Tuned, files: list[str]) -> None:
+    """A line per decision, losses included; plain rows that any tool can cut."""
+    from advisor.tuning.export import cells
+
+    improved = sum(row.verdict == "improved" for row in tuned.rows)
+    trials = sum(row.tried for row in tuned.rows)
+    print(f"{tuned.result.target} on {tuned.result.gpu}: {improved} of {len(tuned.rows)} improved in {trials} trials ({tuned.source})")
+    for row in tuned.rows:
+        task, before, before_us, after, after_us, speedup, tried, outcome = cells(row)
+        print(f"  {task}  {before_us} -> {after_us} µs  speedup {speedup}  {tried} trials  {outcome}")
+        print(f"    before {before}")
+        print(f"    after  {after}")
+    reasons = {search.study_name: search.stopped_because for search in tuned.result.searches}
+    for name, reason in reasons.items():
+        print(f"  {name}: stopped: {reason}")
+    for path in files:
+        print(f"  written: {path}")
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"must be a share such as 0.02 (got {text!r})")
+    return value
+
+
+class _Watch:
+    """Progress on stderr: a line that rewrites itself on a terminal, a line every 10 s in a pipe."""
+
+    def __init__(self) -> None:
+        import time
+
+        self.clock, self.live, self.open = time.monotonic, sys.stderr.isatty(), False
+        self.said_at = self.clock()
+
+    def __call__(self, task: str, trials: int, best_us: float | None) -> None:
+        if not self.live and self.clock() - self.said_at < INTERVAL_S:
+            return
+        self.said_at = self.clock()
+        best = "nothing yet" if best_us is None else f"best {best_us:.4g} µs"
+        text = f"tuning {task}: {trials} trials, {best}"
+        if self.live:
+            sys.stderr.write(f"\r\x1b[2K{text[:120]}")
+            self.open = True
+        else:
+            sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clears the live line."""
+        if self.open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

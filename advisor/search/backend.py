@@ -1,0 +1,131 @@
+"""Where latencies come from, as the search sees it: a GPU, a recording, a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from advisor.schema import Configuration
+
+Watch = Callable[[int, float], bool]
+"""Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One decision to search for: a configuration that all its launches share.
+
+    Attributes:
+        id: Stable within a search, e.g. "M64".
+        launches: Names of its launches, in the order of `Measurement.parts_us`.
+    """
+
+    id: str
+    launches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What became of one configuration.
+
+    Attributes:
+        us: Latency of all launches of the task together, microseconds; None where there is none.
+        parts_us: The same by launch.
+        failure: Why there is no latency, a class (out-of-resources, hang, wrong-output, …); None where there is one, or it was stopped.
+        slower: There is no number, but it is known to lose (a recording of the best rows lacks it).
+        stopped: The watch stopped it; `us` is what the rounds until then said.
+        message: In words.
+    """
+
+    us: float | None = None
+    parts_us: Mapping[str, float] = field(default_factory=dict)
+    failure: str | None = None
+    slower: bool = False
+    stopped: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versus:
+    """Two configurations measured against each other: `better` only where the head surely wins.
+
+    `base_us` and `head_us` are latencies of all launches of the task; None: not known. `measured` False: nothing new was run.
+    """
+
+    better: bool
+    base_us: float | None
+    head_us: float | None
+    reason: str
+    verdict: str
+    measured: bool = True
+    base_parts_us: Mapping[str, float] = field(default_factory=dict)
+    head_parts_us: Mapping[str, float] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """Measures configurations of tasks. One worker uses it, from one thread."""
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        ...
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Relative difference between two measurements of one configuration; None: not known."""
+        ...
+
+    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
+        """Times one configuration. Never raises for what the configuration does."""
+        ...
+
+    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+        """Times two configurations in the same rounds."""
+        ...
+
+
+class TableBackend:
+    """Latencies from a table in memory, microseconds by task and configuration label: for tests and replays.
+
+    Args:
+        latencies: By task id, then `Configuration.label()`.
+        name: What results call it.
+        absent_is_slower: A configuration the table lacks is known to be slower than the best; else it is a failure.
+    """
+
+    noise_floor: float | None = 0.0
+
+    def __init__(self, latencies: Mapping[str, Mapping[str, float]], name: str = "a table", *, absent_is_slower: bool = False) -> None:
+        self.latencies, self.name, self.absent_is_slower = latencies, name, absent_is_slower
+
+    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
+        """Looks the configuration up."""
+        us = self.latencies.get(task.id, {}).get(configuration.label())
+        if us is None:
+            message = "not recorded: slower than the best by more than 1 %" if self.absent_is_slower else "not recorded"
+            return Measurement(failure="not-recorded", slower=self.absent_is_slower, message=message)
+        if watch(1, us):
+            return Measurement(us=us, stopped=True)
+        return Measurement(us=us, parts_us={launch: us / len(task.launches) for launch in task.launches})
+
+    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+        """Compares the table's numbers."""
+        before, after = (self.latencies.get(task.id, {}).get(c.label()) for c in (base, head))
+        return recorded_versus(before, after, self.absent_is_slower)
+
+
+def recorded_versus(before: float | None, after: float | None, absent_is_slower: bool, least_gain: float = 0.0) -> Versus:
+    """What two recorded latencies say: the head wins where it is faster by more than `least_gain`."""
+    if after is None:
+        return Versus(better=False, base_us=before, head_us=None, verdict="failed", reason="not recorded", measured=False)
+    if before is None:
+        reason = "the present configuration is not recorded"
+        reason += ": slower than the best by more than 1 %" if absent_is_slower else ""
+        return Versus(better=absent_is_slower, base_us=None, head_us=after, measured=False, reason=reason,
+                      verdict="improved" if absent_is_slower else "new")  # fmt: skip
+    gain = before / after - 1
+    verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
+    return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason="recorded", measured=False)
+
+

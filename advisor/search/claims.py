@@ -1,0 +1,127 @@
+"""Who measures what: workers on one study choose one after the other, in the order of their trials' numbers.
+
+A trial is numbered atomically by every Optuna storage. It may settle on a configuration only when every running trial with a lower
+number has, so each choice sees all earlier ones and no two are the same (a ticket lock; choosing takes milliseconds). A worker
+that died is recognised by its process where that ran on this machine, else by a beat that stopped; its trial fails, marked as
+lost, and its configuration is free again. A worker that was only slow finds its trial ended and lets go of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from advisor.search.sampler import CHOICE, LOST
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+OWNER = "advisor:owner"  # trial attribute: who runs it
+BEAT = "advisor:beat"  # study attribute per worker: when it last said that it lives, seconds since the epoch
+BEAT_S = 10.0
+DEAD_AFTER_S = 90.0  # without a beat: a worker on another machine is taken for dead (clocks of machines agree to a minute)
+POLL_S = 0.02
+
+def owner() -> dict[str, Any]:
+    """This process, so that others can tell whether it lives."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid()), "since": time.time()}
+
+
+def _started(pid: int) -> str | None:
+    """When a process of this machine started, in clock ticks since boot; None: there is none, or the system does not say."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
+    """Whether the owner of a trial still runs."""
+    if who is None:
+        return beat is None or time.time() - beat < DEAD_AFTER_S
+    if who["host"] == socket.gethostname() and who["started"] is not None:
+        return _started(int(who["pid"])) == who["started"] and not _is_zombie(int(who["pid"]))
+    return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def begin(study: Study, beat: Callable[[], None] | None = None) -> optuna.Trial:
+    """A new trial of this worker, when it is its turn to choose."""
+    trial = study.ask()
+    study._storage.set_trial_user_attr(trial._trial_id, OWNER, owner())
+    waited_since = time.monotonic()
+    while True:
+        ahead = [t for t in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if t.number < trial.number and not settled(t)]
+        if not ahead:
+            return trial
+        if beat is not None:
+            beat()
+        anonymous = time.monotonic() - waited_since > DEAD_AFTER_S  # died before it could say who it was
+        for each in ahead:
+            if OWNER in each.user_attrs or anonymous:
+                end_if_lost(study, each, anonymous=anonymous)
+        time.sleep(POLL_S)
+
+
+def settled(trial: FrozenTrial) -> bool:
+    """Whether the trial's worker has chosen a configuration."""
+    return CHOICE in trial.system_attrs
+
+
+def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) -> bool:
+    """Fails a running trial whose worker is dead; whether it was."""
+    who = trial.user_attrs.get(OWNER)
+    if who is None and not anonymous:
+        return False
+    if who is not None and is_alive(who, study.user_attrs.get(f"{BEAT}:{who['host']}:{who['pid']}")):
+        return False
+    with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # it ended by itself, or another worker did this
+        study._storage.set_trial_user_attr(trial._trial_id, LOST, True)
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    return True
+
+
+def reap(study: Study) -> int:
+    """Fails every running trial whose worker is dead; how many."""
+    return sum(end_if_lost(study, trial) for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
+
+
+class Heart:
+    """Says every few seconds, from a thread of its own, that this worker lives. A context manager."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self._stop = study, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Heart:
+        self.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def beat(self) -> None:
+        """One beat; a storage that does not answer now will next time."""
+        with contextlib.suppress(Exception):
+            self.study.set_user_attr(f"{BEAT}:{socket.gethostname()}:{os.getpid()}", time.time())
+
+    def _run(self) -> None:
+        while not self._stop.wait(BEAT_S):
+            self.beat()

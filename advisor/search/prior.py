@@ -1,0 +1,144 @@
+"""What is believed before anything is measured: the predictor's word, its uncertainty, and which configurations resemble each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import NothingMatchedError
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import problem_batch
+from advisor.schema import Problem
+from advisor.search.space import Feasibility, SearchSpace, feasibility
+
+Array = NDArray[np.float64]
+
+LENGTH_SCALE = 2.0
+"""Doublings of a parameter over which configurations resemble each other, where nothing says that it matters more or less."""
+
+# Which parameters are worth moving, by what binds: (part of a parameter's name, its length scale relative to the others).
+_WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "tail": (("BLOCK", 0.7),),
+    "tensor": (("BLOCK", 0.8), ("num_warps", 0.8), ("GROUP", 1.5)),
+    "l2": (("GROUP", 0.6), ("BLOCK", 0.8)),
+    "dram": (("GROUP", 1.0), ("BLOCK_SIZE_K", 0.8), ("num_stages", 0.8)),
+    "launch": (("num_stages", 0.7), ("num_warps", 0.7), ("GROUP", 2.0)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Beliefs about one decision (a configuration for one problem, or for several that share it), columns [c].
+
+    Attributes:
+        mean: Expected log latency in microseconds; inf where it cannot launch.
+        sigma: Standard deviation of the log of measured over predicted.
+        features: [c, d] coordinates in which configurations at distance 1 resemble each other by exp(-1/2).
+        place: Where the problem lies among others, in doublings of its size; neighbours share what they learn.
+        bound_us: Least latency of each configuration.
+        ceiling_us: Predicted best of the space, and its interval.
+        stopped_by: How many configurations cannot launch, by what stops them.
+        predicted_us: What results show as predicted, [c].
+    """
+
+    mean: Array
+    sigma: float
+    features: Array
+    place: float
+    bound_us: Array
+    ceiling_us: tuple[float, float, float]
+    stopped_by: Mapping[str, int]
+    predicted_us: Array
+
+
+def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
+    """Coordinates of the configurations, [c, d]: doublings of numbers, a corner each for other values, over their length scale."""
+    worth = dict(_WORTH.get(found.binding, ()))
+    if found.tail:
+        worth |= dict(_WORTH["tail"])
+    columns = []
+    for name in space.names:
+        values = space.columns[name]
+        if len(set(values)) == 1:
+            continue
+        scale = LENGTH_SCALE * next((factor for part, factor in worth.items() if part in name), 1.0)
+        if all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values):
+            doublings = np.log2(np.array(values, dtype=np.float64))
+            if "STAGES" in name.upper():
+                doublings = np.array(values, dtype=np.float64)  # one stage more is one buffer more, whatever their number
+            if "GROUP" in name.upper():
+                doublings = np.minimum(doublings, _rows_doublings(space, problem))
+            columns.append(doublings / scale)
+        else:
+            columns += [np.array([value == one for value in values], dtype=np.float64) * 0.7 for one in sorted(set(values), key=str)]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(space), 0))
+
+
+def _rows_doublings(space: SearchSpace, problem: Problem) -> Array:
+    """log2 of the blocks along M: a larger group than that changes nothing."""
+    block = next((name for name in space.names if name.upper() in ("BLOCK_SIZE_M", "BLOCK_M")), None)
+    rows = problem.sizes.get("M", 0) * problem.sizes.get("topk", 1)
+    if block is None or not rows:
+        return np.full(len(space), np.inf)
+    size = np.array(space.columns[block], dtype=np.float64)
+    blocks = np.ceil(rows / size)
+    if problem.family == "fused_moe":  # every active expert has a block of its own
+        blocks = np.maximum(blocks, min(problem.sizes.get("E", 1), rows))
+    return np.log2(np.maximum(blocks, 1.0))
+
+
+def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, predictor: Predictor) -> Prior:
+    """The prior of a decision that `problems` share; latencies are those of all of them together.
+
+    Raises:
+        NothingMatchedError: No configuration can launch.
+    """
+    total = np.zeros(len(space))
+    bound = np.zeros(len(space))
+    order = np.zeros(len(space))
+    sigmas: list[float] = []
+    stopped: dict[str, int] = {}
+    ceilings = np.zeros(3)
+    launches = np.ones(len(space), dtype=bool)
+    coordinates = np.zeros((len(space), 0))
+    for problem in problems:
+        found, batch = feasibility(space, problem, gpu), problem_batch([problem])
+        prediction, scores = predictor.predict(batch, space.batch, gpu), predictor.scores(batch, space.batch, gpu)
+        scores = np.broadcast_to(scores, (len(space),))
+        launches &= found.launches & np.isfinite(scores)
+        if not launches.any():
+            raise NothingMatchedError(f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}", None,
+                                      None, "describe a smaller space")  # fmt: skip
+        ceiling = predictor.ceiling(batch, gpu)
+        ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
+        best = int(np.argmin(np.where(launches, scores, np.inf)))
+        us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
+        # Scores rank (the scale is log latency up to a constant); the prediction of the best one says where they lie.
+        seconds = float(us[best])
+        total += np.where(np.isfinite(us), us, np.inf)
+        order += seconds * np.exp(np.clip(scores - scores[best], 0, 50))
+        bound += found.bound_us
+        stopped = stopped or dict(found.stopped_by)
+        sigmas.append(float(np.log(high[best] / low[best]) / (2 * _normal_quantile(prediction.coverage))))
+        if not coordinates.shape[1]:
+            coordinates = features(space, found, problem)
+    sizes = problems[0].sizes
+    amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
+    with np.errstate(divide="ignore"):
+        mean = np.where(launches, np.log(order), np.inf)
+    return Prior(
+        mean=mean, sigma=max(float(np.mean(sigmas)), 0.005), features=coordinates, place=float(np.log2(max(amount, 1))),
+        bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])), stopped_by=stopped,
+        predicted_us=total,
+    )  # fmt: skip
+
+
+def _normal_quantile(coverage: float) -> float:
+    """Half-width, in standard deviations, of the interval that holds `coverage` of a normal distribution."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(0.5 + min(max(coverage, 0.01), 0.999) / 2)

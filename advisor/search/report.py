@@ -1,0 +1,127 @@
+"""What a search did, for the result: trials, failures, Optuna's own plots as plain values, and the table reviewers ask for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from advisor.schema import SearchReport, SearchTrial
+from advisor.search.sampler import LOST, SKIPPED, SLOWER
+from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+SAMPLER = "advisor (prior: {prior}; posterior: Gaussian process on its error)"
+LEAST_FOR_IMPORTANCE = 4
+
+
+def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[SearchReport, ...]:
+    """One report per launch of a decision."""
+    study, sampler = tuner.study(decision.task.id), tuner.sampler(decision.task.id)
+    trials = study.get_trials(deepcopy=False)
+    failures: Counter[str] = Counter()
+    for trial in trials:
+        kind = state_of(trial)
+        if kind.startswith("failed: "):
+            failures[kind.removeprefix("failed: ")] += 1
+    best = min((t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None), default=math.inf)
+    usable = np.isfinite(sampler.prior.mean)
+    hopeless = int((usable & (sampler.prior.bound_us >= best)).sum())
+    reason = str(study.user_attrs.get(STOPPED, "interrupted; run it again to go on"))
+    reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot launch"
+    if sampler.prior.stopped_by:
+        reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"
+    reason += f" and {hopeless} cannot be faster than the best found, by their bound"
+    figures = plots(study)
+    found = []
+    for number, launch in enumerate(decision.task.launches):
+        rows = []
+        for trial in trials:
+            index = sampler.index_of(trial)
+            if index is None:
+                continue
+            share = trial.user_attrs.get(PARTS, {}).get(launch)
+            only = len(decision.task.launches) == 1
+            us = share if share is not None else trial.value if only else None
+            rows.append(
+                SearchTrial(
+                    number=trial.number, configuration=tuner.space.configurations[index], state=state_of(trial),
+                    latency_us=us if trial.state == TrialState.COMPLETE else None,
+                    predicted_us=trial.user_attrs.get(PREDICTED) if only else None,
+                )
+            )  # fmt: skip
+        found.append(
+            SearchReport(
+                launch=launch, sampler=SAMPLER.format(prior=predictor), stopped_because=reason, trials=tuple(rows),
+                failures=dict(failures), study_name=study.study_name, plots=figures if number == 0 else {},
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def state_of(trial: FrozenTrial) -> str:
+    """complete, pruned, skipped, or `failed: CLASS`."""
+    if SKIPPED in trial.user_attrs:
+        return "skipped"
+    if LOST in trial.user_attrs:
+        return "failed: worker-lost"
+    if SLOWER in trial.user_attrs:
+        return "failed: not-recorded"
+    if FAILURE in trial.user_attrs:
+        return f"failed: {trial.user_attrs[FAILURE]}"
+    if trial.state == TrialState.RUNNING:
+        return "failed: unfinished"
+    if trial.state == TrialState.FAIL:
+        return "failed: unknown"
+    return "complete" if trial.state == TrialState.COMPLETE else "pruned"
+
+
+def plots(study: Study) -> dict[str, dict]:
+    """Optuna's plots of a study as plotly figures of plain lists; those that need more trials than there are are left out."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len(done) < 2:
+        return {}
+    varied = [name for name in done[0].params if len({str(t.params.get(name)) for t in done}) > 1]
+    wanted: list[tuple[str, Callable[[], Any]]] = [
+        ("Optimization history", lambda: optuna.visualization.plot_optimization_history(study, target_name="latency (µs)")),
+    ]
+    if varied:
+        wanted.append(("Slices", lambda: optuna.visualization.plot_slice(study, params=varied, target_name="latency (µs)")))
+    if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len({t.value for t in done}) > 1:
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        draw_importance = optuna.visualization.plot_param_importances
+        wanted.append(("Parameter importance", lambda: draw_importance(study, evaluator=evaluator, params=varied)))
+    found = {}
+    for title, draw in wanted:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found[title] = plain(draw().to_plotly_json())
+            except (ValueError, RuntimeError, ZeroDivisionError, IndexError):  # too few or too equal trials for this plot
+                continue
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A plotly figure's values as JSON has them: lists, numbers, texts; what is not finite becomes None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "to_plotly_json"):
+        return plain(value.to_plotly_json())
+    return value if isinstance(value, (str, int, bool)) or value is None else str(value)

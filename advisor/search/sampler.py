@@ -1,0 +1,179 @@
+"""An Optuna sampler that knows the space and what the model predicts; usable in anyone's own study.
+
+    sampler = AdvisorSampler.for_problem(problem, gpu=load_gpu("H200"))
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: latency_us(sampler.space.suggest(trial)), n_trials=20)
+
+`trial.suggest_*` with the space's names works as well: the sampler settles on a whole configuration when a trial asks for its first
+value, and answers every further question with that configuration's values. The objective must be a latency, to be minimised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from advisor.errors import UsageError
+from advisor.search.prior import Array, Prior, prior_of
+from advisor.search.space import SearchSpace
+from advisor.search.surrogate import Observation, Shares, expected_gain, posterior
+
+if TYPE_CHECKING:
+    from advisor.hardware import GpuSpec
+    from advisor.learned.base import Predictor
+    from advisor.schema import Problem
+
+CHOICE = "advisor:choice"  # trial attribute: index of the configuration the sampler settled on
+SLOWER = "advisor:slower"  # trial attribute: no latency, but known to lose
+LOST = "advisor:lost"  # trial attribute: its worker died; the configuration may be tried again
+SKIPPED = "advisor:skipped"  # trial attribute: it was never begun
+
+
+class AdvisorSampler(BaseSampler):
+    """Proposes the configuration with the largest expected gain over the best measured so far.
+
+    Args:
+        space: What may be tried.
+        prior: What is believed of it (`prior_of`).
+        neighbours: Called for what is known from studies of neighbouring problems.
+        unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
+        seed: Of what it falls back on for parameters that are not in the space.
+        shares: How the model's error splits.
+    """
+
+    def __init__(
+        self, space: SearchSpace, prior: Prior, *, neighbours: Callable[[], Sequence[Observation]] | None = None, unit_us: float = 1.0,
+        seed: int | None = None, shares: Shares | None = None,
+    ) -> None:  # fmt: skip
+        if len(prior.mean) != len(space):
+            raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
+        self.space, self.prior = space, prior
+        self.neighbours = neighbours or tuple
+        self.unit_us, self.shares = unit_us, shares or Shares()
+        self._fallback = RandomSampler(seed=seed)
+
+    @classmethod
+    def for_problem(cls, problem: Problem, *, gpu: GpuSpec, space: SearchSpace | None = None, predictor: Predictor | None = None,
+                    unit_us: float = 1.0) -> AdvisorSampler:  # fmt: skip
+        """A sampler for one problem; the family's space and the shipped predictor unless others are given."""
+        from advisor.learned import load_predictor
+
+        space = space or SearchSpace.of_family(problem.family)
+        return cls(space, prior_of([problem], space, gpu, predictor or load_predictor()), unit_us=unit_us)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Nothing: values are given as they are asked for, so that any distribution that holds them will do."""
+        return {}
+
+    def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
+        """Nothing, as above."""
+        return {}
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
+        """The value of the trial's configuration; random where the space does not name the parameter or the value is not allowed."""
+        if param_name not in self.space.columns:
+            return self._fallback.sample_independent(study, trial, param_name, param_distribution)
+        index = trial.system_attrs.get(CHOICE)
+        fixed = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+        if index is None or not self.space.matching(fixed)[index]:
+            index = self.choose(study, trial, fixed=fixed)
+            study._storage.set_trial_system_attr(trial._trial_id, CHOICE, index)
+            trial.system_attrs[CHOICE] = index
+        value = self.space.columns[param_name][index]
+        if not param_distribution._contains(param_distribution.to_internal_repr(value)):
+            raise UsageError(f"{param_name}: the trial's distribution lacks a value of the space", value, str(param_distribution),
+                             "suggest with space.suggest(trial), or describe the space as it is")  # fmt: skip
+        return value
+
+    def reseed_rng(self) -> None:
+        """For Optuna's own parallel runs."""
+        self._fallback.reseed_rng()
+
+    def observations(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> list[Observation]:
+        """What trials of this study say; those that are neither done nor settled on a configuration say nothing."""
+        found = []
+        for trial in trials:
+            index = self.index_of(trial)
+            if index is None or trial.number == besides or LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
+                continue
+            if trial.state == TrialState.COMPLETE and trial.value is not None:
+                found.append(self._observed(index, trial.value))
+            elif trial.state == TrialState.PRUNED and trial.intermediate_values and SLOWER not in trial.user_attrs:
+                found.append(self._observed(index, trial.intermediate_values[max(trial.intermediate_values)]))
+            elif SLOWER in trial.user_attrs:
+                found.append(Observation(prior=self.prior, index=index, kind="slower"))
+            elif trial.state == TrialState.RUNNING:
+                found.append(Observation(prior=self.prior, index=index, kind="running"))
+        return found
+
+    def _observed(self, index: int, value: float) -> Observation:
+        if not value > 0 or not math.isfinite(value):
+            raise UsageError("the objective must be a latency", value, "a positive number, to be minimised")
+        return Observation(prior=self.prior, index=index, kind="measured", log_us=math.log(value * self.unit_us))
+
+    def index_of(self, trial: FrozenTrial) -> int | None:
+        """The configuration of a trial, where it has settled on one."""
+        found = self.space.find(trial.params)
+        return found if found is not None else trial.system_attrs.get(CHOICE)
+
+    def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
+        """Mean and deviation of the log latency of every configuration, and the best measured log latency."""
+        own = self.observations(trials, besides)
+        mean, deviation = posterior(self.prior, [*self.neighbours(), *own], self.shares)
+        best = min((o.log_us for o in own if o.kind == "measured" and o.log_us is not None), default=None)
+        return mean, deviation, best
+
+    def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
+        """Configurations that need not be tried (again): settled on by a trial whose worker did not die."""
+        found = {self.index_of(t) for t in trials if t.number != besides and LOST not in t.user_attrs and SKIPPED not in t.user_attrs}
+        return {index for index in found if index is not None}
+
+    def open_to_trial(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
+        """Which configurations are worth a trial, [c]: they can launch, were not tried, and their bound is below the best so far.
+
+        Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and skips nothing.
+        """
+        usable = np.isfinite(self.prior.mean)
+        usable[list(self.tried(trials, besides))] = False
+        seen = [(o.index, math.exp(o.log_us)) for o in self.observations(trials, besides) if o.kind == "measured" and o.log_us is not None]
+        if seen and all(us >= self.prior.bound_us[index] for index, us in seen):
+            usable &= self.prior.bound_us < min(us for _, us in seen)
+        return usable
+
+    def choose(self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None) -> int:
+        """The configuration to try next.
+
+        Raises:
+            optuna.TrialPruned: Nothing is left to try.
+        """
+        trials = study.get_trials(deepcopy=False)
+        usable = self.open_to_trial(trials, trial.number)
+        if fixed:
+            usable &= self.space.matching(fixed)
+        if not usable.any():
+            if fixed and self.space.matching(fixed).any():  # somebody enqueued it: their wish
+                return int(np.flatnonzero(self.space.matching(fixed))[0])
+            raise optuna.TrialPruned("no configuration is left to try")
+        mean, deviation, best = self.belief(trials, trial.number)
+        mean = np.where(usable, mean, np.inf)
+        reference = float(mean.min()) if best is None else best
+        if best is None and not self.observations(trials, trial.number):
+            return int(np.argmin(mean))  # nothing known of this problem: the best guess, which is also the fallback if stopped here
+        gain = expected_gain(mean, deviation, reference)
+        return int(np.argmax(gain)) if gain.max() > 0 else int(np.argmin(mean))
+
+
+def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:
+    """What studies of neighbouring problems know: measured and losing configurations, running ones left out."""
+    found = []
+    for sampler, study in zip(samplers, studies, strict=True):
+        found += [o for o in sampler.observations(study.get_trials(deepcopy=False)) if o.kind != "running"]
+    return found

@@ -1,0 +1,263 @@
+"""What may be tried: the configurations of a kernel, which of them can launch, and which cannot win any more."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor import pipelines
+from advisor.errors import InputError, UsageError
+from advisor.hardware import GpuSpec
+from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
+from advisor.pipelines.occupancy import LIMITERS
+from advisor.pipelines.space import configuration_at, family_space
+from advisor.schema import Configuration, Problem
+
+if TYPE_CHECKING:
+    import optuna
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+MAX_CONFIGURATIONS = 200_000
+
+Value = int | bool | str
+Constraint = Callable[[Mapping[str, Value]], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchSpace:
+    """An explicit list of distinct configurations that all name the same values; `columns` holds those, by name."""
+
+    configurations: tuple[Configuration, ...]
+    batch: ConfigurationBatch
+    columns: Mapping[str, tuple[Value, ...]]
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameters and launch options, in the order in which they are suggested."""
+        return tuple(self.columns)
+
+    def choices(self, name: str) -> tuple[Value, ...]:
+        """The distinct values of one parameter, sorted."""
+        return tuple(sorted(set(self.columns[name]), key=lambda value: (isinstance(value, str), value)))
+
+    def row(self, index: int) -> dict[str, Value]:
+        """Configuration `index`, flat."""
+        return {name: values[index] for name, values in self.columns.items()}
+
+    def find(self, values: Mapping[str, Any]) -> int | None:
+        """The index of the configuration with these flat values (others are ignored); None where there is none."""
+        try:
+            return self._index().get(tuple(values[name] for name in self.names))
+        except (KeyError, TypeError):
+            return None
+
+    def index_of(self, configuration: Configuration) -> int | None:
+        """The index of a configuration; None where it is not in the space."""
+        return self.find(flat(configuration))
+
+    def matching(self, values: Mapping[str, Any]) -> NDArray[np.bool_]:
+        """Which configurations have all of these values, [c]; names the space does not have are ignored."""
+        fits = np.ones(len(self), dtype=bool)
+        for name, value in values.items():
+            if name in self.columns:
+                fits &= np.array([own == value for own in self.columns[name]])
+        return fits
+
+    def suggest(self, trial: optuna.Trial) -> Configuration:
+        """Asks a trial for every value of the space, and returns the configuration they make.
+
+        Raises:
+            UsageError: A sampler that does not know the space chose values that are not together in it.
+        """
+        chosen = {name: trial.suggest_categorical(name, self.choices(name)) for name in self.names}
+        index = self.find(chosen)
+        if index is None:
+            raise UsageError("the trial's values are no configuration of the space", chosen, "a configuration of it",
+                             "use AdvisorSampler, or prune the trial")  # fmt: skip
+        return self.configurations[index]
+
+    def fingerprint(self) -> str:
+        """A short name for exactly this list."""
+        text = json.dumps([self.row(i) for i in range(len(self))], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def _index(self) -> dict[tuple[Value, ...], int]:
+        return _index_of(self)
+
+    @classmethod
+    def of(cls, configurations: Iterable[Configuration]) -> SearchSpace:
+        """A space of configurations, duplicates left out.
+
+        Raises:
+            UsageError: There are none or too many, or they do not name the same values.
+        """
+        distinct: dict[tuple[Any, ...], Configuration] = {}
+        names: tuple[str, ...] | None = None
+        options = set(LAUNCH_OPTIONS[:2])
+        given = list(configurations)
+        for name, default in (("num_ctas", 1), ("maxnreg", None)):
+            if any(getattr(each, name) != default for each in given):
+                options.add(name)
+        for each in given:
+            values = {name: value for name, value in flat(each).items() if name not in LAUNCH_OPTIONS or name in options}
+            if names is None:
+                names = tuple(values)
+            if set(values) != set(names):
+                odd = ", ".join(sorted(set(values) ^ set(names)))
+                raise UsageError("configurations of one space must name the same values", odd, "every value in every configuration")
+            distinct.setdefault(tuple(values[name] for name in names), each)
+        if names is None or len(distinct) > MAX_CONFIGURATIONS:
+            raise UsageError("a search space", f"{len(distinct)} configurations", f"1 to {MAX_CONFIGURATIONS}")
+        columns = {name: tuple(key[i] for key in distinct) for i, name in enumerate(names)}
+        listed = tuple(distinct.values())
+        return cls(configurations=listed, batch=_batch(listed), columns=columns)
+
+    @classmethod
+    def from_ranges(cls, ranges: Mapping[str, Sequence[Value]], constraints: Sequence[Constraint] = ()) -> SearchSpace:
+        """All combinations of the values, the last parameter fastest, that every constraint accepts.
+
+        Raises:
+            UsageError: None is left, or there are too many.
+        """
+        count = int(np.prod([len(values) for values in ranges.values()], dtype=np.int64)) if ranges else 0
+        if not 0 < count <= MAX_CONFIGURATIONS:
+            raise UsageError("a search space", f"{count} combinations", f"1 to {MAX_CONFIGURATIONS}", "narrow the ranges")
+        rows = (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
+        return cls.of(configuration_of(row) for row in rows if all(accepts(row) for accepts in constraints))
+
+    @classmethod
+    def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
+        """A space of `triton.Config` objects (anything with `kwargs`, `num_warps`, `num_stages`)."""
+        found = []
+        for config in configs:
+            options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+            found.append(configuration_of({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
+        return cls.of(found)
+
+    @classmethod
+    def of_family(cls, family: str) -> SearchSpace:
+        """The whole space of a family (`pipelines.space`)."""
+        return cls.from_batch(family_space(family))
+
+    @classmethod
+    def from_batch(cls, batch: ConfigurationBatch) -> SearchSpace:
+        """The space of a batch's configurations."""
+        return cls.of(configuration_at(batch, i) for i in range(len(batch)))
+
+    @classmethod
+    def from_kernel_file(cls, path: str | Path, kernel: str | None = None, constraints: Sequence[Constraint] = ()) -> SearchSpace:
+        """The `space` of a kernel file's `KERNELS` literal, read without importing the file.
+
+        Args:
+            path: A Python file with a `KERNELS` literal.
+            kernel: Which of its kernels; may be left out where one alone has a space.
+            constraints: What a configuration must fulfil (the file's own `valid` runs only where the file may be imported).
+
+        Raises:
+            InputError: The file cannot be read, or has no such kernel with a space.
+        """
+        kernels = _kernels_literal(Path(path))
+        spaces = {name: entry["space"] for name, entry in kernels.items() if isinstance(entry, dict) and entry.get("space")}
+        if kernel is None and len(spaces) == 1:
+            kernel = next(iter(spaces))
+        if kernel not in spaces:
+            raise InputError(f"{Path(path).name}: no space for the kernel", kernel, f"one of {', '.join(spaces)}", "name it after ::")
+        return cls.from_ranges(spaces[kernel], constraints)
+
+
+_indices: dict[int, tuple[SearchSpace, dict[tuple[Value, ...], int]]] = {}
+
+
+def _index_of(space: SearchSpace) -> dict[tuple[Value, ...], int]:
+    """Index by values, made once per space (a slotted frozen dataclass has nowhere to keep it)."""
+    known = _indices.get(id(space))
+    if known is None or known[0] is not space:
+        rows = zip(*space.columns.values(), strict=True)
+        if len(_indices) >= 16:
+            _indices.clear()
+        known = _indices[id(space)] = (space, {key: i for i, key in enumerate(rows)})
+    return known[1]
+
+
+def flat(configuration: Configuration) -> dict[str, Any]:
+    """A configuration as one flat dictionary, launch options last."""
+    return {**configuration.parameters, **{name: getattr(configuration, name) for name in LAUNCH_OPTIONS}}
+
+
+def configuration_of(values: Mapping[str, Any]) -> Configuration:
+    """The reverse of `flat`."""
+    maxnreg = values.get("maxnreg")
+    return Configuration(
+        parameters={name: value for name, value in values.items() if name not in LAUNCH_OPTIONS},
+        num_warps=int(values.get("num_warps", 4)), num_stages=int(values.get("num_stages", 3)),
+        num_ctas=int(values.get("num_ctas", 1)), maxnreg=None if maxnreg is None else int(maxnreg),
+    )  # fmt: skip
+
+
+def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:
+    """Configurations as columns; values that are not numbers are left out: no model reads them."""
+    numeric = [n for n, v in configurations[0].parameters.items() if isinstance(v, (int, float))]
+    if len(numeric) == len(configurations[0].parameters):
+        return configuration_batch(configurations)
+    return ConfigurationBatch(
+        parameters={name: column([float(c.parameters[name]) for c in configurations]) for name in numeric},
+        num_warps=column([c.num_warps for c in configurations]), num_stages=column([c.num_stages for c in configurations]),
+    )  # fmt: skip
+
+
+def _kernels_literal(path: Path) -> dict[str, Any]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
+        raise InputError(f"{path.name}: cannot be read as Python ({type(error).__name__})", str(path), "a kernel file") from None
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        if any(isinstance(target, ast.Name) and target.id == "KERNELS" for target in targets):
+            try:
+                found = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+            except (ValueError, TypeError, SyntaxError, RecursionError):
+                break
+            if isinstance(found, dict):
+                return found
+    raise InputError(f"{path.name}: has no KERNELS literal", None, "KERNELS = {…}", "see triton_kernels/README.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasibility:
+    """Which configurations can launch for a problem on a GPU, what stops the others, and no configuration's latency below `bound_us`.
+
+    `stopped_by` counts by limiter (shared-memory, registers, …). `bound_us` [c] is the least latency of each configuration.
+    """
+
+    launches: NDArray[np.bool_]
+    stopped_by: Mapping[str, int]
+    bound_us: NDArray[np.float64]
+    binding: str  # pipeline that binds the problem
+    tail: bool  # less than two waves at the median configuration: the last wave matters
+
+
+def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibility:
+    """Shared memory (exact), registers, warps and slots through `pipelines.occupancy`; bounds through `pipelines.config_bound`."""
+    found = pipelines.analyse(problem_batch([problem]), space.batch, gpu)
+    shape = (len(space),)
+    resident = np.broadcast_to(found.schedule.resident, shape)
+    launches = (resident > 0) & np.isfinite(np.broadcast_to(found.latency_us, shape))
+    limiter = np.broadcast_to(found.schedule.limiter, shape)[~launches]
+    stopped = {name: int((limiter == i).sum()) for i, name in enumerate(LIMITERS) if (limiter == i).any()}
+    waves = np.broadcast_to(found.schedule.waves, shape)[launches]
+    return Feasibility(
+        launches=launches, stopped_by=stopped, bound_us=np.broadcast_to(found.config_bound.us, shape).astype(np.float64),
+        binding=found.bound.binding_pipeline(0), tail=bool(waves.size and np.median(waves) < 2),
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""When enough is enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.search.prior import Array
+from advisor.search.surrogate import expected_gain
+
+NOISE_FLOOR = 0.005
+"""Relative difference of two measurements of one configuration where the backend does not know its own: the A/A floor that
+`advisor measure` writes down lies between 0.1 and 1 % on a GPU at a steady clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """Stops a search that has reached the ceiling, or expects nothing of the next trial.
+
+    Attributes:
+        margin: Stop within this of the ceiling, relative.
+        noise_floor: Relative; an expected gain below it could not be told from noise.
+        least_trials: Measurements before which only a reached ceiling stops it.
+    """
+
+    margin: float = 0.02
+    noise_floor: float = NOISE_FLOOR
+    least_trials: int = 2
+
+    def reason(self, *, best_us: float | None, ceiling_us: float, mean: Array, deviation: Array, usable: np.ndarray,
+               measured: int) -> str | None:  # fmt: skip
+        """Why to stop now, in words; None: go on.
+
+        Args:
+            best_us: Best measured latency, microseconds.
+            ceiling_us: The predicted ceiling, microseconds.
+            mean, deviation: What is believed of every configuration's log latency, [c].
+            usable: Which of them are worth a trial, [c].
+            measured: Trials with a latency.
+        """
+        if not usable.any():
+            return "every configuration that could win was tried"
+        if best_us is None:
+            return None
+        # Measurements calibrate the predicted ceiling: where they say that something left is expected to be faster, that counts.
+        ceiling = min(ceiling_us, float(np.exp(mean[usable].min())))
+        if best_us <= (1 + self.margin) * ceiling:
+            return f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs measured, {ceiling:.4g} µs ceiling)"
+        gain = float(expected_gain(np.where(usable, mean, np.inf), deviation, math.log(best_us)).max())
+        if measured >= self.least_trials and gain < self.noise_floor:
+            return f"the expected gain of another trial, {100 * gain:.2g} %, is below the noise floor of {100 * self.noise_floor:.2g} %"
+        return None

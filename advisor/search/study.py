@@ -1,0 +1,287 @@
+"""The search: one Optuna study per decision, any number of workers, resumed by name.
+
+A decision is a configuration for one problem, or for several that share it (both GEMMs of a table entry). Its study is called
+`NAME/TASK`. Everything that is known lies in the storage: whoever opens it goes on where it was left, even after a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from advisor.errors import UsageError
+from advisor.schema import Configuration
+from advisor.search import claims
+from advisor.search.backend import Backend, Measurement, Task
+from advisor.search.prior import Prior
+from advisor.search.pruner import RoundsPruner
+from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
+from advisor.search.space import SearchSpace
+from advisor.search.stopping import StoppingRule
+from advisor.search.storage import open_storage
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
+
+FAILURE = "advisor:failure"  # trial attributes
+MESSAGE = "advisor:message"
+PARTS = "advisor:parts_us"
+PREDICTED = "advisor:predicted_us"
+STOPPED = "advisor:stopped"  # study attributes
+SPACE = "advisor:space"
+MAX_LOST = 3
+"""A configuration whose worker died this often is not tried again: it may be what kills them."""
+
+
+class TakenForDeadError(Exception):
+    """Others ended this worker's trial, because they took it for dead; what it measured since is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One thing to decide: what shares a configuration, what is believed of it, and what runs today.
+
+    `incumbent` may lie outside the space. None: nothing runs today. `identity` names what the latencies depend on besides the
+    configuration (problem, GPU, where they come from): a study is resumed only by a decision of the same identity.
+    """
+
+    task: Task
+    prior: Prior
+    incumbent: Configuration | None = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """At most this many trials per decision and seconds in all; None: no limit."""
+
+    trials: int | None = None
+    time_limit_s: float | None = None
+
+
+@dataclass(slots=True)
+class Tuner:
+    """Searches for decisions, one after the other. Every worker makes one of its own, on the same storage and name.
+
+    Args:
+        space: What may be tried.
+        decisions: In the order in which to decide; neighbours next to each other learn most from each other.
+        storage: A path, a URL or a storage.
+        name: Of the study.
+        stopping: When to stop.
+        budget: When to stop at the latest.
+        incumbent_first: Measure what runs today before anything else: the others are compared with it, and pruned by it.
+        watch: Told (task, trials so far, best so far in microseconds) after each trial.
+    """
+
+    space: SearchSpace
+    decisions: Sequence[Decision]
+    storage: str | BaseStorage
+    name: str
+    stopping: StoppingRule = field(default_factory=StoppingRule)
+    budget: Budget = field(default_factory=Budget)
+    incumbent_first: bool = True
+    watch: Callable[[str, int, float | None], None] | None = None
+    clock: Callable[[], float] = time.monotonic
+    _samplers: dict[str, AdvisorSampler] = field(default_factory=dict)
+    _studies: dict[str, Study] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        if isinstance(self.storage, str):
+            self.storage = open_storage(self.storage)
+        for decision in self.decisions:
+            self._open(decision)
+
+    def _open(self, decision: Decision) -> None:
+        task = decision.task.id
+        sampler = AdvisorSampler(self.space, decision.prior, neighbours=lambda: self._elsewhere(task), seed=0)
+        study = optuna.create_study(
+            storage=self.storage, study_name=f"{self.name}/{task}", sampler=sampler, pruner=RoundsPruner(), direction="minimize",
+            load_if_exists=True,
+        )  # fmt: skip
+        known, own = study.user_attrs.get(SPACE), f"{self.space.fingerprint()} {decision.identity}".strip()
+        if known is None:
+            study.set_user_attr(SPACE, own)
+        elif known != own:
+            raise UsageError(f"study {self.name}/{task} is of another space, problem, GPU or source", known, own,
+                             "give another --study name, or another --storage")  # fmt: skip
+        self._samplers[task], self._studies[task] = sampler, study
+
+    def _elsewhere(self, task: str) -> list:
+        """What is known from the other decisions of this search, those that lie near in size."""
+        here = self._samplers[task].prior.place
+        near = [t for t, s in self._samplers.items() if t != task and abs(s.prior.place - here) <= 3 * s.shares.doublings]
+        return known_elsewhere([self._samplers[t] for t in near], [self._studies[t] for t in near])
+
+    def study(self, task: str) -> Study:
+        """The Optuna study of a decision."""
+        return self._studies[task]
+
+    def sampler(self, task: str) -> AdvisorSampler:
+        """Its sampler."""
+        return self._samplers[task]
+
+    def run(self, backend: Backend) -> None:
+        """Searches until every decision has a reason to stop. What is there is kept, whatever ends it."""
+        end = None if self.budget.time_limit_s is None else self.clock() + self.budget.time_limit_s
+        for number, decision in enumerate(self.decisions):
+            # What is left is shared out evenly, so that the last decision gets its share too.
+            share = None if end is None else self.clock() + max(0.0, end - self.clock()) / (len(self.decisions) - number)
+            self._search(decision, backend, share)
+
+    def _search(self, decision: Decision, backend: Backend, deadline: float | None) -> None:
+        study, sampler = self._studies[decision.task.id], self._samplers[decision.task.id]
+        if self._closed(study):
+            return
+        with claims.Heart(study) as heart:
+            while True:
+                claims.reap(study)
+                trials = study.get_trials(deepcopy=False)
+                reason = self._reason(decision, sampler, trials, backend, deadline)
+                if reason is not None:
+                    # Others may still be measuring: what they find counts, and their reason is as good.
+                    if not any(t.state == TrialState.RUNNING for t in trials):
+                        study.set_user_attr(STOPPED, reason)
+                        return
+                    if deadline is not None and self.clock() >= deadline:
+                        return
+                    time.sleep(claims.POLL_S)
+                    continue
+                with contextlib.suppress(TakenForDeadError):
+                    self._trial(decision, study, sampler, backend, heart)
+                if self.watch is not None:
+                    done = [t for t in study.get_trials(deepcopy=False) if counts(t)]
+                    values = [t.value for t in done if t.value is not None and t.state == TrialState.COMPLETE]
+                    self.watch(decision.task.id, len(done), min(values, default=None))
+
+    def _closed(self, study: Study) -> bool:
+        """Whether a run with at least this budget has ended already. A larger budget goes on with a study that ran out of it."""
+        stopped = study.user_attrs.get(STOPPED)
+        if stopped is None:
+            return False
+        done = sum(counts(t) for t in study.get_trials(deepcopy=False))
+        exhausted = str(stopped).startswith(("the limit of", "the time limit"))
+        return not exhausted or (self.budget.trials is not None and done >= self.budget.trials)
+
+    def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], backend: Backend,
+                deadline: float | None) -> str | None:  # fmt: skip
+        if deadline is not None and self.clock() >= deadline:
+            return f"the time limit of {self.budget.time_limit_s:g} s for all decisions"
+        begun = sum(counts(t) or t.state == TrialState.RUNNING for t in trials)
+        if self.budget.trials is not None and begun >= self.budget.trials:
+            return f"the limit of {self.budget.trials} trials"
+        mean, deviation, best = sampler.belief(trials)
+        measured = [t for t in trials if t.value is not None and t.state == TrialState.COMPLETE]
+        rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
+        usable = sampler.open_to_trial(trials)
+        if self._incumbent_index(decision, trials) is not None:
+            return None
+        best_us = None if best is None else math.exp(best)
+        return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us[0], mean=mean, deviation=deviation, usable=usable,
+                           measured=len(measured))  # fmt: skip
+
+    def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
+        """What runs today, where it is in the space and must be tried first."""
+        if not self.incumbent_first or decision.incumbent is None:
+            return None
+        index = self.space.index_of(decision.incumbent)
+        sampler = self._samplers[decision.task.id]
+        if index is None or not math.isfinite(sampler.prior.mean[index]) or index in sampler.tried(trials):
+            return None
+        return index
+
+    def _trial(self, decision: Decision, study: Study, sampler: AdvisorSampler, backend: Backend, heart: claims.Heart) -> None:
+        """One trial, from its number to what became of it.
+
+        Raises:
+            TakenForDeadError: Somebody else ended it in the meantime.
+        """
+        with _ended_by_others(study) as ours:
+            ours.append(trial := claims.begin(study, heart.beat))
+            configuration = self._settle(decision, study, sampler, trial)
+            if configuration is None:
+                trial.set_user_attr(SKIPPED, True)
+                study.tell(trial, state=TrialState.FAIL)
+                return
+            index = self.space.index_of(configuration)
+            assert index is not None
+            trial.set_user_attr(PREDICTED, float(decision.prior.predicted_us[index]))
+
+        def watch(rounds: int, us: float) -> bool:
+            with _ended_by_others(study, trial):
+                trial.report(us, step=rounds)
+                return trial.should_prune()
+
+        found = backend.measure(decision.task, configuration, watch)
+        with _ended_by_others(study, trial):
+            _tell(study, trial, found)
+
+    def _settle(self, decision: Decision, study: Study, sampler: AdvisorSampler, trial: optuna.Trial) -> Configuration | None:
+        """The configuration of a trial; None where others have spent the budget, or taken the last one, while it waited."""
+        trials = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
+        earlier = sum((counts(t) or t.state == TrialState.RUNNING) and t.number < trial.number for t in trials)
+        if self.budget.trials is not None and earlier >= self.budget.trials:
+            return None
+        first = self._incumbent_index(decision, trials)
+        if first is not None:
+            study._storage.set_trial_system_attr(trial._trial_id, CHOICE, first)
+        try:
+            return self.space.suggest(trial)
+        except optuna.TrialPruned:
+            return None
+
+
+@contextlib.contextmanager
+def _ended_by_others(study: Study, *trials: optuna.Trial) -> Iterator[list[optuna.Trial]]:
+    """Turns a storage's complaint about a trial that was ended elsewhere into TakenForDeadError."""
+    ours = list(trials)
+    try:
+        yield ours
+    except (optuna.exceptions.UpdateFinishedTrialError, ValueError) as error:
+        if ours and study._storage.get_trial(ours[0]._trial_id).state.is_finished():
+            raise TakenForDeadError from error
+        raise
+
+
+def counts(trial: FrozenTrial) -> bool:
+    """Whether a trial counts against the budget: it ended, was begun, and its worker did not die of something else."""
+    return trial.state.is_finished() and LOST not in trial.user_attrs and SKIPPED not in trial.user_attrs
+
+
+def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
+    """Writes down what became of a trial; a trial that others ended in the meantime stays as it is."""
+    if found.parts_us:
+        trial.set_user_attr(PARTS, dict(found.parts_us))
+    if found.message:
+        trial.set_user_attr(MESSAGE, found.message)
+    if found.failure is not None:
+        trial.set_user_attr(FAILURE, found.failure)
+        if found.slower:
+            trial.set_user_attr(SLOWER, True)
+        study.tell(trial, state=TrialState.PRUNED if found.slower else TrialState.FAIL)
+    elif found.stopped or found.us is None:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, found.us)
+
+
+def _with_floor(rule: StoppingRule, floor: float) -> StoppingRule:
+    from dataclasses import replace
+
+    return replace(rule, noise_floor=max(floor, rule.noise_floor))
+
+
+def measured_latencies(study: Study) -> Iterator[tuple[FrozenTrial, float, Mapping[str, float]]]:
+    """Finished trials with a latency: trial, microseconds, and the same by launch."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+        if trial.value is not None:
+            yield trial, trial.value, trial.user_attrs.get(PARTS, {})

@@ -1,0 +1,140 @@
+"""What is known of every configuration after some were measured: a Gaussian process on the predictor's error.
+
+The error (log of measured over predicted) is the sum of four parts: one that all configurations of a problem share, one that similar
+configurations share, one of each configuration's own, and the noise of measuring. Problems of neighbouring sizes share the first
+three, the less the more doublings lie between them. A measurement that only says "slower than the best" cuts off the lower tail of
+that configuration's part, and is replaced by the normal distribution of the same mean and variance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.search.prior import Array, Prior
+
+Kind = Literal["measured", "slower", "running"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What one trial said. `prior` is of its decision; `log_us` None unless measured.
+
+    `slower`: it ran (or was not recorded) and is known only not to be the best. `running`: another worker is at it.
+    """
+
+    prior: Prior
+    index: int
+    kind: Kind
+    log_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How the predictor's variance splits over the parts; fitted on the published sweeps (`tests/bench/search.py`)."""
+
+    common: float = 0.4
+    similar: float = 0.45
+    own: float = 0.15
+    noise: float = 0.004  # standard deviation of a measurement's log
+    doublings: float = 2.0  # of problem size over which errors stay alike
+
+
+SLOWER_BY = 0.01
+"""A configuration that is known only to lose is slower than the best by more than this (recorded near-optimal rows: 1 %)."""
+
+
+def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None) -> tuple[Array, Array]:
+    """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch."""
+    shares = shares or Shares()
+    spread = prior.sigma * np.sqrt(np.full(prior.mean.shape, shares.common + shares.similar + shares.own))
+    if not observations:
+        return prior.mean.copy(), spread
+    # Where nothing was measured yet, "slower than the best" compares with a best that has the common part too.
+    whole = np.array([o.kind != "slower" or _best_of(observations, o.prior) is not None for o in observations], dtype=np.float64)
+    among = _covariance(observations, observations, whole, whole, shares)
+    middle, cov = np.zeros(len(observations)), among.copy()
+    order = sorted(range(len(observations)), key=lambda i: observations[i].kind == "slower")  # numbers first: they say what is best
+    noise = shares.noise**2
+    for i in order:
+        seen, variance = observations[i], max(cov[i, i], 1e-12)
+        if seen.kind == "measured":
+            assert seen.log_us is not None
+            gain = cov[:, i] / (variance + noise)
+            middle = middle + gain * (seen.log_us - seen.prior.mean[seen.index] - middle[i])
+            cov = cov - np.outer(gain, cov[i])
+        elif seen.kind == "slower":
+            best = _best_of(observations, seen.prior)
+            limit = (float(np.min(seen.prior.mean)) + SLOWER_BY if best is None else best) - seen.prior.mean[seen.index]
+            expected, var = _cut_off(float(middle[i]), float(variance), limit)
+            gain = cov[:, i] / variance
+            middle = middle + gain * (expected - middle[i])
+            cov = cov - np.outer(gain, cov[i]) * (1 - var / variance)
+        else:  # believed to come out as expected: only the uncertainty shrinks
+            gain = cov[:, i] / (variance + noise)
+            cov = cov - np.outer(gain, cov[i])
+    to = [Observation(prior=prior, index=i, kind="measured", log_us=0.0) for i in range(len(prior.mean))]
+    across = _covariance(to, observations, np.ones(len(to)), whole, shares)
+    inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
+    weights = across @ inverse
+    mean = prior.mean + weights @ middle
+    reduced = np.einsum("ij,ij->i", weights @ (among - cov), weights)
+    return mean, np.sqrt(np.maximum(spread**2 - reduced, 1e-10))
+
+
+def expected_gain(mean: Array, deviation: Array, best_log_us: float) -> Array:
+    """Expected improvement of the log latency over `best_log_us`, columns [c]; 0 where the configuration cannot launch."""
+    with np.errstate(invalid="ignore"):
+        z = np.where(np.isfinite(mean), (best_log_us - mean) / deviation, -np.inf)
+    density = np.exp(-0.5 * np.minimum(z * z, 1400.0)) / math.sqrt(2 * math.pi)
+    gain = deviation * (np.where(np.isfinite(z), z, 0.0) * normal_cdf(z) + density)
+    return np.where(np.isfinite(mean), np.maximum(gain, 0.0), 0.0)
+
+
+def normal_cdf(z: Array) -> Array:
+    """The standard normal distribution function (Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8)."""
+    x = np.minimum(np.abs(z), 38.0)
+    t = 1 / (1 + 0.2316419 * x)
+    series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    upper = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * series
+    return np.where(z >= 0, 1 - upper, upper)
+
+
+def _covariance(rows: Sequence[Observation], columns: Sequence[Observation], common_rows: Array, common_columns: Array,
+                shares: Shares) -> Array:  # fmt: skip
+    """Covariance of the errors, [rows, columns]; `common_…` says whose error includes the common part."""
+    sigma_r, sigma_c = (np.array([o.prior.sigma for o in side]) for side in (rows, columns))
+    place_r, place_c = (np.array([o.prior.place for o in side]) for side in (rows, columns))
+    where_r, where_c = (np.stack([o.prior.features[o.index] for o in side]) for side in (rows, columns))
+    index_r, index_c = (np.array([o.index for o in side]) for side in (rows, columns))
+    near = np.exp(-0.5 * ((place_r[:, None] - place_c) / shares.doublings) ** 2)
+    if where_r.shape[1] != where_c.shape[1]:
+        raise ValueError("observations of different spaces")
+    square = (where_r**2).sum(1)[:, None] + (where_c**2).sum(1) - 2 * where_r @ where_c.T
+    similar = np.exp(-0.5 * np.maximum(square, 0.0))
+    parts = (
+        shares.common * np.outer(common_rows, common_columns)
+        + shares.similar * similar
+        + shares.own * (index_r[:, None] == index_c)
+    )  # fmt: skip
+    return sigma_r[:, None] * sigma_c * near * parts
+
+
+def _best_of(observations: Sequence[Observation], prior: Prior) -> float | None:
+    """The best log latency measured for a decision."""
+    return min((o.log_us for o in observations if o.prior is prior and o.log_us is not None and o.kind == "measured"), default=None)
+
+
+def _cut_off(mean: float, variance: float, limit: float) -> tuple[float, float]:
+    """Mean and variance of a normal distribution without its part below `limit`."""
+    sigma = math.sqrt(variance)
+    z = (limit - mean) / sigma
+    if z > 6:  # the tail beyond: an exponential of rate z / sigma
+        return limit + sigma / z, variance / (z * z)
+    above = 0.5 * math.erfc(z / math.sqrt(2))
+    hazard = math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi) / above
+    return mean + sigma * hazard, variance * max(1 - hazard * (hazard - z), 1e-3)

@@ -1,0 +1,75 @@
+"""The winner of a search: chosen the same way every time, measured against what runs today, and kept only if it wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from advisor.schema import Configuration
+from advisor.search.backend import Backend, Versus
+from advisor.search.study import Decision, Tuner, measured_latencies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """What a search came to for one decision.
+
+    Attributes:
+        configuration: What to run: the search's best where it won, else the incumbent; None: nothing is known to run.
+        changed: Whether that differs from the incumbent.
+        us: Its latency in microseconds where it was measured.
+        parts_us: The same by launch.
+        best: The search's best, even where it was not kept.
+        versus: How it fared against the incumbent; None: they are the same, or there is only one.
+        note: Why, in words.
+    """
+
+    configuration: Configuration | None
+    changed: bool
+    us: float | None
+    best: Configuration | None
+    note: str
+    parts_us: Mapping[str, float] = field(default_factory=dict)
+    versus: Versus | None = None
+
+
+def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuration, float, Mapping[str, float]] | None:
+    """The best measured configuration of a decision, its latency and that of its parts; None: nothing was measured.
+
+    Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then the one the prior ranks first,
+    then the one whose name comes first. So the same measurements, or ones that differ by noise, give the same winner.
+    """
+    sampler = tuner.sampler(decision.task.id)
+    found: dict[int, tuple[float, Mapping[str, float]]] = {}
+    for trial, us, parts in measured_latencies(tuner.study(decision.task.id)):
+        index = sampler.index_of(trial)
+        if index is not None and (index not in found or us < found[index][0]):
+            found[index] = (us, parts)
+    if not found:
+        return None
+    fastest = min(us for us, _ in found.values())
+    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band)]
+    incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
+    index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
+    return tuner.space.configurations[index], *found[index]
+
+
+def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
+    """Chooses the winner and measures it against the incumbent, in the same rounds."""
+    band = max(backend.noise_floor or 0.0, tuner.stopping.noise_floor)
+    found = best_of(tuner, decision, band)
+    today = decision.incumbent
+    if found is None:
+        return Winner(configuration=today, changed=False, us=None, best=None, note="nothing was measured with success; unchanged")
+    best, us, parts = found
+    if today is None:
+        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
+    if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
+        return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
+                      note="what runs today is the best, or within the noise of it")  # fmt: skip
+    versus = backend.compare(decision.task, today, best)
+    if versus.better:
+        return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,
+                      parts_us=versus.head_parts_us or parts, versus=versus, note=versus.reason)  # fmt: skip
+    return Winner(configuration=today, changed=False, us=versus.base_us, parts_us=versus.base_parts_us, best=best, versus=versus,
+                  note=f"kept: the search's best did not win ({versus.verdict}: {versus.reason})")  # fmt: skip

@@ -1,0 +1,160 @@
+"""Backends of the search: a GPU through `advisor.measurement`, or a file of recorded rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
+from advisor.measurement.recorded import recorded_problem_key
+from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
+from advisor.schema import Configuration, Problem
+from advisor.search.backend import Measurement, Task, Versus, Watch, recorded_versus
+
+if TYPE_CHECKING:
+    from advisor.measurement import KernelRef
+
+FIRST_ROUNDS = 3
+"""After so many rounds a measurement that loses is cut short."""
+
+ONLY_BEST = 1.02
+"""A recording whose slowest row of a problem is within this of its fastest holds near-optimal rows only: what it lacks is slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One launch of a task: the kernel that runs it and its problem."""
+
+    id: str
+    problem: Problem
+    kernel: KernelRef | None = None
+
+
+class RecordedBackend:
+    """Replays rows. Absent configurations of a near-optimal file are slower than its best by more than 1 %, and counted as trials."""
+
+    noise_floor: float | None = None
+
+    def __init__(self, recording: Recording, subjects: Mapping[str, Subject]) -> None:
+        self.recording, self.subjects = recording, subjects
+        self.name = f"recorded {recording.source}"
+
+    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
+        """Looks the configuration up for every launch of the task."""
+        parts: dict[str, float] = {}
+        for name in task.launches:
+            us = self._latency(name, configuration)
+            if us is None:
+                slower = self._only_best(name)
+                message = "not recorded: slower than the best by more than 1 %" if slower else "not recorded"
+                return Measurement(failure="not-recorded", slower=slower, message=message)
+            parts[name] = us
+        return Measurement(us=sum(parts.values()), parts_us=parts)
+
+    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+        """Compares recorded latencies; below 0.5 % they count as equal."""
+        from dataclasses import replace
+
+        sides = []
+        for configuration in (base, head):
+            parts = {name: self._latency(name, configuration) for name in task.launches}
+            sides.append({name: us for name, us in parts.items() if us is not None})
+        before, after = (sum(side.values()) if len(side) == len(task.launches) else None for side in sides)
+        found = recorded_versus(before, after, all(map(self._only_best, task.launches)), least_gain=0.005)
+        return replace(found, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
+
+    def _latency(self, name: str, configuration: Configuration) -> float | None:
+        from advisor.measurement import NotRecordedError
+
+        try:
+            return self.recording.latency_us(self.subjects[name].problem, configuration)
+        except NotRecordedError:
+            return None
+
+    def _only_best(self, name: str) -> bool:
+        known = self.recording.latencies.get(recorded_problem_key(self.subjects[name].problem), {})
+        latencies = [us for us, _ in known.values()]
+        return bool(latencies) and max(latencies) <= ONLY_BEST * min(latencies)
+
+
+class MeasuringBackend:
+    """Times launches on a device. A context manager: its workers end with it."""
+
+    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, Subject], Configuration]) -> None:
+        from advisor.measurement import find_device
+
+        self.subjects, self.launched = subjects, launched
+        self.scheduler = Scheduler(find_device(device))
+        self.name = f"measured on {self.scheduler.description.gpu}"
+        self._floor: float | None = None
+
+    def __enter__(self) -> MeasuringBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.scheduler.close()
+
+    @property
+    def noise_floor(self) -> float | None:
+        """The A/A floor of the first measurement."""
+        return self._floor
+
+    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
+        """A few rounds of every launch, then, unless that has lost already, as many as count."""
+        for rounds in (FIRST_ROUNDS, MIN_ROUNDS):
+            parts: dict[str, float] = {}
+            for name in task.launches:
+                outcome = self._run((self._launch(name, configuration),), rounds, floor=rounds > FIRST_ROUNDS and self._floor is None)[0]
+                if outcome.failure is not None:
+                    return Measurement(failure=outcome.failure.kind, message=outcome.failure.message)
+                interval = median_interval(outcome.rounds)
+                if interval is None:
+                    return Measurement(failure="no-round-counts", message="the clock was too low in every round")
+                parts[name] = interval[0]
+                if outcome.noise_floor is not None:
+                    self._floor = max(self._floor or 0.0, outcome.noise_floor)
+            if rounds == FIRST_ROUNDS and watch(rounds, sum(parts.values())):
+                return Measurement(us=sum(parts.values()), parts_us=parts, stopped=True)
+        return Measurement(us=sum(parts.values()), parts_us=parts)
+
+    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+        """Interleaved rounds of both, launch by launch; the head wins where it improves some and the sum, and regresses none."""
+        before: dict[str, float] = {}
+        after: dict[str, float] = {}
+        verdicts, reasons = [], []
+        for name in task.launches:
+            pair = (self._launch(name, base), self._launch(name, head))
+            for rounds in (MIN_ROUNDS, MAX_ROUNDS):
+                outcomes = self._run(pair, rounds, floor=True, together=True)
+                sides = [Side(rounds=o.rounds, failure=o.failure, session="interleaved") for o in outcomes]
+                found = verdict(sides[0], sides[1], floor=outcomes[0].noise_floor)
+                if not found.wants_more_rounds:
+                    break
+            verdicts.append(found.verdict)
+            reasons.append(f"{name} {found.verdict}")
+            for parts, outcome in ((before, outcomes[0]), (after, outcomes[1])):
+                interval = median_interval(outcome.rounds) if outcome.failure is None else None
+                if interval is not None:
+                    parts[name] = interval[0]
+        base_us = sum(before.values()) if len(before) == len(task.launches) else None
+        head_us = sum(after.values()) if len(after) == len(task.launches) else None
+        if head_us is not None and base_us is None:  # what runs today does not run
+            better, word = True, "improved"
+        elif head_us is None or base_us is None:
+            better, word = False, "failed"
+        else:
+            better = "improved" in verdicts and "regressed" not in verdicts and head_us < base_us
+            word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
+        return Versus(better=better, base_us=base_us, head_us=head_us, verdict=word, reason=", ".join(reasons), base_parts_us=before,
+                      head_parts_us=after)  # fmt: skip
+
+    def _launch(self, name: str, configuration: Configuration) -> Launch:
+        subject = self.subjects[name]
+        assert subject.kernel is not None
+        return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, subject))
+
+    def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False) -> list[Outcome]:
+        batch = Batch(launches=launches, rounds=rounds, max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
+                      together=together, floor=floor)  # fmt: skip
+        return next(iter(self.scheduler.run([batch])))[1]

@@ -1,0 +1,121 @@
+"""What a tuning run hands over: the table under its right name, `triton.Config`s, and the before/after table reviewers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.advise import triton_config
+from advisor.configs.tables import Table, merge, new_table, render_table
+from advisor.errors import UsageError
+from advisor.schema import Configuration, Export
+from advisor.search.winner import Winner
+from advisor.tuning.plan import Plan, complete, table_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One decision, before and after; latencies in microseconds, None where not known. `verdict` is one of the report's."""
+
+    task: str
+    tokens: int | None
+    before: Configuration | None
+    before_us: float | None
+    after: Configuration | None
+    after_us: float | None
+    tried: int  # trials
+    verdict: str
+    note: str
+
+    @property
+    def speedup(self) -> float | None:
+        """Before over after."""
+        return self.before_us / self.after_us if self.before_us and self.after_us else None
+
+
+HEADER = ("decision", "before", "before µs", "after", "after µs", "speedup", "trials", "outcome")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as text."""
+
+    def us(value: float | None) -> str:
+        return "not known" if value is None else f"{value:.2f}"
+
+    def label(configuration: Configuration | None) -> str:
+        return "-" if configuration is None else configuration.label()
+
+    speedup = "-" if row.speedup is None else f"{row.speedup:.3f}"
+    after = "as before" if row.after == row.before else label(row.after)
+    return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), f"{row.verdict}: {row.note}")
+
+
+def markdown(rows: Sequence[Row], title: str, source: str) -> str:
+    """The before/after table for a pull request, losses included."""
+    changed = sum(row.verdict == "improved" for row in rows)
+    lines = [f"### {title}", "", f"{changed} of {len(rows)} entries changed ({source}). A candidate that did not win against the present "
+             "entry in the same rounds is listed with its verdict, and not used.", "", "| " + " | ".join(HEADER) + " |",
+             "|" + " --- |" * len(HEADER)]  # fmt: skip
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> Table | None:
+    """The table with every entry that won; None: the target is none.
+
+    Into a table that exists only winners go. A new table gets an entry for every decision, since the stacks would otherwise run a
+    neighbour's.
+    """
+    name = table_name(plan.target)
+    if name is None:
+        return None
+    launches = {launch.share: launch for launch in plan.target.launches}
+    updates = {}
+    for task, winner in winners.items():
+        tokens = plan.tokens.get(task)
+        if tokens is None or winner.configuration is None or not (winner.changed or plan.base_table is None):
+            continue
+        launch = launches[task]
+        updates[tokens] = complete(winner.configuration, launch.entry or launch.configuration)
+    if plan.base_table is not None:
+        return merge(plan.base_table, updates)
+    return new_table(name, updates) if updates else None
+
+
+def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Export, ...]:
+    """The artefacts, as results carry them."""
+    found = []
+    table = tuned_table(plan, winners)
+    if table is not None:
+        found.append(Export(name=table.name.file_name(), kind="table", content=render_table(table)))
+    known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]
+    chosen = dict.fromkeys(triton_config(configuration) for configuration in known)
+    if chosen:
+        listed = "[\n" + "".join(f"    {config},\n" for config in chosen) + "]\n"
+        found.append(Export(name="triton.Config list", kind="triton-configs", content=listed))
+    return tuple(found)
+
+
+def write_exports(folder: Path, found: Sequence[Export], before_after: str) -> list[Path]:
+    """Writes the artefacts and `before-after.md`; the paths.
+
+    Raises:
+        UsageError: The folder cannot be written to.
+    """
+    names = {"triton-configs": "triton_configs.txt"}
+    files = {names.get(export.kind, export.name): export.content for export in found}
+    files["before-after.md"] = before_after
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = []
+        for name, content in files.items():
+            path = folder / name
+            temporary = path.with_name(f".{name}.new")
+            temporary.write_text(content, encoding="utf-8")
+            temporary.replace(path)  # whole or not at all
+            paths.append(path)
+    except OSError as error:
+        reason = f"{folder}: cannot be written to ({error.strerror})"
+        raise UsageError(reason, None, "a writable folder", "choose another --export") from None
+    return paths

@@ -1,0 +1,309 @@
+"""What a tuning run is about: launches, decisions, the space and what runs today. Every worker makes the same plan from the same order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advisor.configs.names import TableName
+from advisor.configs.tables import Table, clamp, read_table, select
+from advisor.errors import InputError, NothingMatchedError, UsageError
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.learned import load_predictor
+from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
+from advisor.measurement.recorded import Recording, read_recording, recorded_problem_key
+from advisor.schema import Configuration, Problem
+from advisor.search.backend import Task
+from advisor.search.prior import prior_of
+from advisor.search.space import SearchSpace, flat
+from advisor.search.study import Decision
+from advisor.targets import PlannedLaunch, Request, Target, resolve_target
+from advisor.tuning.backends import Subject
+
+if TYPE_CHECKING:
+    from advisor.learned.base import Predictor
+
+NEUTRAL = {"SPLIT_K": 1}
+"""Parameters that a table may carry beyond the space, with the value at which they change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What was asked for; plain values, so that worker processes can be told.
+
+    Attributes:
+        target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.
+        request: GPU, model, tokens and the like.
+        recorded: Rows to replay; None: measure on `device`.
+        device: As `advisor measure --device`.
+        op: Only launches of this operator.
+        sizes: Problems of a kernel.
+        trials, time_limit_s, margin: See `advisor.search`.
+        storage: A path or URL.
+        study: Name of the study; None: from the target and the GPU.
+        export: Folder for the table.
+        weights: Of the predictor.
+    """
+
+    target: str
+    request: Request
+    storage: str
+    recorded: str | None = None
+    device: str = "auto"
+    op: str | None = None
+    sizes: tuple[Mapping[str, int], ...] = ()
+    trials: int | None = None
+    time_limit_s: float | None = None
+    margin: float = 0.02
+    study: str | None = None
+    export: str | None = None
+    weights: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An order, resolved."""
+
+    order: Order
+    target: Target
+    predictor: Predictor
+    space: SearchSpace
+    decisions: tuple[Decision, ...]
+    subjects: Mapping[str, Subject]
+    recording: Recording | None
+    base_table: Table | None  # what the export starts from
+    name: str
+    warnings: tuple[str, ...] = ()
+    tokens: Mapping[str, int] = field(default_factory=dict)  # by task
+
+
+def make_plan(order: Order) -> Plan:
+    """Resolves an order.
+
+    Raises:
+        UsageError, InputError: It makes no sense, or names what cannot be read.
+        NothingMatchedError: The recording has none of the target's problems.
+    """
+    predictor = load_predictor(Path(order.weights) if order.weights else None)
+    target, kernel = _target(order)
+    if order.op is not None:
+        launches = tuple(launch for launch in target.launches if launch.problem.op == order.op)
+        if not launches:
+            raise NothingMatchedError(f"{target.title}: no launch of operator {order.op}", None, None, "check --op")
+        target = replace(target, launches=launches)
+    base = _base_table(order, target)
+    if base is not None:
+        target = _with_incumbents(target, base)
+    warnings, recording = list(target.warnings), None
+    if order.recorded is not None:
+        recording = read_recording(order.recorded, target.gpu.name)
+        target, left_out = _only_recorded(target, recording)
+        warnings += left_out
+    elif kernel is None:
+        kernel = _kernel_of(target)
+    target = replace(target, warnings=tuple(warnings))
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        shares[launch.share].append(launch)
+    space, valid = _space(target, kernel, shares, measuring=recording is None)
+    subjects = {launch.id: Subject(id=launch.id, problem=launch.problem, kernel=kernel) for launch in target.launches}
+    source = f"recorded {recording.source}" if recording is not None else "measured"
+    decisions = []
+    for share, group in shares.items():
+        prior = prior_of([launch.problem for launch in group], space, target.gpu, predictor)
+        if share in valid:
+            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf))
+        today = group[0].configuration
+        identity = "; ".join(f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
+                             f"{launch.problem.block_shape} {launch.problem.routing}" for launch in group)  # fmt: skip
+        decisions.append(
+            Decision(
+                task=Task(id=share, launches=tuple(launch.id for launch in group)), prior=prior,
+                incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {source}; {identity}",
+            )
+        )  # fmt: skip
+    name = order.study or f"{target.title.removesuffix('.json')} on {target.gpu.name}"
+    return Plan(
+        order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
+        base_table=base, name=name, warnings=tuple(warnings),
+        tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
+    )  # fmt: skip
+
+
+def within(space: SearchSpace, configuration: Configuration) -> Configuration:
+    """The configuration as the space names it, where what it has beyond that changes nothing; else as it is."""
+    extra = {name: value for name, value in configuration.parameters.items() if name not in space.columns}
+    if all(NEUTRAL.get(name) == value for name, value in extra.items()):
+        kept = {name: value for name, value in configuration.parameters.items() if name in space.columns}
+        index = space.index_of(replace(configuration, parameters=kept))
+        if index is not None:
+            return space.configurations[index]
+    return configuration
+
+
+def complete(configuration: Configuration, today: Configuration | None) -> Configuration:
+    """What is launched: the searched values, and what the space does not name as it is today."""
+    if today is None:
+        return configuration
+    extra = {name: value for name, value in today.parameters.items() if name not in configuration.parameters}
+    ordered = {name: configuration.parameters.get(name, value) for name, value in today.parameters.items()}
+    parameters = {**ordered, **{k: v for k, v in configuration.parameters.items() if k not in ordered}, **extra}
+    return replace(configuration, parameters=parameters)
+
+
+def _target(order: Order) -> tuple[Target, KernelRef | None]:
+    text = order.target
+    if text == "fused_moe" or text.endswith(".json"):
+        if text == "fused_moe" and order.request.gpu is None:
+            order = replace(order, request=replace(order.request, gpu=_gpu(order).name))
+        settled = order.request.model or (order.request.hidden_size and order.request.top_k)
+        return resolve_target(text, replace(order.request, assume=not settled)), None
+    kernels = find_kernels(text)
+    problems: list[tuple[KernelRef, Problem]] = []
+    for kernel in kernels:
+        entry = read_kernels(kernel.file)[kernel.function]
+        sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
+        if order.request.tokens:
+            sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
+        ops = [op for op in entry["ops"] if order.op in (None, op)]
+        dtype = order.request.dtype or next(iter(entry.get("dtypes", ("bf16",))))
+        for op in ops:
+            problems += [
+                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, routing=order.request.routing,
+                                 cache="cold" if order.request.cache == "cold" else "warm"))
+                for each in sizes if each
+            ]  # fmt: skip
+    if len({kernel for kernel, _ in problems}) != 1:
+        known = ", ".join(kernel.label for kernel in kernels)
+        raise UsageError("tune one kernel at a time", text, f"one of {known}", "name it after ::, or give --op and --sizes")
+    kernel = problems[0][0]
+    launches = []
+    for _, problem in problems:
+        label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
+        launches.append(
+            PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label)
+        )  # fmt: skip
+    space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
+    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space), kernel
+
+
+def _gpu(order: Order) -> GpuSpec:
+    """The GPU asked for, else the recording's, else the device's."""
+    if order.request.gpu is not None:
+        return load_gpu(order.request.gpu)
+    if order.recorded is not None:
+        found = match_device_name(read_recording(order.recorded).gpu)
+    else:
+        from advisor.measurement import Scheduler, find_device
+
+        with Scheduler(find_device(order.device), compile_workers=0) as scheduler:
+            found = match_device_name(scheduler.description.gpu)
+    if found is None:
+        raise UsageError("the GPU is not described in ceilings/", None, "a name that `advisor gpus` lists", "say which with --gpu NAME")
+    return found
+
+
+def _kernel_of(target: Target) -> KernelRef:
+    """The bundled kernel that runs a table's launches.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if (family := target.launches[0].problem.family) != "fused_moe":
+        raise UsageError(f"{target.title}: no bundled kernel runs these launches", family, "a fused-MoE table",
+                         "replay rows with --recorded, or tune your kernel as FILE.py::KERNEL")  # fmt: skip
+    return find_kernels("fused_moe::fused_moe_kernel")[0]
+
+
+def _base_table(order: Order, target: Target) -> Table | None:
+    """The table that the export is merged into: the one already in its folder, else the target's."""
+    if order.export is not None:
+        name = target.table.name if target.table is not None else table_name(target)
+        if name is not None and (path := Path(order.export) / name.file_name()).exists():
+            return read_table(path)
+    return target.table
+
+
+def table_name(target: Target) -> TableName | None:
+    """The name vLLM looks a fused-MoE target's table up by; None: the target has none."""
+    if target.table is not None:
+        return target.table.name
+    problem = target.launches[0].problem
+    if problem.family != "fused_moe" or target.stack is None:
+        return None
+    dtype = {"fp8": "fp8_w8a8", "int8": "int8_w8a8", "fp32": "float32"}.get(problem.dtype)
+    return TableName(
+        stack="vllm", kind="fused_moe", E=problem.sizes["E"], N=problem.sizes["N"], dtype=dtype, block_shape=problem.block_shape,
+        device_name=(target.gpu.device_names or (target.gpu.name,))[0].replace(" ", "_"),
+    )  # fmt: skip
+
+
+def _with_incumbents(target: Target, base: Table) -> Target:
+    """The target's launches, run with what the base table says."""
+    launches = []
+    for launch in target.launches:
+        chosen = select(base, launch.tokens or 1)
+        if launch.tokens is None or chosen.configuration is None:
+            launches.append(launch)
+            continue
+        launches.append(
+            replace(launch, configuration=clamp(chosen.configuration, base.name), entry=chosen.configuration, entry_key=chosen.key,
+                    source=f"table entry {chosen.key}")
+        )  # fmt: skip
+    return replace(target, launches=tuple(launches), table=target.table)
+
+
+def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[str]]:
+    """The launches whose problem the recording has, and a sentence on the others."""
+    found = tuple(launch for launch in target.launches if recorded_problem_key(launch.problem) in recording.latencies)
+    if not found:
+        raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}", None,
+                                  "rows of the same GPU, operator and sizes", "check --model, --tokens and --gpu")  # fmt: skip
+    if len(found) == len(target.launches):
+        return target, []
+    gone = [launch.id for launch in target.launches if launch not in found]
+    shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
+    return replace(target, launches=found), [f"{recording.source} has no rows of {shown}: left out, and not part of any decision"]
+
+
+def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,
+           measuring: bool) -> tuple[SearchSpace, dict[str, np.ndarray]]:  # fmt: skip
+    """The space, today's configurations included where it can name them, and per decision which of it the kernel's file accepts."""
+    if measuring and kernel is not None:
+        accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
+        listed = {key: configuration for group in shares.values() for launch in group
+                  for key, configuration in _keyed(kernel, launch.problem).items()}  # fmt: skip
+        if not listed:
+            raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
+        space = SearchSpace.of(listed.values())
+        return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
+    space = SearchSpace.from_batch(target.space) if kernel is None else SearchSpace.from_kernel_file(kernel.file, kernel.function)
+    blocks = [launch.problem.block_shape for group in shares.values() for launch in group if launch.problem.block_shape is not None]
+    if blocks and "BLOCK_SIZE_K" in space.columns:  # the launcher cuts a larger BLOCK_SIZE_K down: not what would be tuned
+        space = SearchSpace.of(c for c in space.configurations if all(b[1] % int(c.parameters["BLOCK_SIZE_K"]) == 0 for b in blocks))
+    names = set(space.names)
+    today = []
+    for group in shares.values():
+        if (configuration := group[0].configuration) is not None:
+            inside = within(space, configuration)
+            values = {name for name, value in flat(inside).items() if name not in ("num_ctas", "maxnreg") or value not in (1, None)}
+            if values == names:
+                today.append(inside)
+    return SearchSpace.of([*space.configurations, *today]), {}
+
+
+def _key(configuration: Configuration) -> str:
+    return str(sorted(flat(configuration).items(), key=str))
+
+
+def _keyed(kernel: KernelRef, problem: Problem) -> dict[str, Configuration]:
+    return {_key(configuration): configuration for configuration in configurations(kernel, problem)}
+
+
+def _keys(kernel: KernelRef, problem: Problem) -> set[str]:
+    return set(_keyed(kernel, problem))
