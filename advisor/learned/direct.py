@@ -108,7 +108,8 @@ class DirectModel:
     high: Array
     gpus: tuple[str, ...]
 
-    def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool, coverage: float = 0.8) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
+    def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
+                coverage: float = 0.8) -> tuple[Array, Array, Array, NDArray[np.bool_]]:  # fmt: skip
         """Prediction, both ends of the interval (microseconds), and whether it lies within what was learned."""
         us, features = reference(problem, gpu)
         centre = us * np.exp(self.correction(features))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from advisor.learned.grow import grow
 from advisor.learned.machine import machine
 from advisor.pipelines import Array
 
-GEMM = {"loss": "squared_error", "max_iter": 1200, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5}
-ROWS = {"loss": "absolute_error", "max_iter": 300, "max_leaf_nodes": 16, "min_samples_leaf": 5}
+GEMM: dict[str, Any] = {
+    "loss": "squared_error", "max_iter": 1200, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5,
+}  # fmt: skip
+ROWS: dict[str, Any] = {"loss": "absolute_error", "max_iter": 300, "max_leaf_nodes": 16, "min_samples_leaf": 5}
 SHAPE_FOLDS = 3
 
 
@@ -41,7 +44,7 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
         for _, out in leave_out(labels, folds):
             errors[by][out] = y[out] - grow(x[~out], y[~out], **short)(x[out])
     target = np.log(np.abs(np.nan_to_num(errors["shape"])) + 0.003)
-    size = {"loss": "squared_error", "max_iter": 80, "min_samples_leaf": 40}
+    size: dict[str, Any] = {"loss": "squared_error", "max_iter": 80, "min_samples_leaf": 40}
     half = np.array(shapes) % 2 == 0
     crossed = np.empty(y.size)
     for mask in (half, ~half):

@@ -7,6 +7,7 @@ arithmetic on arrays, so that a space of thousands of configurations takes about
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -133,27 +134,28 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     smem_per_depth = size * (fragments + bm + bn)
     smem_rate = gpu.smem_bytes_per_clock * gpu.clock_mhz
     filled = slots / (row_tiles * bm)
-    columns = dict(
-        block_m=bm, block_n=bn, block_k=bk, group_m=gm, warps=warps, stages=stages,
-        slots=slots, experts=experts, most_rows=most, depth=p.depth, width=p.width,
-        tokens=problem.sizes["M"], all_experts=problem.sizes["E"], compulsory_bytes=compulsory,
-        weight_bytes=p.distinct_b_bytes, output_bytes=p.output_bytes,
-        row_tiles=row_tiles, column_tiles=column_tiles, ctas=ctas, per_sm=per_sm, resident=resident,
-        waves=ctas / (gpu.num_sms * resident), full_waves=np.ceil(ctas / (gpu.num_sms * resident)), k_iterations=steps,
-        shared_bytes=shared, accumulators=accumulators, warp_group=warp_group,
-        dram_us=compulsory / gpu.dram_bytes, warm_dram_us=np.maximum(0, compulsory - gpu.l2_capacity_bytes) / gpu.dram_bytes,
-        least_l2_us=compulsory / gpu.l2_rate_bytes, l2_us=traffic / gpu.l2_rate_bytes,
-        l2_sm_us=per_sm * per_cta_bytes / (gpu.l2_rate_bytes / gpu.num_sms),
-        dram_sm_us=per_sm * size * (np.minimum(bm, most) + bn) * padded_depth / (gpu.dram_bytes / gpu.num_sms),
-        least_tensor_us=2 * slots * p.width * p.depth / gpu.peak_flop, padded_tensor_us=tile_flop * ctas / gpu.peak_flop,
-        tensor_sm_us=per_sm * tile_flop / (gpu.peak_flop / gpu.num_sms),
-        smem_us=ctas * 4 * (bm + bn) * padded_depth / (smem_rate * gpu.num_sms),
-        smem_sm_us=per_sm * padded_depth * smem_per_depth / smem_rate,
-        in_flight_bytes=np.minimum(ctas, gpu.num_sms * resident) * np.maximum(stages - 1, 1) * (bm * np.minimum(1, filled) + bn) * bk * size,
-        l2_traffic_bytes=traffic,
-        sms=gpu.num_sms, clock_mhz=gpu.clock_mhz, flop_per_clock=gpu.flop_per_clock_per_sm, peak_flop=gpu.peak_flop,
-        dram_rate=gpu.dram_bytes, pin_rate=gpu.pin_bytes, l2_rate=gpu.l2_rate_bytes, l2_capacity=gpu.l2_capacity_bytes,
-        smem_capacity=gpu.smem_bytes_per_sm, hopper=float(gpu.is_hopper), capability=gpu.compute_capability,
-    )  # fmt: skip
+    running = np.minimum(ctas, gpu.num_sms * resident)
+    columns: dict[str, Any] = {
+        "block_m": bm, "block_n": bn, "block_k": bk, "group_m": gm, "warps": warps, "stages": stages,
+        "slots": slots, "experts": experts, "most_rows": most, "depth": p.depth, "width": p.width,
+        "tokens": problem.sizes["M"], "all_experts": problem.sizes["E"], "compulsory_bytes": compulsory,
+        "weight_bytes": p.distinct_b_bytes, "output_bytes": p.output_bytes,
+        "row_tiles": row_tiles, "column_tiles": column_tiles, "ctas": ctas, "per_sm": per_sm, "resident": resident,
+        "waves": ctas / (gpu.num_sms * resident), "full_waves": np.ceil(ctas / (gpu.num_sms * resident)), "k_iterations": steps,
+        "shared_bytes": shared, "accumulators": accumulators, "warp_group": warp_group,
+        "dram_us": compulsory / gpu.dram_bytes, "warm_dram_us": np.maximum(0, compulsory - gpu.l2_capacity_bytes) / gpu.dram_bytes,
+        "least_l2_us": compulsory / gpu.l2_rate_bytes, "l2_us": traffic / gpu.l2_rate_bytes,
+        "l2_sm_us": per_sm * per_cta_bytes / (gpu.l2_rate_bytes / gpu.num_sms),
+        "dram_sm_us": per_sm * size * (np.minimum(bm, most) + bn) * padded_depth / (gpu.dram_bytes / gpu.num_sms),
+        "least_tensor_us": 2 * slots * p.width * p.depth / gpu.peak_flop, "padded_tensor_us": tile_flop * ctas / gpu.peak_flop,
+        "tensor_sm_us": per_sm * tile_flop / (gpu.peak_flop / gpu.num_sms),
+        "smem_us": ctas * 4 * (bm + bn) * padded_depth / (smem_rate * gpu.num_sms),
+        "smem_sm_us": per_sm * padded_depth * smem_per_depth / smem_rate,
+        "in_flight_bytes": running * np.maximum(stages - 1, 1) * (bm * np.minimum(1, filled) + bn) * bk * size,
+        "l2_traffic_bytes": traffic,
+        "sms": gpu.num_sms, "clock_mhz": gpu.clock_mhz, "flop_per_clock": gpu.flop_per_clock_per_sm, "peak_flop": gpu.peak_flop,
+        "dram_rate": gpu.dram_bytes, "pin_rate": gpu.pin_bytes, "l2_rate": gpu.l2_rate_bytes, "l2_capacity": gpu.l2_capacity_bytes,
+        "smem_capacity": gpu.smem_bytes_per_sm, "hopper": float(gpu.is_hopper), "capability": gpu.compute_capability,
+    }  # fmt: skip
     arrays = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in columns.values()))
     return Launch(**dict(zip(columns, (np.atleast_1d(a) for a in arrays), strict=True)))

@@ -15,7 +15,7 @@ from advisor.learned.features import BEST, EXACT, SERVED
 from advisor.learned.folds import GPU_FOLDS, MODEL_FOLDS, leave_out
 from advisor.learned.forest import Forest
 from advisor.learned.grow import grow
-from advisor.learned.launch import Launch, concatenate, fits, moe_launch
+from advisor.learned.launch import Launch, concatenate, moe_launch
 from advisor.learned.machine import machine
 from advisor.learned.moe import Core, MoeModel, as_configuration, as_rows, domain_of
 from advisor.learned.served import served_configuration
@@ -28,7 +28,7 @@ SERVED_WEIGHT = 0.2
 NEAR_OPTIMAL = 1.01
 WINNERS = 24
 ROWS_PER_PROBLEM = 12
-FOLD = {"max_iter": 200, "learning_rate": 0.08}
+FOLD: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.08}
 """Forests of folds only have to tell how large errors are: fewer trees will do."""
 
 Progress = Callable[[str], None]
@@ -166,8 +166,8 @@ def _thin(table: Table, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winners: Array, **options: Any) -> Core:
     """Physics and forests from the kept rows of every kind; `options` of `grow.grow`."""
     keep = {k: _thin(found[k], mask) if k == "exact" else mask for k, mask in keep.items()}
-    solid = [k for k in ("served", "exact") if k in found and keep[k].any()]
-    launches = {k: found[k].launches(np.zeros(0), np.flatnonzero(keep[k])) for k in solid}
+    solid: list[str] = [k for k in ("served", "exact") if k in found and keep[k].any()]
+    launches: dict[str, Launch] = {k: found[k].launches(np.zeros(0), np.flatnonzero(keep[k])) for k in solid}
     physics = reach.fit(
         concatenate([launches[k] for k in solid]),
         np.concatenate([found[k].latency_us[keep[k]] for k in solid]),
@@ -255,7 +255,7 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
     y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])
     weight = np.concatenate([found[k].weight[ok[k]] for k in kinds])
     model = [m for k in kinds for m, good in zip(found[k].model, ok[k], strict=True) if good]
-    options = {"loss": "squared_error", "max_iter": 120, "min_samples_leaf": 40}
+    options: dict[str, Any] = {"loss": "squared_error", "max_iter": 120, "min_samples_leaf": 40}
     # Cross-fit: sizes of errors are judged by a forest that did not see them.
     crossed = np.full(y.size, np.nan)
     for _, out in leave_out(model, 2):
@@ -273,5 +273,3 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
             quantiles[(k, False)] = calibration.table(errors["gpu"][k][good], unseen, found[k].weight[good])
     return forest, calibration.Calibration(quantiles=quantiles)
 
-
-__all__ = ["Table", "fit", "fit_core", "hold_out", "near_optimal", "tables", "winning_configurations", "fits"]

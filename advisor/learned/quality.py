@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.pipelines import Array
 
@@ -31,7 +32,7 @@ def coverage(measured_us: Array, low_us: Array, high_us: Array, weight: Array | 
     return 100 * float(np.average((measured_us >= low_us) & (measured_us <= high_us), weights=weight))
 
 
-def area_under_curve(score: Array, label: Array) -> float:
+def area_under_curve(score: Array, label: NDArray[np.bool_]) -> float:
     """Probability that a positive scores above a negative; ties count half. NaN where one class is missing."""
     positive, negative = int(label.sum()), int((~label).sum())
     if not positive or not negative:
@@ -42,7 +43,7 @@ def area_under_curve(score: Array, label: Array) -> float:
     return float((rank[label].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
-def diagnosis(probability: Array, label: Array, threshold: float = 0.5) -> dict[str, float]:
+def diagnosis(probability: Array, label: NDArray[np.bool_], threshold: float = 0.5) -> dict[str, float]:
     """AUC, precision, recall at `threshold`, and the expected calibration error over ten bins."""
     flag = probability >= threshold
     edges = np.minimum((probability * BINS).astype(int), BINS - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ RANDOM_OTHERS = 60
 HARD_OTHERS = 30
 """Configurations that did not win, per problem: drawn at random, and those that a first look finds most promising."""
 
-QUICK = {"max_iter": 60, "learning_rate": 0.2, "max_leaf_nodes": 16, "min_samples_leaf": 20, "l2_regularization": 1.0, "max_features": 0.5}
-CLOSE = {"max_iter": 400, "learning_rate": 0.06, "max_leaf_nodes": 16, "min_samples_leaf": 20, "l2_regularization": 1.0, "max_features": 0.4}
+TREES: dict[str, Any] = {"max_leaf_nodes": 16, "min_samples_leaf": 20, "l2_regularization": 1.0}
+QUICK = TREES | {"max_iter": 60, "learning_rate": 0.2, "max_features": 0.5}
+CLOSE = TREES | {"max_iter": 400, "learning_rate": 0.06, "max_features": 0.4}
 
 
 def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 2) -> Ranker | None:

@@ -62,7 +62,8 @@ def terms(launch: Launch, parameters: Array) -> tuple[Array, Array]:
     tensor = launch.tensor_sm_us / share * (1 + v["small_tile"] / harmonic)
     smem = launch.smem_sm_us / v["smem_share"]
     depth = np.maximum(launch.stages - 1, 1)
-    loop = launch.full_waves * (v["wave_us"] + launch.k_iterations * (v["iteration_us"] + v["iteration_us_per_k"] * launch.block_k) / depth) / ghz
+    trip = v["iteration_us"] + v["iteration_us_per_k"] * launch.block_k
+    loop = launch.full_waves * (v["wave_us"] + launch.k_iterations * trip / depth) / ghz
     stack = np.stack([dram, dram_latency, l2_latency, l2, tensor, smem, loop])
     largest = stack.max(axis=0)
     p = v["sharpness"]

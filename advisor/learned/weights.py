@@ -61,7 +61,7 @@ def save(weights: Weights, path: Path | str) -> None:
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def load(path: Path | str) -> Weights:

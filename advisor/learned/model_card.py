@@ -1,0 +1,101 @@
+"""`ceilings/MODEL_CARD.md`, written from an evaluation: what the weights were trained on, how well they do, where not to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
+
+ATTEMPTS: tuple[tuple[str, str], ...] = (
+    ("crude baseline: boosted trees on twenty log-ratios, squared error", "8.9 % served, models left out in four folds; 12.8 % GPUs left out"),
+    ("the served configuration taken as known (block sizes by shape), squared error", "6.3 %; 10.1 %"),
+    ("the same, absolute error (the A40 throttles in a fifth of its rows)", "5.9 %; 9.5 %"),
+    ("physics alone: seventeen shared constants, no GPU known by name", "9.5 %; 5.6 %"),
+    ("physics and forest, smooth cache residency", "6.6 %; 5.2 %"),
+    ("residency as a sharp step at the size of the L2, held there by a prior", "3.8 %; 5.2 %"),
+    ("L2 rate as a free mixture with 64 B/clk/SM", "3.6 %; 5.3 % (A100 anomalous)"),
+    ("L2 rate of sm_80 from the white paper", "3.6 %; 4.5 %"),
+    ("best of a sweep: physics' fastest winner, own forest / common forest / mean of both", "2.06 / 2.25 / 2.08 %; GPUs 5.7 / 5.1 / 5.3 %"),
+    ("known configuration: common forest / own forest / mean", "default 3.5 / 3.1 / 3.2 %, near-optimal 3.1 / 2.5 / 2.7 %; "
+     "GPUs 7.7 / 8.2 / 7.8 % and 5.5 / 6.7 / 6.0 %"),
+    ("ranking by physics alone", "hit at 1, 8: 8 %, 27 %"),
+    ("ranking by boosted classifier with hard negatives", "72 %, 89 % models left out (nine models to learn from); 41 %, 74 % GPUs left out"),
+    ("ranking by a torch network with a listwise loss, two seeds", "69 %, 90 %"),
+    ("0.7 classifier + 0.3 network", "73 %, 91 %: not worth a second model"),
+    ("fp8 gemm: one forest on waves of six tiles", "0.98 % on held-out shapes, 1.6 % on held-out (N, K)"),
+)
+"""What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
+
+LIMITS = (
+    "Warps and stages of launches as served were never recorded; the block sizes follow a published rule.",
+    "The A40's served rows contain long stretches of throttling (up to five times slower): no model of the launch can tell them.",
+    "Only w13 was measured. w2 runs the same kernel and is predicted with the same model, with the interval of a GPU never seen.",
+    "Routing was uniform and the cache warm in every measured row. Other routings enter through the physics alone; a cold cache and "
+    "quantised weights fall back to the analytical model.",
+    "Data-centre Blackwell (sm_100, tcgen05) and AMD were never measured: the analytical model answers.",
+    "The rank of a configuration outside those that won a published sweep is only physics.",
+)
+
+
+def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mapping[str, Any]], size_bytes: int) -> str:
+    """Markdown.
+
+    Args:
+        about: `Weights.about`.
+        digest: `Weights.digest()`.
+        evaluations: Title -> figures of `evaluate.evaluate` or `evaluate.cross`; the title names the command.
+        size_bytes: Of the weights' file.
+    """
+    lines = [
+        "# Model card of the learned weights", "",
+        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor evaluate --card`; do not edit.", "",
+        "## Trained on", "",
+        *(f"- {kind}: {count:,} rows" for kind, count in sorted(about.get("rows", {}).items())),
+        f"- GPUs: {', '.join(about.get('gpus', []))}",
+        "- MoE models (E, topk, H, N): " + "; ".join(", ".join(map(str, m)) for m in about.get("models", [])),
+        f"- files: {', '.join(about.get('files', []))}",
+        "- versions: " + ", ".join(f"{n} {v}" for n, v in about.get("versions", {}).items()), "",
+        "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).", "",
+        "## How well it does", "",
+    ]  # fmt: skip
+    for title, figures in evaluations.items():
+        lines += [f"### {title}", ""] + _figures(figures)
+    lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
+    lines += ["## What was tried", "", "| attempt | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in ATTEMPTS), ""]
+    return "\n".join(lines)
+
+
+def _figures(figures: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    tasks = figures.get("tasks", {})
+    if tasks:
+        rows = []
+        for kind, f in sorted(tasks.items()):
+            worst = sorted(f.get("per_gpu", {}).items(), key=lambda item: -item[1]["mape_percent"])
+            rows.append((
+                TASKS.get(kind, kind), f"{f['rows']:,}", f"{f['mape_percent']:.2f} %", f"{f['median_percent']:.2f} %",
+                f"{f['bias_percent']:+.2f} %", f"{f['coverage_percent']:.0f} %", f"{f['bound_alone']['mape_percent']:.0f} %",
+                ", ".join(f"{gpu} {g['mape_percent']:.1f}" for gpu, g in worst),
+            ))  # fmt: skip
+        lines += _table(("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU"), rows)
+    if found := figures.get("diagnosis"):
+        rows = [
+            (name, f"{d['auc']:.3f}", f"{d['precision']:.2f}", f"{d['recall']:.2f}", f"{d['calibration_error']:.3f}", f"{d['rows']:,}")
+            for name, d in (("all", found["all"]), *found["per_gpu"].items())
+        ]
+        lines += _table(("at least 10 % can be won", "AUC", "precision", "recall", "calibration error", "rows"), rows)
+    if ranking := figures.get("ranking"):
+        ranks = [name for name in ranking if name.startswith("hit_at_")]
+        rows = [
+            (name, *(f"{r[k]:.1f} %" for k in ranks), str(r["problems"])) for name, r in (("all", ranking), *ranking["per_gpu"].items())
+        ]
+        heads = ("within 1 % of the best", *(f"first {k.split('_')[2]}" for k in ranks), "problems")
+        lines += _table(heads, rows)
+    if found := figures.get("baselines"):
+        lines += _table(("baseline, same folds", "MAPE"), [(name, f"{value:.1f} %") for name, value in found.items()])
+    return lines
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *(f"| {' | '.join(row)} |" for row in rows), ""]
