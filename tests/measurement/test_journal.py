@@ -48,27 +48,36 @@ def test_a_line_cut_anywhere_is_repaired(recording, tmp_path):
 def test_killed_at_twenty_random_moments(recording, tmp_path):
     """SIGKILL, twenty times, then once to the end: the same bytes as one undisturbed run."""
     todo, device = launches(PROBLEMS), f"recorded:{recording}"
-    undisturbed = tmp_path / "undisturbed.csv"
-    start = time.monotonic()
+    undisturbed, path = tmp_path / "undisturbed.csv", tmp_path / "killed.csv"
     measure(todo, undisturbed, device=device)
-    duration = time.monotonic() - start
-    path, generator, counts = tmp_path / "killed.csv", random.Random(7), []
-    for _ in range(20):
+    whole = undisturbed.read_bytes()
+    generator, counts = random.Random(7), [0]
+
+    def size():
+        return path.stat().st_size if path.exists() else 0
+
+    for kill in range(20):
         pid = os.fork()
         if pid == 0:
             try:
                 measure(todo, path, device=device)
             finally:
                 os._exit(0)
-        time.sleep(generator.uniform(0.3, 1.0) * duration / 6)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        text = path.read_bytes() if path.exists() else b""
-        counts.append(text.count(b"\n"))
+        # Wait for the file to grow by a random piece (not every time: some kills come before anything happens), and a little more.
+        target = size() + generator.randint(0, len(whole) // 12) * (kill % 4 != 3)
+        ended = False
+        while size() < target and not ended:
+            time.sleep(2e-4)
+            ended = os.waitpid(pid, os.WNOHANG) != (0, 0)
+        if not ended:
+            time.sleep(generator.uniform(0, 0.004))
+            os.kill(pid, signal.SIGKILL)  # not reaped yet: the number is still its own
+            os.waitpid(pid, 0)
+        counts.append(path.read_bytes().count(b"\n") if path.exists() else 0)
     assert sorted(counts) == counts, "a row was lost"
-    assert len(set(counts)) > 3, "the kills came too early or too late to show anything"
+    assert len(set(counts)) > 8, "the kills came too early or too late to show anything"
     summary = measure(todo, path, device=device)
-    assert summary.finished and path.read_bytes() == undisturbed.read_bytes()
+    assert summary.finished and path.read_bytes() == whole
 
 
 def test_killed_with_a_worker(tmp_path):
