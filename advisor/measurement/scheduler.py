@@ -130,7 +130,7 @@ class Scheduler:
         target = tuple(answer["target"]) if answer["target"] else None
         return DeviceDescription(gpu=answer["gpu"], fingerprint=Fingerprint(**answer["fingerprint"]), target=target)
 
-    def measure_ceilings(self, timeout_s: float = 300.0) -> dict[str, float]:
+    def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
         """The device's own ceilings (`ceilings.FIGURES`).
 
         Raises:
