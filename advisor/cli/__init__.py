@@ -46,6 +46,9 @@ class _Parser(argparse.ArgumentParser):
 def _formatter() -> type[argparse.HelpFormatter]:
     from rich_argparse import RawDescriptionRichHelpFormatter
 
+    # Brackets in our texts are brackets, not markup.
+    RawDescriptionRichHelpFormatter.text_markup = False
+    RawDescriptionRichHelpFormatter.help_markup = False
     return RawDescriptionRichHelpFormatter
 
 

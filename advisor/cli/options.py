@@ -78,6 +78,17 @@ def write_text(path: Path, text: str) -> None:
         raise InputError(f"cannot write {path}", error.strerror or error, remedy="name a folder you may write to with --output") from None
 
 
+def check_writable(path: str | Path) -> None:
+    """Fail before the work, not after it, where a file cannot be written.
+
+    Raises:
+        UsageError: The folder is not there, or may not be written to.
+    """
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}", None, "a file in a folder you may write to", "choose another place with -o")
+
+
 def warn(message: str) -> None:
     """A warning on stderr."""
     print(f"advisor: warning: {' '.join(message.split())}", file=sys.stderr)

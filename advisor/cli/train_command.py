@@ -1,0 +1,49 @@
+"""Fit the learned model to measured launches.
+
+DATA are CSV files (or folders of them) with the columns of ROWS.csv and latency_us, sweep summaries (best_us, default_us), or the
+files PipeWeave and NeuSight publish. Needs scikit-learn (pip install 'triton-advisor[train]'); what it writes needs numpy only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+HELP = "fit the learned model to measured launches"
+
+
+def model(text: str) -> tuple[int, int, int, int]:
+    """`E,topk,H,N` of a mixture-of-experts model."""
+    try:
+        experts, top_k, hidden, intermediate = (int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be E,topk,H,N, as in 128,8,2048,768 (got {text!r})") from None
+    return experts, top_k, hidden, intermediate
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `advisor train`."""
+    parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
+    parser.add_argument("-o", "--output", required=True, metavar="WEIGHTS", help="where to write the weights (.npz)")
+    parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
+    parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
+                        help="leave a mixture-of-experts model out (may be repeated)")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train and write."""
+    from advisor.cli.options import check_writable
+    from advisor.hardware import load_gpu
+    from advisor.learned import weights
+    from advisor.learned.training import train
+
+    check_writable(arguments.output)
+    excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
+    fitted = train(
+        arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model,
+        progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
+    )  # fmt: skip
+    weights.save(fitted, arguments.output)
+    rows = sum(fitted.about.get("rows", {}).values())
+    print(f"{arguments.output}: weights {fitted.digest()}, fitted to {rows} rows of {len(fitted.about.get('gpus', []))} GPUs")
+    return 0
