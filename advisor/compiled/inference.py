@@ -132,6 +132,7 @@ def _guess(
     for name, value in heuristic.items():
         if name not in given.constexprs and name in signature:
             signature[name], constants[name] = "constexpr", value
+    assumed = [text for text in assumed if text.split(" = ")[0] not in heuristic]
     for name in unknown:
         if name in signature and name not in given.constexprs and signature[name] != "constexpr":
             signature[name], constants[name] = "constexpr", False

@@ -155,11 +155,11 @@ def make_launch(
     """
     function = source.kernel(kernel)
     names = {p.name for p in function.parameters}
-    for what, given in (("constant", constexprs), ("argument", arguments), ("type", types), ("content", contents),
+    for what, given in (("constant", constexprs), ("value", arguments), ("type", types), ("content", contents),
                         ("size", sizes), ("shape", shapes)):  # fmt: skip
         for name in given or {}:
             if name not in names:
-                raise UsageError(f"{kernel} has no argument for this {what}", name, "one of " + ", ".join(sorted(names)))
+                raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
     scalars = dict(arguments or {})
     constants = dict(constexprs or {})
     launch = KernelLaunch(

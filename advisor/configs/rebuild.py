@@ -328,7 +328,8 @@ def _free_names(node: ast.FunctionDef) -> dict[str, int]:
 
 def _check_names(node: ast.FunctionDef, source: SourceFile) -> None:
     where = source.path.name
-    for item in ast.walk(node):
+    # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
+    for item in (inner for statement in node.body for inner in ast.walk(statement)):
         if isinstance(item, ast.Attribute) and (item.attr.startswith("_") or item.attr in FORBIDDEN_ATTRIBUTES):
             raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
         if isinstance(item, ast.Name) and (item.id in FORBIDDEN or item.id.startswith("__")):

@@ -1,0 +1,124 @@
+"""Reading and evaluating the IR: control flow, masks, sampled loops, what is unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.compiled import loops
+from advisor.compiled.demand import read_demand
+from advisor.compiled.errors import IrError
+from advisor.compiled.execution import Inputs
+from advisor.compiled.ir import parse
+from advisor.compiled.values import distinct, lanes, of
+
+LOOP = """
+#loc = loc("k.py":1:1)
+module {
+  tt.func public @k(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32} loc("x"(#loc)), %n: i32 loc("n"(#loc))) attributes {noinline = false} {
+    %c0 = arith.constant 0 : i32 loc(#loc1)
+    %c1 = arith.constant 1 : i32 loc(#loc1)
+    %c64 = arith.constant 64 : i32 loc(#loc1)
+    %cst = arith.constant dense<64> : tensor<64xi32> loc(#loc1)
+    %zero = arith.constant dense<0.000000e+00> : tensor<64xf32> loc(#loc1)
+    %pid = tt.get_program_id x : i32 loc(#loc1)
+    %r = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32> loc(#loc2)
+    %p = tt.splat %x : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>> loc(#loc2)
+    %q = tt.addptr %p, %r : tensor<64x!tt.ptr<f32>>, tensor<64xi32> loc(#loc2)
+    %mine = arith.muli %n, %pid : i32 loc(#loc2)
+    %nv = tt.splat %mine : i32 -> tensor<64xi32> loc(#loc2)
+    %a:3 = scf.for %i = %c0 to %mine step %c64 iter_args(%s = %zero, %ptr = %q, %off = %r) -> (tensor<64xf32>, tensor<64x!tt.ptr<f32>>, tensor<64xi32>)  : i32 {
+      %m = arith.cmpi slt, %off, %nv : tensor<64xi32> loc(#loc3)
+      %v = tt.load %ptr, %m, %zero : tensor<64x!tt.ptr<f32>> loc(#loc3)
+      %t = arith.addf %s, %v : tensor<64xf32> loc(#loc4)
+      %next = tt.addptr %ptr, %cst : tensor<64x!tt.ptr<f32>>, tensor<64xi32> loc(#loc3)
+      %off2 = arith.addi %off, %cst : tensor<64xi32> loc(#loc3)
+      scf.yield %t, %next, %off2 : tensor<64xf32>, tensor<64x!tt.ptr<f32>>, tensor<64xi32> loc(#loc4)
+    } loc(#loc3)
+    tt.store %q, %a#0 : tensor<64x!tt.ptr<f32>> loc(#loc5)
+    tt.return loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc1 = loc(unknown)
+#loc2 = loc("k.py":2:3)
+#loc3 = loc(callsite(#loc6 at #loc7))
+#loc4 = loc("name"(#loc8))
+#loc5 = loc("k.py":9:3)
+#loc6 = loc("/usr/lib/triton/standard.py":40:1)
+#loc7 = loc("k.py":3:5)
+#loc8 = loc("k.py":4:5)
+"""  # noqa: E501
+
+
+def test_locations_prefer_the_authors_file() -> None:
+    operations = list(parse(LOOP, ("k.py",)).kernel.walk())
+    load = next(o for o in operations if o.name == "tt.load")
+    assert load.location is not None and load.location.line == 3
+    add = next(o for o in operations if o.name == "arith.addf")
+    assert add.location is not None and add.location.line == 4
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
+def test_trips_and_masks_per_program(n: int) -> None:
+    got = read_demand(LOOP, (5,), Inputs(scalars={"n": n}), ("k.py",))
+    assert got.load_bytes == sum(4 * n * pid for pid in range(5))
+    trips = [-(-n * pid // 64) for pid in range(5)]
+    assert got.loops[0].trips == sum(trips)
+    assert got.fma_flop == 64 * sum(trips)
+    assert got.store_bytes == 5 * 64 * 4
+
+
+@pytest.mark.parametrize("n", [6400, 10_001, 64_000])
+def test_sampled_loops_agree_with_walked_ones(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
+    assert sampled.loops[0].sampled
+    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_TRIPS", 10**9)
+    walked = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
+    assert not walked.loops[0].sampled
+    assert sampled.load_bytes == walked.load_bytes == sum(4 * n * pid for pid in range(4))
+    assert sampled.fma_flop == walked.fma_flop
+    assert sampled.accesses[0].extent_bytes == walked.accesses[0].extent_bytes
+    assert loops.SAMPLES > 4
+
+
+def test_unknown_bounds_are_named() -> None:
+    got = read_demand(LOOP, (3,), Inputs(scalars={}), ("k.py",))
+    assert "argument n" in got.unknown
+    assert got.loops[0].reasons == ("argument n",)
+    assert got.loops[0].mean_trips == 1
+
+
+def test_large_grids_are_sampled() -> None:
+    got = read_demand(LOOP, (200_000,), Inputs(scalars={"n": 0}), ("k.py",))
+    assert not got.exact
+    assert got.store_bytes == pytest.approx(200_000 * 256)
+
+
+@pytest.mark.parametrize("text", ["", "module {\n}\n", "tt.func public @k(%x: i32) {\n",
+                                  "tt.func public @k(%x: i32) {\n  %y = = \n}\n", "\x00"])  # fmt: skip
+def test_other_texts_are_input_errors(text: str) -> None:
+    with pytest.raises(IrError):
+        read_demand(text, (1,), Inputs(scalars={}))
+
+
+def test_lanes_of_separable_and_dense_masks() -> None:
+    rows, columns = np.arange(8)[None, :, None], np.arange(6)[None, None, :]
+    separable = of(rows < 5, (8, 6))
+    from advisor.compiled.values import conjunction
+
+    both = conjunction(separable, of(columns < 4, (8, 6)), (8, 6))
+    assert lanes(both, (8, 6), 1).tolist() == [20]
+    causal = conjunction(both, of(rows >= columns, (8, 6)), (8, 6))
+    assert lanes(causal, (8, 6), 1).tolist() == [sum(1 for r in range(5) for c in range(4) if r >= c)]
+    assert lanes(None, (8, 6), 2).tolist() == [48, 48]
+
+
+def test_distinct_addresses() -> None:
+    rows = of((np.arange(8) // 2)[None, :, None] * 100, (8, 6))
+    assert distinct(rows, None, (8, 6), 1).tolist() == [4]
+    from advisor.compiled.values import add
+
+    both = add(rows, of(np.arange(6)[None, None, :], (8, 6)), (8, 6))
+    assert distinct(both, None, (8, 6), 1).tolist() == [24]
+    mask = of(np.arange(8)[None, :, None] < 3, (8, 6))
+    assert distinct(both, mask, (8, 6), 1).tolist() == [12]

@@ -1,0 +1,181 @@
+"""`advisor inspect`, rules on compiled code, the cache, and killed workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.compiled.assembly import read_facts
+from advisor.compiled.compile import compile_kernels
+from advisor.compiled.inference import guesses
+from advisor.compiled.kernel import Target
+from advisor.compiled.launch import inspect_launch, request_for
+from advisor.compiled.pool import Pool
+from advisor.compiled.target import make_launch
+from advisor.configs.source import SourceFile, parse_source
+from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
+from advisor.errors import MissingDependencyError
+from advisor.hardware import load_gpu
+
+pytest.importorskip("triton")
+HEAD = "import triton\nimport triton.language as tl\n"
+SM_90 = Target(backend="cuda", arch=90)
+
+GEMM = HEAD + """
+@triton.jit
+def gemm(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, lock_ptr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+         ATOMIC: tl.constexpr, DIVIDE: tl.constexpr, PRECISION: tl.constexpr):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        ks = k + tl.arange(0, BK)
+        if DIVIDE:
+            ks = ks // sc * sc + ks % sc
+        a = tl.load(a_ptr + m[:, None] * sa + ks[None, :], mask=ks[None, :] < K, other=0.0)
+        b = tl.load(b_ptr + ks[:, None] * sb + n[None, :], mask=ks[:, None] < K, other=0.0)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        if ATOMIC:
+            tl.atomic_add(lock_ptr, 1)
+    tl.store(c_ptr + m[:, None] * sc + n[None, :], acc)
+"""
+
+
+@pytest.fixture(scope="module")
+def pool() -> object:
+    with Pool(1) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def source() -> SourceFile:
+    return parse_source(GEMM, "gemm.py")
+
+
+def rules(source: SourceFile, pool: Pool, *, element: str = "bf16", warps: int = 4, **changes: object) -> set[str]:
+    constants = {"BM": 64, "BN": 64, "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
+    arguments = {"M": 128, "N": 128, "K": 256, "sa": 256, "sb": 128, "sc": 128}
+    arguments |= {k: v for k, v in changes.items() if k in arguments}
+    constants |= {k: v for k, v in changes.items() if k in constants}
+    launch = make_launch(
+        source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs=constants, arguments=arguments, options={"num_warps": warps, "num_stages": 3}, grid=(2, 2),
+    )  # fmt: skip
+    inspection = inspect_launch(launch, SM_90, pool)
+    found = check_compiled(inspection, read_facts(inspection.compiled), load_gpu("H200"))
+    assert all(f.severity != "error" for f in found), found
+    return {f.rule for f in found}
+
+
+def test_a_good_kernel_passes(source: SourceFile, pool: Pool) -> None:
+    assert rules(source, pool) <= {"mask-never-binds", "wide-index-in-loop"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        ("mask-never-binds", {}),
+        ("mma-instead-of-wgmma", {"BM": 16}),
+        ("dot-without-tensor-instruction", {"element": "fp32", "PRECISION": "ieee"}),
+        ("atomics-in-loop", {"ATOMIC": True}),
+        ("integer-division-in-loop", {"DIVIDE": True, "sc": 127}),
+        ("no-async-copy", {"K": 255, "sa": 255, "sb": 127}),
+        ("narrow-access", {"K": 255, "sa": 255, "sb": 127}),
+        ("register-spills", {"BM": 256, "BN": 256, "warps": 4}),
+    ],
+)
+def test_rules_fire(rule: str, changes: dict, source: SourceFile, pool: Pool) -> None:
+    assert rule in rules(source, pool, **changes)
+
+
+def test_uncoalesced(pool: Pool) -> None:
+    text = HEAD + (
+        "@triton.jit\ndef t(x, y, s, B: tl.constexpr):\n    o = tl.arange(0, B)\n    p = tl.program_id(0)\n"
+        "    tl.store(y + p * B + o, tl.load(x + p + o * s))\n"
+    )
+    launch = make_launch(parse_source(text, "t.py"), "t", constexprs={"B": 1024}, arguments={"s": 4096}, grid=(8,))
+    inspection = inspect_launch(launch, SM_90, pool)
+    found = check_compiled(inspection, read_facts(inspection.compiled))
+    assert "uncoalesced-access" in {f.rule for f in found}
+
+
+def test_every_rule_explains_itself() -> None:
+    assert len({rule.id for rule in COMPILED_RULES}) == len(COMPILED_RULES)
+    folder = Path(__file__).parents[2] / "advisor" / "diagnosis" / "compiled_rules"
+    for rule in COMPILED_RULES:
+        assert (folder / f"{rule.id.replace('-', '_')}.py").is_file()
+        for heading in ("## What it means", "## How it is computed", "## What to do", "## Source"):
+            assert heading in rule.explanation
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gemm.py"
+    file.write_text(GEMM)
+    arguments = ["inspect", f"{file}::gemm", "--gpu", "H200", "--arg", "M=128", "--arg", "N=128", "--arg", "K=100", "--arg", "sa=100",
+                 "--arg", "sb=128", "--arg", "sc=128", "--constexpr", "BM=64", "--constexpr", "BN=64", "--constexpr", "BK=32",
+                 "--constexpr", "PRECISION=tf32", "--grid", "cdiv(M, BM), cdiv(N, BN)", "--element", "bf16"]  # fmt: skip
+    assert main([*arguments, "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["demand"]["tensor_flop"] == {"bf16": 2 * 128 * 128 * 128}
+    assert result["demand"]["load_bytes"] == 2 * 100 * (128 + 128) * 2
+    assert result["resources"]["registers"] > 0 and result["grid"] == [2, 2, 1]
+    assert {line["line"] for line in result["lines"]} >= {14, 15, 16}
+    assert main(arguments) == 0
+    assert "tl.dot(a, b, acc" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["{f}::nothing", "--target", "sm_90"], ["{f}::gemm"], ["{f}::gemm", "--target", "vax"],
+     ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"],
+     ["{f}::gemm", "--target", "sm_90", "--signature", "*fp13"], ["{f}::gemm", "--target", "sm_90", "--constexpr", "BM=100"],
+     ["missing.py::gemm", "--target", "sm_90"], ["{f}::gemm", "--target", "sm_90", "--grid", "0"]],
+)  # fmt: skip
+def test_mistakes_are_one_line(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gemm.py"
+    file.write_text(GEMM)
+    assert main(["inspect", *(a.replace("{f}", str(file)) for a in arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.strip().splitlines()[-1].startswith("advisor: error: ")
+
+
+def test_answers_are_cached(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    guess = next(guesses(source, source.kernel("gemm"), launch.given))
+    request = request_for(launch, guess, SM_90, sass=False)
+    seen: list[tuple[int, int]] = []
+    compile_kernels([request], progress=lambda done, all_: seen.append((done, all_)))
+    assert seen == [(0, 1), (1, 1)]
+    begin = time.perf_counter()
+    compile_kernels([request])
+    assert time.perf_counter() - begin < 0.5
+    for path in tmp_path.rglob("*.z"):
+        path.write_bytes(b"damaged")
+    assert len(compile_kernels([request])) == 1
+
+
+def test_a_slow_compile_is_killed(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    guess = next(guesses(source, source.kernel("gemm"), launch.given))
+    with Pool(1, timeout_s=0.01) as pool:
+        failure = compile_kernels([request_for(launch, guess, SM_90)], pool)[0]
+        assert getattr(failure, "kind", None) == "timeout"
+        assert all(worker.process is None for worker in pool.idle)
+    assert not list(tmp_path.rglob("*.z"))
+
+
+def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("ADVISOR_TRITON_PYTHON", os.fspath(python))
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    with pytest.raises(MissingDependencyError, match="pip install triton"):
+        inspect_launch(launch, SM_90)

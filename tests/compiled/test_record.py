@@ -1,0 +1,124 @@
+"""`advisor record` on a program with three kernels, in the interpreter, and reports from the record alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
+from advisor.configs.launches import is_launch_record, read_launches
+from advisor.errors import InputError
+from advisor.hardware import load_gpu
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+HELPERS = "import triton\nimport triton.language as tl\n@triton.jit\ndef double(x):\n    return x * 2.0\n"
+PROGRAM = """
+import sys
+import torch, triton
+import triton.language as tl
+from helpers import double
+LIMIT = tl.constexpr(3.0)
+
+@triton.jit
+def first(x, y, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, double(tl.load(x + o, mask=o < n)), mask=o < n)
+
+@triton.jit
+def second(x, y, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, tl.minimum(tl.load(x + o, mask=o < n), LIMIT), mask=o < n)
+
+@triton.jit
+def third(x, y, ids, n, B: tl.constexpr):
+    row = tl.load(ids + tl.program_id(0))
+    o = tl.arange(0, B)
+    tl.store(y + tl.program_id(0) * n + o, tl.load(x + row * n + o, mask=o < n), mask=o < n)
+
+x = torch.arange(100, dtype=torch.float32)
+y = torch.empty_like(x)
+for _ in range(3):
+    first[(2,)](x, y, 100, B=64)
+assert torch.equal(y, 2 * x)
+second[lambda meta: (triton.cdiv(100, meta["B"]),)](x, y, 100, B=64, num_warps=2)
+assert torch.equal(y, x.clamp(max=3))
+third[(5,)](x.view(10, 10), y, torch.tensor([3, 1, 1, 9, 0]), 10, B=16)
+assert torch.equal(y[:10], x[30:40])
+sys.exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("record")
+    (folder / "helpers.py").write_text(HELPERS)
+    (folder / "program.py").write_text(PROGRAM)
+    output = folder / "launches.jsonl"
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "record", "-o", str(output), "--contents", "ids", "--", sys.executable, str(folder / "program.py")],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    for name in ("helpers.py", "program.py"):
+        (folder / name).unlink()  # the record must do alone
+    return output
+
+
+def test_launches_are_written_down(record: Path) -> None:
+    records = read_launches(record)
+    assert not records.problems
+    launches = {launch.kernel: launch for launch in records.launches}
+    assert set(launches) == {"first", "second", "third"}
+    assert launches["first"].count == 3 and launches["first"].grid == (2,)
+    assert launches["first"].signature == {"x": "*fp32", "y": "*fp32", "n": "i32", "B": "constexpr"}
+    assert launches["second"].options == {"num_warps": 2} and launches["second"].grid == (2,)
+    assert launches["second"].constants == {"LIMIT": 3.0}
+    assert launches["third"].contents == {"ids": [3, 1, 1, 9, 0]}
+    assert launches["third"].tensors["x"]["shape"] == [10, 10]
+
+
+def test_reports_from_the_record_alone(record: Path) -> None:
+    assert is_launch_record(record) and is_compiled_target(str(record))
+    reports = {}
+    for target, analysis in analyse_targets(targets_from(str(record)), load_gpu("H200")):
+        assert isinstance(target, KernelTarget)
+        assert not isinstance(analysis, Unreadable), analysis
+        reports[analysis.inspection.compiled.name] = (launch_report(target, analysis), analysis.inspection.demand)
+    assert set(reports) == {"first", "second", "third"}
+    assert reports["first"][1].load_bytes == 400 and reports["first"][1].store_bytes == 400
+    assert reports["third"][1].load_bytes == 5 * 8 + 5 * 40
+    assert reports["third"][1].unknown == {}
+    report = reports["second"][0]
+    assert report.bound.us <= report.config_bound.us and report.predicted is not None
+    assert report.configuration is not None and report.configuration.num_warps == 2
+
+
+def test_a_cut_off_line_is_left_out(record: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.jsonl"
+    text = record.read_text()
+    cut.write_text(text + '{"launch": "abc", "ker')
+    assert "cut off" in read_launches(cut).problems[0]
+    assert len(read_launches(cut).launches) == 3
+
+
+def test_other_files_are_no_records(tmp_path: Path) -> None:
+    other = tmp_path / "x.jsonl"
+    other.write_text("{}\n")
+    with pytest.raises(InputError, match="not a launch record"):
+        read_launches(other)
+    assert not is_launch_record(other)
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "-o", str(tmp_path / "l.jsonl"), "--", "no-such-program"]) == 2
+    assert main(["record", "-o", str(tmp_path / "l.jsonl")]) == 2
+    assert "advisor: error:" in capsys.readouterr().err

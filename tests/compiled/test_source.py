@@ -1,0 +1,141 @@
+"""Kernels read by parsing: configurations, heuristics, rebuilt modules, and that nothing of a file runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.inference import Given, guesses
+from advisor.compiled.kernel import Target
+from advisor.compiled.launch import KernelLaunch, inspect_launch
+from advisor.compiled.pool import Pool
+from advisor.configs.literals import MAX_ITEMS, NotLiteralError
+from advisor.configs.rebuild import RebuildError, rebuild
+from advisor.configs.source import parse_source
+from advisor.errors import AdvisorError, InputError, UsageError
+
+HEAD = "import os\nimport triton\nimport triton.language as tl\n"
+
+TUNED = HEAD + '''
+BLOCKS = [64, 128]
+LIMIT: tl.constexpr = tl.constexpr(2 ** 4)
+
+def configs():
+    """Configurations."""
+    return [triton.Config({"BLOCK": b, "G": 8}, num_warps=w, num_stages=s) for b in BLOCKS for w in (4, 8) for s in range(2, 4) if b * w > 256]
+
+@triton.autotune(configs=configs() + [triton.Config({"BLOCK": 32, "G": 1})], key=["n", "k"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def kernel(x_ptr, ids_ptr, n, k, eps, BLOCK: tl.constexpr, G: tl.constexpr, EVEN: tl.constexpr, ACT: tl.constexpr = "relu"):
+    row = tl.program_id(0)
+    where = tl.load(ids_ptr + row)
+    offsets = where * k + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    if ACT == "relu":
+        x = helper(x) + eps + LIMIT
+    tl.store(x_ptr + offsets, x, mask=offsets < n)
+
+@triton.jit
+def helper(x):
+    return tl.maximum(x, 0.0)
+'''  # noqa: E501
+
+
+def test_configurations_are_read() -> None:
+    function = parse_source(TUNED, "k.py").kernel("kernel")
+    assert function.autotune is not None and function.autotune.problem is None
+    assert function.autotune.key == ("n", "k")
+    assert len(function.autotune.configs) == 7
+    assert function.autotune.configs[-1].parameters == {"BLOCK": 32, "G": 1}
+    assert function.autotune.configs[0].num_warps == 8
+
+
+def test_heuristics_are_evaluated() -> None:
+    source = parse_source(TUNED, "k.py")
+    assert source.heuristic_values(source.kernel("kernel"), {"n": 256, "BLOCK": 64}) == ({"EVEN": True}, {})
+    values, unknown = source.heuristic_values(source.kernel("kernel"), {"BLOCK": 64})
+    assert not values and "EVEN" in unknown
+
+
+def test_signature_is_inferred() -> None:
+    source = parse_source(TUNED, "k.py")
+    guess = next(guesses(source, source.kernel("kernel"), Given()))
+    assert guess.signature["x_ptr"] == "*fp16"
+    assert guess.signature["ids_ptr"] == "*i64"
+    assert guess.signature["eps"] == "fp32"
+    assert guess.signature["n"] == "i32"
+    assert guess.constexprs["ACT"] == "relu"
+    assert guess.constexprs["BLOCK"] == 64
+
+
+def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
+    rebuilt = rebuild(parse_source(TUNED, "k.py"), "kernel")
+    text = rebuilt.modules["rebuilt_0.py"]
+    lines = TUNED.splitlines()
+    for i, line in enumerate(text.splitlines()):
+        if "tl.load(x_ptr" in line:
+            assert lines[i] == line
+    assert "import os" not in "".join(rebuilt.modules.values())
+    assert "autotune" not in text and "helper" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A = [0] * 10**9", "A = 10 ** 10 ** 10", "A = [x for x in range(10**9)]", 
+     f"A = [(a, b) for a in range({MAX_ITEMS}) for b in range(9)]",
+     "A = open('x')", "A = (lambda: 1)()", "A = __import__('os')", "A = 'x' * 10**9", "A = f'{1}'", "A = A"],
+)  # fmt: skip
+def test_only_small_literals_are_evaluated(text: str) -> None:
+    with pytest.raises(NotLiteralError):
+        parse_source(text, "k.py").constant("A")
+
+
+def test_not_python_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"k\.py, line 1"):
+        parse_source("def (", "k.py")
+    with pytest.raises(UsageError, match="one of kernel"):
+        parse_source(TUNED, "k.py").kernel("nothing")
+
+
+REFUSED = {
+    "module": "os.system('touch PWNED')",
+    "runtime": "triton.runtime.os.system('touch PWNED')",
+    "core": "tl.core.inspect.os.system('touch PWNED')",
+    "conditional": "(tl if N else tl).core.inspect.os.system('touch PWNED')",
+    "alias": "m = tl.core.inspect\n    m.os.system('touch PWNED')",
+    "argument": "helper(tl.core)",
+    "getattr": "getattr(tl.core, 'inspect')",
+    "dunder": "tl.load.__globals__['os'].system('touch PWNED')",
+    "import": "import os\n    os.system('touch PWNED')",
+    "evaluation": "eval('1')",
+    "builtins": "tl.core.builtins.eval('1')",
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_hostile_kernels_do_not_run(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    mark = tmp_path / "PWNED"
+    body = REFUSED[name].replace("PWNED", str(mark))
+    text = HEAD + f"@triton.jit\ndef helper(m):\n    m.inspect.os.system('touch {mark}')\n"
+    text += f"@triton.jit\ndef k(x, N: tl.constexpr):\n    {body}\n    tl.store(x, N)\n"
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
+    with pytest.raises(AdvisorError), Pool(1) as pool:
+        inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    assert not mark.exists()
+
+
+def test_defaults_decorators_and_annotations_do_not_run(tmp_path: Path) -> None:
+    mark = tmp_path / "PWNED"
+    touch = f"os.system('touch {mark}')"
+    text = HEAD + f"@(lambda f: ({touch}, f)[1])\n@triton.jit\ndef k(x: {touch}, N: tl.constexpr = {touch}):\n    tl.store(x, 1.0)\n"
+    rebuilt = rebuild(parse_source(text, tmp_path / "k.py"), "k")
+    assert "os.system" not in "".join(rebuilt.modules.values())
+
+
+def test_what_would_have_to_run_is_named() -> None:
+    text = HEAD + "SIZE = os.cpu_count()\n@triton.jit\ndef k(x):\n    tl.store(x, SIZE)\n"
+    with pytest.raises(RebuildError, match="SIZE"):
+        rebuild(parse_source(text, "k.py"), "k")
