@@ -21,6 +21,10 @@ from advisor.settings import Mode, read_settings
 if TYPE_CHECKING:
     from advisor.autotuning.tuner import Tuner
 
+SHOWN = 64
+"""A decision keeps what is known of every configuration that was looked at, and of so many others in ranked order: with a thousand
+configurations and a thousand keys, keeping all would fill the memory."""
+
 log = logging.getLogger("advisor.autotune")
 
 
@@ -94,9 +98,9 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     text, digest = keys.stable_text(key), tuner.source_hash()
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
-        kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"object {id(tuner)}",
+        kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"kernel {tuner.serial}",
         triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
-        key=text if text is not None else f"{key} of object {id(tuner)}",
+        key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
     )  # fmt: skip
     if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
@@ -104,7 +108,7 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     cache = options.cache or (tuner.default_cache() if kept else memory_cache())
     if not kept and options.cache is None:
         # Another kernel object of this process must not take these for its own.
-        problem = replace(problem, source=f"{problem.source} of object {id(tuner)}")
+        problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
     return Situation(
         tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
         device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
@@ -218,7 +222,7 @@ def _predicted(situation: Situation, ranked: Ranking, *, provisional: bool) -> D
         )  # fmt: skip
     timings = tuple(
         Timing(config=call.configs[i], state="not-measured", predicted_us=ranked.predicted_us.get(i), reason=_unfit(ranked, i))
-        for i in ranked.order
+        for i in ranked.order[:SHOWN]
     )
     return Decision(
         config=call.configs[ranked.order[0]], how="predicted", reason="not measured", key=situation.key, ranked_by=ranked.by,
@@ -304,8 +308,10 @@ def _decision(situation: Situation, session: Session, place: int, how: How, reas
     call = situation.call
     order = ranked.order if ranked else range(len(call.configs))
     timings = []
-    for i in order:
+    for position, i in enumerate(order):
         row = session.rows.get(i)
+        if row is None and position >= SHOWN:
+            continue
         predicted = row.predicted_us if row and row.predicted_us is not None else ranked.predicted_us.get(i) if ranked else None
         if row is None:
             why = _unfit(ranked, i) if ranked else ""

@@ -7,6 +7,7 @@ A decided call reads its key with a generated function and looks it up in one di
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from advisor.autotuning.recognise import ProblemHint
 from advisor.settings import Mode
 
 log = logging.getLogger("advisor.autotune")
+_serials = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class Tuner(Autotuner):
         )  # fmt: skip
         self.options = options or Options(cache_results=cache_results)
         self.nargs: Any = None
+        self.serial = next(_serials)  # of this process; unlike id(), never used again
         self.decision: Decision | None = None
         self.decisions: dict[tuple, Decision] = {}
         self.configs_timings: dict[Any, Any] = {}

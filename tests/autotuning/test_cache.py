@@ -170,7 +170,8 @@ def test_importing_overwrites_nothing(fresh_cache, tmp_path):
 @pytest.mark.parametrize(
     "text, error",
     [
-        ("{", InputError), ("[]", NotOursError), ('{"a": 1}', NotOursError), ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
+        ("{", InputError), ("[]", NotOursError), ('{"a": 1}', NotOursError),
+        ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}', InputError),
         ('{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}', InputError),
         ('{"configs_timings": [[1, 2]]}', InputError), ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
@@ -257,7 +258,8 @@ def test_dejavu_is_read(older, tmp_path, monkeypatch):
     document = dict(DEJAVU)
     if older:
         document["timings"] = {key: {"values": values, "lables": ["ms"]} for key, values in DEJAVU["timings"].items()}
-    folder = tmp_path / "dejavu_0.7" / "cuda_12.4" / "torch_2.5" / f"triton_{internals.triton_version()}" / "gpu_NVIDIA_H200" / "scale" / "x"
+    version = f"triton_{internals.triton_version()}"
+    folder = tmp_path / "dejavu_0.7" / "cuda_12.4" / "torch_2.5" / version / "gpu_NVIDIA_H200" / "scale" / "x"
     folder.mkdir(parents=True)
     (folder / "cache.json").write_text(json.dumps(document))
     monkeypatch.setenv("TRITON_DEJAVU_STORAGE", str(tmp_path))

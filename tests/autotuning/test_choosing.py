@@ -89,7 +89,7 @@ def test_hints_name_the_problem(hint):
 
 
 def test_a_hint_that_fails_is_no_reason_to_stop():
-    kernel, bench = tuned(LATENCIES, problem=lambda args: args["nothing"])
+    kernel, _ = tuned(LATENCIES, problem=lambda args: args["nothing"])
     assert call(kernel) == 64 and "problem= failed" in kernel.decision.ranked_by
 
 

@@ -51,12 +51,13 @@ def test_unstable_keys_are_not_written_down():
 def test_identities():
     import triton
 
-    one = configurations.identity(triton.Config({"A": 1, "B": True}, num_warps=8))
+    values = {"A": 1, "B": True}
+    one = configurations.identity(triton.Config(values, num_warps=8))
     assert one == configurations.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
     others = [
-        triton.Config({"A": 1, "B": 1}, num_warps=8), triton.Config({"A": 1, "B": True}), triton.Config({"A": 1, "B": True}, num_warps=8, maxnreg=64),
-        triton.Config({"A": 1, "B": True}, num_warps=8, pre_hook=print), triton.Config({"A": 1, "B": True}, num_warps=8, ir_override="x.ttir"),
-        triton.Config({"A": 1, "B": True}, num_warps=8, ir_override="y.ttir"),
+        triton.Config({"A": 1, "B": 1}, num_warps=8), triton.Config(values), triton.Config(values, num_warps=8, maxnreg=64),
+        triton.Config(values, num_warps=8, pre_hook=print), triton.Config(values, num_warps=8, ir_override="x.ttir"),
+        triton.Config(values, num_warps=8, ir_override="y.ttir"),
     ]  # fmt: skip
     assert len({one, *map(configurations.identity, others)}) == 7
     assert configurations.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}

@@ -11,3 +11,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (2, 3)]
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     collect_ignore_glob = ["test_*.py"]
+else:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
+    from kernel_harness import mend_interpreter
+
+    mend_interpreter()
