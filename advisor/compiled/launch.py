@@ -19,6 +19,7 @@ from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 
 LARGEST_ATTEMPTS = 12
+SMALL_GUESSES = ("small blocks", "integers as sizes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,8 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
         for number, guess in enumerate(guesses(launch.source, function, launch.given)):
             if number >= LARGEST_ATTEMPTS:
                 break
+            if slow and guess.label not in SMALL_GUESSES:
+                continue  # what took too long takes as long with other types
             try:
                 return compile_kernel(request_for(launch, guess, target, sass), workers), guess, tuple(failures)
             except CompileError as error:
