@@ -44,7 +44,7 @@ def imports() -> list[tuple[str, str, str]]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         relative = path.relative_to(PACKAGE)
-        if relative.name == "__init__.py" and len(relative.parts) == 1:
+        if relative.name in ("__init__.py", "__main__.py") and len(relative.parts) == 1:
             continue
         part = relative.parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

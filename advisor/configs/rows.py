@@ -1,7 +1,8 @@
 """Reading and writing ROWS and SHAPES: CSV files, plain or gzipped, with one launch or problem per line.
 
 Columns have the names of the published measurements: sizes `M, N, K, E, topk, H, B, D, H_kv`; `gpu, family, op, gemm, dtype,
-cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages`; latencies `latency_us`
+cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages` (for other families than
+products, `FAMILY_PARAMETERS` in place of the blocks, as `advisor rank` writes them); latencies `latency_us`
 (and `best_us, default_us, median_us, mean_us` of a sweep).
 Any other column passes through untouched. A line without configuration cells means "as the serving stack would launch it".
 """
@@ -32,6 +33,17 @@ ROW_LIMIT = 5_000_000
 
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
 CONFIG_COLUMNS = (*BLOCK_COLUMNS, "GROUP_SIZE_M", "num_warps", "num_stages")
+FAMILY_PARAMETERS: dict[str, dict[str, int]] = {
+    "gemm": {"SPLIT_K": 1},
+    "attention": {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_KV_SPLITS": 1},
+    "normalization": {"ROWS_PER_CTA": 1, "BLOCK_SIZE": 1024},
+    "elementwise": {"BLOCK_SIZE": 1024, "ROWS_PER_CTA": 1},
+}
+"""Further parameters that the model of a family reads, and what an empty cell stands for."""
+
+PARAMETER_LIMIT = 2**20
+_FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
+
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
 
@@ -66,6 +78,9 @@ OPERATORS: dict[str, tuple[str, str]] = {
     "rmsnorm": ("normalization", "rms_norm"),
 }
 _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
+TILED_FAMILIES = ("gemm", "fused_moe")
+"""Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
+
 REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
     "gemm": ("M", "N", "K"),
     "fused_moe": ("M", "E", "topk", "H", "N"),
@@ -154,6 +169,8 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             columns[name] = integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
         elif name in CONFIG_COLUMNS and not problems_only:
             columns[name] = integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
+        elif name in _FURTHER and not problems_only:
+            columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
             columns[name] = latencies(label, name, raw[name])
     family, op, dtype = _kinds(label, raw, columns, len(body))
@@ -166,7 +183,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         family=family,
         op=op,
         dtype=dtype,
-        has_configuration=_configurations(label, columns, len(body)),
+        has_configuration=_configurations(label, columns, len(body), np.isin(family, TILED_FAMILIES)),
     )
 
 
@@ -201,13 +218,23 @@ def write_rows(
     if not isinstance(target, (str, os.PathLike)):
         _write(target, columns, count)
         return
+    path = Path(target)
     try:
-        opener: Callable[..., Any] = gzip.open if str(target).endswith(".gz") else open
-        with opener(target, "wt", encoding="utf-8", newline="") as stream:
-            _write(stream, columns, count)
-    except OSError as error:
+        # Whole or not at all; what is no file (/dev/stdout, a named pipe) cannot be replaced, and is written to as it is.
+        whole = path.is_file() or not path.exists()
+        place = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
+        opener: Callable[..., Any] = gzip.open if path.name.endswith(".gz") else open
+        try:
+            with opener(place, "wt", encoding="utf-8", newline="") as stream:
+                _write(stream, columns, count)
+            if whole:
+                place.replace(path)
+        finally:
+            if whole:
+                place.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise UsageError(
-            f"{Path(target).name}: cannot be written ({error.strerror or type(error).__name__})",
+            f"{path.name}: cannot be written ({getattr(error, 'strerror', None) or error})",
             os.fspath(target),
             "a file in a folder that exists and can be written to",
             "choose another place with -o",
@@ -320,8 +347,9 @@ def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple
                 "add them",
             )
     mapped_family, mapped = OPERATORS.get(op, (family, op))
-    if op and mapped_family != family:
-        raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, None, _REMEDY)
+    if op and (mapped_family != family or (op not in OPERATORS and family != "elementwise")):
+        own = ", ".join(name for name, (of, _) in OPERATORS.items() if of == family)
+        raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, f"one of {own}" if own else None, _REMEDY)
     dtype_text = dtype_cell.strip().lower().removeprefix("torch.")
     if dtype_text and dtype_text not in DTYPES:
         known = ", ".join(dict.fromkeys(DTYPES.values()))
@@ -334,7 +362,7 @@ def _check_sizes(label: str, columns: Mapping[str, np.ndarray], family: np.ndarr
         rows = family == name
         for size in REQUIRED_SIZES[name]:
             if size == "H_kv" and size not in columns:
-                continue  # as many key heads as query heads
+                columns[size] = np.where(rows, columns["H"], 0)  # as many key heads as query heads
             if size not in columns:
                 raise InputError(
                     f"{label}: column {size} is missing",
@@ -348,6 +376,14 @@ def _check_sizes(label: str, columns: Mapping[str, np.ndarray], family: np.ndarr
                 raise InputError(
                     f"{label}: row {row + 1}: {size} is missing", "an empty cell", f"a positive integer for {name}", _REMEDY
                 )
+        if name == "attention":
+            split = rows & (columns["H"] % np.maximum(columns["H_kv"], 1) != 0)
+            if split.any():
+                row = int(np.argmax(split))
+                raise InputError(
+                    f"{label}: row {row + 1}: H_kv does not divide H", int(columns["H_kv"][row]),
+                    f"a divisor of H = {columns['H'][row]}", _REMEDY,
+                )  # fmt: skip
         if name == "fused_moe":
             over = rows & (columns["topk"] > columns["E"])
             if over.any():
@@ -357,14 +393,17 @@ def _check_sizes(label: str, columns: Mapping[str, np.ndarray], family: np.ndarr
                 )
 
 
-def _configurations(label: str, columns: dict[str, np.ndarray], count: int) -> np.ndarray:
-    """Which rows name a configuration; what they leave out is filled in place with the defaults."""
+def _configurations(label: str, columns: dict[str, np.ndarray], count: int, tiled: np.ndarray) -> np.ndarray:
+    """Which rows name a configuration; what they leave out is filled in place with the defaults.
+
+    Rows of `tiled` families must name all three block sizes; other kernels have parameters of their own (column `parameters`).
+    """
     present = [name for name in CONFIG_COLUMNS if name in columns]
     if not present:
         return np.zeros(count, dtype=bool)
     given = np.any([columns[name] > 0 for name in present], axis=0)
     for name in BLOCK_COLUMNS:
-        missing = given if name not in columns else given & (columns[name] == 0)
+        missing = tiled & (given if name not in columns else given & (columns[name] == 0))
         if missing.any():
             row = int(np.argmax(missing))
             raise InputError(

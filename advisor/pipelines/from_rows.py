@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import CONFIG_COLUMNS, SIZE_COLUMNS, Rows
+from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, SIZE_COLUMNS, TILED_FAMILIES, Rows
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
+from advisor.pipelines import routing
+from advisor.pipelines.batch import SIZES, Array, ConfigurationBatch, ProblemBatch
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
 CACHES = ("cold", "warm")
@@ -47,7 +49,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
     """
     if "gpu" not in rows.header and gpu is None:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    extra = [name for name in ("gpu", "cache") if name in rows.header]
+    extra = [name for name in ("gpu", "cache", "routing", "parameters") if name in rows.header]
     found: dict[str, GpuSpec] = {}
     for key, members in rows.groups(*extra).items():
         family, op, dtype = key[:3]
@@ -68,20 +70,57 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             sizes = {n: rows.columns[n][chosen].astype(np.float64) for n in known}
             if "B" in sizes:
                 sizes["B"] = np.maximum(sizes["B"], 1)
-            problem = ProblemBatch(family=family, op=op, dtype=dtype, sizes=sizes, cache=cache)
+            where = f"{rows.path}: row {chosen[0] + 1}"
+            loads = _loads(named.get("routing", ""), where) if family == "fused_moe" else None
+            expert_rows, expert_count = (None, None) if loads is None else _routings(loads, sizes, where)
+            problem = ProblemBatch(family=family, op=op, dtype=dtype, sizes=sizes, cache=cache, expert_rows=expert_rows,
+                                   expert_count=expert_count)  # fmt: skip
             configuration = None
             if rows.has_configuration[chosen[0]]:
                 parameters = {
                     n: rows.columns[n][chosen].astype(np.float64)
                     for n in CONFIG_COLUMNS
-                    if n in rows.columns and n not in LAUNCH_COLUMNS
+                    if n in rows.columns and n not in LAUNCH_COLUMNS and (family in TILED_FAMILIES or n not in BLOCK_COLUMNS)
                 }
+                for parameter, value in _parameters(named.get("parameters", ""), where).items():
+                    parameters[parameter] = np.full(chosen.size, value)
                 configuration = ConfigurationBatch(
                     parameters=parameters,
                     num_warps=rows.columns["num_warps"][chosen].astype(np.float64),
                     num_stages=rows.columns["num_stages"][chosen].astype(np.float64),
                 )
             yield RowBatch(rows=chosen, gpu=found[name], problem=problem, configuration=configuration)
+
+
+def _loads(text: str, where: str) -> tuple[int, ...] | None:
+    """The cell `routing`: blank-separated token slots per expert; empty or "uniform" means uniform."""
+    if text.strip().lower() in ("", "uniform"):
+        return None
+    try:
+        return tuple(int(part) for part in text.split())
+    except ValueError:
+        raise InputError(f"{where}: routing", text, "token slots per expert, separated by blanks", "correct the cell") from None
+
+
+def _routings(loads: tuple[int, ...], sizes: dict[str, Array], where: str) -> tuple[Array, Array]:
+    """The same loads, scaled to the token slots of every row: rows and count of shape [n, g]."""
+    experts = sizes["E"]
+    if (experts != len(loads)).any():
+        raise InputError(f"{where}: routing", f"{len(loads)} loads", f"one per expert, E = {int(experts[0])}", "correct the cell")
+    return routing.stack([routing.histogram(loads, int(slots)) for slots in sizes["M"] * sizes["topk"]])
+
+
+def _parameters(text: str, where: str) -> dict[str, float]:
+    """The cell `parameters`: a JSON object of the kernel parameters that have no column; those that are numbers."""
+    if not text.strip():
+        return {}
+    try:
+        values = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise InputError(f"{where}: parameters", text, "a JSON object", "correct the cell")
+    return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
 
 
 def one_problem(batch: ProblemBatch, i: int) -> ProblemBatch:
