@@ -22,6 +22,9 @@ SAFE_BUILTINS = frozenset(
     ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
 )
 MODULE_PREFIX = "rebuilt_"
+INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
+INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math": "triton.language import math"}
+"""What TorchInductor's generated kernels take from torch that is triton's own."""
 FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
 """Attributes of triton's values that lead into the compiler itself."""
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
@@ -103,6 +106,10 @@ class _Builder:
         for item in source.imports.get(name, ()):
             if item.is_triton:
                 module.prelude[name] = _triton_import(source, name)
+                return
+        for item in source.imports.get(name, ()):
+            if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
+                module.prelude[name] = f"from {INDUCTOR_NAMES[item.name]} as {name}"
                 return
         if name in source.assignments or name in source.values:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
