@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import configurations, distributed, foreign, internals, keys, ranking
 from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
+from advisor.autotuning.compiled_ranking import rank_by_code
 from advisor.autotuning.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.models import gpu_model
@@ -124,7 +125,10 @@ def _persists(tuner: Tuner, device: internals.Device) -> bool:
 
 def _choose(situation: Situation) -> tuple[Decision, Any]:
     if situation.mode == "predict":
-        return _predicted(situation, situation.rank(), provisional=False), {}
+        ranked = situation.rank()
+        if not ranked.modelled:
+            ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.by.removeprefix("given order: "))
+        return _predicted(situation, ranked, provisional=False), {}
     situation.cache.add_problem(situation.problem)
     session = Session(
         tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -151,6 +152,11 @@ class _Recording:
         future = self.pool.submit(work)
         self.futures.append(future)
         return future
+
+
+def workers() -> int:
+    """How many kernels are compiled at once."""
+    return min(max(1, (os.cpu_count() or 2) - 1), 16)
 
 
 def compile_ahead(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]], workers: int) -> list[Exception | None]:

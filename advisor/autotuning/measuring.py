@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +70,7 @@ class Session:
         with Extending(lambda: self.cache.extend(self.problem)):
             while waiting:
                 # As many at once as are compiled at once; one by one where nothing is compiled, so that processes share evenly.
-                size = _workers(len(waiting)) if self._compiles else 1
+                size = min(len(waiting), internals.workers()) if self._compiles else 1
                 claimed: list[int] = []
                 for place in waiting:
                     if len(claimed) < size and self.cache.claim(self.problem, self.call.identities[place]):
@@ -237,9 +236,5 @@ class Session:
             kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
             launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
             chosen.append(place)
-        failed = internals.compile_ahead(self.tuner.fn, launches, _workers(len(places)))
+        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(places), internals.workers()))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}
-
-
-def _workers(count: int) -> int:
-    return min(count, max(1, (os.cpu_count() or 2) - 1), 16)

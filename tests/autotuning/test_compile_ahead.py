@@ -74,7 +74,34 @@ def test_what_was_compiled_ahead_is_launched(monkeypatch):
     assert "too many registers" in kernel.decision.timings[1].reason
     # A hook of the user's sees the failure too.
     failures = []
-    kernel = autotune(space, ["n"], do_bench=bench, cache_results=False, post_hook=lambda args, exception: failures.append(exception))(scale)
+    hook = lambda args, exception: failures.append(exception)  # noqa: E731
+    kernel = autotune(space, ["n"], do_bench=bench, cache_results=False, post_hook=hook)(scale)
     kernel[(1,)](torch.zeros(64), 5)
     assert [type(each).__name__ for each in failures] == ["NoneType", "PTXASError", "NoneType"]
     scale.device_caches.clear()
+
+
+@triton.jit
+def row_sum(out, x, M, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS,), dtype=tl.float32)
+    for start in range(0, N, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        at = rows[:, None] * N + columns[None, :]
+        total += tl.sum(tl.load(x + at, mask=(rows < M)[:, None] & (columns < N)[None, :], other=0.0), axis=1)
+    tl.store(out + rows, total, mask=rows < M)
+
+
+def test_an_unknown_kernel_is_predicted_from_its_code():
+    torch = pytest.importorskip("torch")
+    from advisor.autotune import autotune
+
+    space = {"ROWS": [1, 32], "COLUMNS": [32, 256], "num_warps": [4]}
+    kernel = autotune(space, ["M", "N"], mode="predict")(row_sum)
+    arguments = (torch.zeros(4096), torch.zeros(4096, 512), 4096, 512)
+    decision = kernel.decide(*arguments, grid=lambda meta: (triton.cdiv(4096, meta["ROWS"]),), warmup=False)
+    assert decision.how == "predicted", decision.reason
+    assert "compiled code" in decision.ranked_by
+    assert len({timing.predicted_us for timing in decision.timings}) > 1
+    assert [timing.predicted_us for timing in decision.timings] == sorted(timing.predicted_us for timing in decision.timings)
+    row_sum.device_caches.clear()

@@ -1,0 +1,107 @@
+"""Predicting configurations of a kernel whose family nobody knows: from what the compiler made of it.
+
+Every configuration is compiled for it, which costs about as much as measuring it afterwards. So this serves mode predict, in which
+nothing may be measured; mode measure measures such kernels in the given order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.autotuning import internals
+from advisor.autotuning.models import gpu_model
+from advisor.autotuning.ranking import Ranking, given_order
+
+MAX_CONFIGURATIONS = 128
+"""More would take minutes to compile."""
+
+
+def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known: str) -> Ranking:
+    """Ranks by the analytical model on the demand of the compiled code. Never raises: without it the given order stands."""
+    count = len(call.configs)
+    if count > MAX_CONFIGURATIONS:
+        return given_order(count, f"{why_not_known}; {count} configurations are too many to compile")
+    if not device.runs or internals.is_interpreted():
+        return given_order(count, f"{why_not_known}; nothing is compiled here")
+    from advisor.hardware import match_device_name
+
+    gpu = match_device_name(device.name)
+    if gpu is None:
+        return given_order(count, f"{why_not_known}; ceilings/ describes no GPU {device.name}")
+    kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
+    launches = [(call.args, {**kwargs, **config.all_kwargs()}) for config in call.configs]
+    predicted: dict[int, float] = {}
+    trouble = ""
+    try:
+        failed = internals.compile_ahead(tuner.fn, launches, workers=min(count, internals.workers()))
+        for place, (args, options) in enumerate(launches):
+            if failed[place] is not None:
+                continue
+            try:
+                predicted[place] = _predicted_us(tuner.fn.warmup(*args, **options), call, call.configs[place], device, gpu)
+            except Exception as error:
+                trouble = f"{type(error).__name__}: {error}"
+    except Exception as error:  # compiling and reading code have many ways to go wrong; none is a reason for the kernel not to run
+        trouble = f"{type(error).__name__}: {error}"
+    finite = {place: us for place, us in predicted.items() if us == us and us != float("inf")}
+    if not finite:
+        return given_order(count, f"{why_not_known}; its code cannot be read ({trouble or 'it does not fit the GPU'})")
+    order = sorted(finite, key=lambda place: (finite[place], place))
+    rest = [place for place in range(count) if place not in finite]
+    return Ranking(
+        order=(*order, *rest), by=f"analytical model, demand read from the compiled code ({gpu_model(device.name)})", modelled=True,
+        predicted_us=finite, unfit=frozenset(rest),
+    )  # fmt: skip
+
+
+def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device, gpu: Any) -> float:
+    """Latency of one configuration, microseconds; infinite where it cannot be launched."""
+    from advisor.compiled.analysis import kernel_analysis
+    from advisor.compiled.compile import _resources as resources_of
+    from advisor.compiled.demand import read_demand
+    from advisor.compiled.inference import Given, Guess
+    from advisor.compiled.kernel import CompiledKernel, CompileRequest, Target
+    from advisor.compiled.launch import Inspection, KernelLaunch, inputs_of
+    from advisor.compiled.worker import disassemble
+
+    kernel = kernel.result() if hasattr(kernel, "future_kernels") or type(kernel).__name__ == "FutureKernel" else kernel
+    metadata = kernel.metadata._asdict() if hasattr(kernel.metadata, "_asdict") else vars(kernel.metadata)
+    texts = {name: text for name, text in kernel.asm.items() if isinstance(text, str)}
+    backend, _, arch = device.target.partition(":")
+    target = Target(backend=backend, arch=int(arch) if arch.isdigit() else arch, warp_size=gpu.warp_size)
+    values = {**call.named, **config.all_kwargs()}
+    scalars = {name: value for name, value in values.items() if isinstance(value, (bool, int, float))}
+    grid = _grid(call.kwargs.get("grid"), values)
+    tools: dict[str, str] = {}
+    if isinstance(kernel.asm.get("cubin"), bytes):
+        with tempfile.TemporaryDirectory(prefix="advisor-code-") as folder:
+            tools = disassemble(kernel.asm["cubin"], Path(folder), sass=False)
+    launch = KernelLaunch(
+        source=None, kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,  # type: ignore[arg-type]
+        sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
+    )  # fmt: skip
+    guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs(), assumed=())
+    request = CompileRequest(rebuilt=_Named(launch.kernel), signature={}, constexprs={}, options=config.all_kwargs(), target=target)  # type: ignore[arg-type]
+    compiled = CompiledKernel(
+        name=launch.kernel, target=target, triton_version=internals.triton_version(), ttir=texts["ttir"], ttgir=texts.get("ttgir", ""),
+        ptx=texts.get("ptx", ""), amdgcn=texts.get("amdgcn", ""), metadata=metadata, options=config.all_kwargs(),
+        resources=resources_of(request, {"asm": texts, "metadata": metadata, "tools": tools}),
+    )  # fmt: skip
+    demand = read_demand(compiled.ttir, grid, inputs_of(launch, guess))
+    found = kernel_analysis(Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=()), gpu)
+    return found.predicted.us if found.predicted is not None else float("inf")
+
+
+class _Named:
+    """As much of a rebuilt module as naming a kernel needs."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+
+
+def _grid(grid: Any, values: Mapping[str, Any]) -> tuple[int, ...]:
+    found: Sequence[Any] = grid(dict(values)) if callable(grid) else grid
+    return tuple(int(each) for each in found)
