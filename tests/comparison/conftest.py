@@ -1,0 +1,49 @@
+"""Fixtures of the comparison's tests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.learned.analytical import AnalyticalPredictor
+
+from .repository import Repository
+
+TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
+
+
+def entry(block_m: int = 16, block_n: int = 64, block_k: int = 64, stages: int = 4, warps: int = 4, group: int = 1) -> dict[str, int]:
+    """A table entry."""
+    return {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k, "GROUP_SIZE_M": group, "num_warps": warps,
+            "num_stages": stages}  # fmt: skip
+
+
+def table(**entries: dict[str, int]) -> str:
+    """A table's text from `M64=entry(...)`."""
+    return json.dumps({name.removeprefix("M"): value for name, value in entries.items()})
+
+
+KERNEL = '''
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({{"BLOCK_SIZE_M": {m}, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}},
+                                        num_warps=8, num_stages=3)], key=["M"])
+@triton.jit
+def matmul(a, b, c, M, N, K, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, BLOCK_SIZE_K: tl.constexpr,
+           GROUP_SIZE_M: tl.constexpr):
+    tl.store(c + tl.arange(0, BLOCK_SIZE_M), tl.load(a + tl.arange(0, BLOCK_SIZE_M)))
+'''
+
+
+@pytest.fixture
+def predictor() -> AnalyticalPredictor:
+    """The model that needs no weights."""
+    return AnalyticalPredictor()
+
+
+@pytest.fixture
+def repository(tmp_path) -> Repository:
+    """An empty repository."""
+    return Repository(tmp_path / "repository")

@@ -1,0 +1,48 @@
+"""A git repository made for a test: commits of files given as bytes, links included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+Content = bytes | str | Path | None
+"""What a path becomes: bytes or text of a file, the target of a symbolic link (a Path), or nothing (None removes it)."""
+
+ENVIRONMENT = {
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
+}  # fmt: skip
+
+
+class Repository:
+    """A repository in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str) -> str:
+        """Runs git, and gives what it prints."""
+        done = subprocess.run(["git", "-C", str(self.folder), *arguments], capture_output=True, text=True, check=True,
+                              env={**os.environ, **ENVIRONMENT})  # fmt: skip
+        return done.stdout.strip()
+
+    def commit(self, files: Mapping[str, Content], message: str = "change") -> str:
+        """Writes files, commits them, and gives the commit."""
+        for name, content in files.items():
+            path = self.folder / name
+            if path.is_symlink() or path.exists():
+                path.unlink()
+            if content is None:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Path):
+                path.symlink_to(content)
+            else:
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")

@@ -1,0 +1,264 @@
+"""Two revisions: tables and kernels that changed, read from git and never run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.comparison import Options, compare_trees, git
+from advisor.comparison.trees import RevisionTree
+from advisor.errors import InputError
+from advisor.rendering.comparison_markdown import MARKER, to_comment
+from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_sarif import to_sarif
+
+from .conftest import KERNEL, TABLE, entry, table
+
+SETTINGS = """
+gpus = ["H100", "MI300X"]
+[kernels."kernels/matmul.py::matmul"]
+family = "gemm"
+problems = [{M = 64, N = 4096, K = 4096}, {M = 4096, N = 4096, K = 4096, dtype = "fp16"}]
+"""
+
+
+def compared(repository, base, head, predictor, **options):
+    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
+    return compare_trees(*trees, Options(compiling=False, **options), predictor)
+
+
+def surfaces(comparison) -> tuple[str, str, str]:
+    return to_comment(comparison), to_page(comparison), to_sarif(comparison)
+
+
+def test_a_changed_table_is_compared_entry_by_entry(repository, predictor):
+    base = repository.commit({f"configs/{TABLE}": table(M1=entry(), M64=entry(stages=5), M4096=entry(128, 128, 64, 3, 8))})
+    head = repository.commit({f"configs/{TABLE}": table(M1=entry(), M64=entry(), M4096=entry(16, 32, 64, 3))})
+    found = compared(repository, base, head, predictor)
+    (subject,) = found.subjects
+    rows = {row.label: row for row in subject.static}
+    assert subject.kind == "table" and subject.change == "modified"
+    assert rows["M=1"].verdict == "predicted-unchanged" and not rows["M=1"].changed and rows["M=1"].change == 0
+    assert rows["M=4096"].verdict == "predicted-regressed" and rows["M=4096"].change > 0.5
+    assert all(row.default is not None and row.ceiling.us <= row.head.predicted.us for row in subject.static)
+    assert found.gpus == ("H200",) and not found.gate.failed
+    comment, page, _ = surfaces(found)
+    assert comment.startswith(MARKER) and "predictions only, nothing was measured" in comment
+    assert "Looks worse than what it replaces" in comment and comment.index("M=4096") < comment.index("M=1 ")
+    assert "M=4096" in page and not re.search(r"(src|href)=.?https?:", page)
+
+
+def test_predicted_regressions_gate_only_where_that_is_asked_for(repository, predictor):
+    base = repository.commit({TABLE: table(M4096=entry(128, 128, 64, 3, 8))})
+    head = repository.commit({TABLE: table(M4096=entry(16, 32, 64, 3))})
+    assert not compared(repository, base, head, predictor).gate.failed
+    found = compared(repository, base, head, predictor, fail_on=("predicted-regressed",))
+    assert found.gate.failed and "M=4096" in found.gate.sentence
+    assert compared(repository, base, head, predictor, fail_on=("ceiling<90",)).gate.failed
+
+
+def test_what_cannot_launch_gates_by_default(repository, predictor):
+    base = repository.commit({TABLE: table(M64=entry())})
+    head = repository.commit({TABLE: table(M64=entry(256, 256, 128, 5, 8))})
+    found = compared(repository, base, head, predictor)
+    assert found.static_counts == {"cannot-launch": 1} and found.gate.failed and "cannot-launch" in found.gate.sentence
+    assert "❌" in to_comment(found)
+    back = compared(repository, head, base, predictor)
+    assert back.static_counts == {"launches-again": 1} and not back.gate.failed
+
+
+def test_a_new_table_is_compared_with_what_runs_without_it(repository, predictor):
+    base = repository.commit({"README": "x"})
+    head = repository.commit({TABLE: table(M64=entry(), M1024=entry(64, 128))})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert subject.change == "added" and all(row.compared_with == "default" and row.change is not None for row in subject.static)
+    (gone,) = compared(repository, head, base, predictor).subjects
+    assert gone.change == "removed" and {row.verdict for row in gone.static} == {"missing"}
+
+
+def test_a_changed_kernel_is_compared_on_the_problems_that_are_named(repository, predictor):
+    base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16), "advisor.toml": SETTINGS})
+    head = repository.commit({"kernels/matmul.py": KERNEL.format(m=128)})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert subject.title == "kernels/matmul.py::matmul" and len(subject.static) == 4
+    assert {row.gpu for row in subject.static} == {"H100", "MI300X"}
+    assert len(subject.configurations_added) == len(subject.configurations_removed) == 1
+    assert any(row.verdict == "predicted-improved" for row in subject.static)
+
+
+def test_comments_and_docstrings_are_no_change(repository, predictor):
+    base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16)})
+    head = repository.commit({"kernels/matmul.py": "# a comment\n" + KERNEL.format(m=16).replace("    tl.store", '    """Copies."""\n    tl.store')})
+    assert compared(repository, base, head, predictor).subjects == ()
+
+
+def test_the_base_decides_what_gates(repository, predictor):
+    base = repository.commit({"advisor.toml": 'fail_on = ["predicted-regressed"]', TABLE: table(M4096=entry(128, 128, 64, 3, 8))})
+    head = repository.commit({"advisor.toml": 'fail_on = ["none"]', TABLE: table(M4096=entry(16, 32, 64, 3))})
+    assert compared(repository, base, head, predictor).gate.failed
+
+
+@pytest.mark.parametrize("text", ["gpu = ['H100']", "gpus = 'H100'", "gpus = ['/etc/passwd']", "gpus = ['x.toml']", "[kernels.a]\nfamly = 'gemm'", "="])
+def test_settings_that_are_off_are_refused_with_what_is_known(repository, predictor, text):
+    base = repository.commit({"advisor.toml": text})
+    head = repository.commit({"advisor.toml": text, "x": "y"})
+    with pytest.raises(InputError, match=r"advisor\.toml"):
+        compared(repository, base, head, predictor)
+
+
+# ------------------------------------------------------------------------------------------------- hostile pull requests
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def test_import_time_side_effects_do_not_happen(repository, predictor, tmp_path):
+    witness = tmp_path / "ran"
+    attack = f"import pathlib; pathlib.Path({str(witness)!r}).write_text('x')\n"
+    base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16), "kernels/__init__.py": "", "conftest.py": "", "setup.py": ""})
+    bomb = attack + KERNEL.format(m=128) + "\nKERNELS = {'matmul': {'family': __import__('os').system('touch ' + " + repr(str(witness)) + ")}}\n"
+    head = repository.commit({
+        "kernels/matmul.py": bomb, "kernels/__init__.py": attack, "conftest.py": attack, "setup.py": attack, "sitecustomize.py": attack,
+        ".gitattributes": "*.py diff=evil filter=evil\n",
+    })  # fmt: skip
+    repository.git("config", "filter.evil.smudge", f"touch {witness}")
+    repository.git("config", "diff.evil.textconv", f"touch {witness}")
+    repository.git("config", "core.fsmonitor", f"touch {witness}")
+    found = compared(repository, base, head, predictor)
+    surfaces(found)
+    assert [subject.title for subject in found.subjects] == ["kernels/matmul.py::matmul"]
+    assert not witness.exists()
+
+
+def test_ten_megabytes_of_source_are_left_out_with_a_reason(repository, predictor):
+    base = repository.commit({"big.py": KERNEL.format(m=16)})
+    head = repository.commit({"big.py": KERNEL.format(m=16) + "x = 1\n" * 1_700_000})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert "too large" in subject.notes[0]
+
+
+@pytest.mark.parametrize("source", ["(" * 5000 + ")" * 5000, "import triton\n@triton.jit\ndef f(:\n", "\x00 triton jit", "triton jit \udcff"])
+def test_source_that_does_not_parse_is_left_out_with_a_reason(repository, predictor, source):
+    data = ("import triton # jit\n" + source).encode("utf-8", "surrogateescape")
+    base = repository.commit({"odd.py": KERNEL.format(m=16)})
+    head = repository.commit({"odd.py": data})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert subject.notes
+
+
+def test_markup_in_names_and_values_shows_up_escaped(repository, predictor):
+    name = f"E=128,N=768,device_name=NVIDIA_H200{MARKUP}.json"
+    folder = f"{MARKUP}`|@all\n"
+    base = repository.commit({"README": "x"})
+    head = repository.commit({f"{folder}/{name}": table(M64=entry()), f"{folder}/{MARKUP}.py": KERNEL.format(m=16)})
+    comment, page, sarif = surfaces(compared(repository, base, head, predictor))
+    assert "<img" not in page and MARKUP.replace("<", "&lt;").replace(">", "&gt;") in page
+    outside_code = comment.replace(f"`{name}`", "")
+    for line in outside_code.splitlines():
+        if "<img" in line:
+            assert line.count("`") >= 2, line
+    assert "@all" not in comment.replace("`", "") or "`" in comment
+    assert "<img" not in sarif.split('"uri"')[1].split('"')[1]
+
+
+def test_links_out_of_the_tree_are_not_followed(repository, predictor, tmp_path):
+    secret = tmp_path / "secret.json"
+    secret.write_text(table(M64=entry(32)))
+    base = repository.commit({TABLE: table(M64=entry()), "matmul.py": KERNEL.format(m=16)})
+    head = repository.commit({TABLE: secret, "matmul.py": Path("/etc/passwd"), "new.py": Path("../../../../etc/hostname"), "folder": Path("/etc")})
+    found = compared(repository, base, head, predictor)
+    assert {subject.path: subject.change for subject in found.subjects} == {TABLE: "type changed", "matmul.py": "type changed", "new.py": "added"}
+    assert all("symbolic link" in subject.notes[0] and not subject.static for subject in found.subjects)
+    assert "root:" not in "".join(surfaces(found))
+
+
+def test_a_file_that_becomes_a_folder_or_a_submodule(repository, predictor):
+    base = repository.commit({TABLE: table(M64=entry()), "sub.py": KERNEL.format(m=16)})
+    repository.commit({TABLE: None, "sub.py": None})
+    head = repository.commit({f"{TABLE}/inner.json": "{}"})
+    assert [subject.change for subject in compared(repository, base, head, predictor).subjects] == ["removed", "removed"]
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{base},sub.py")
+    repository.git("commit", "--quiet", "-m", "submodule")
+    found = compared(repository, base, repository.git("rev-parse", "HEAD"), predictor)
+    assert "submodule" in next(subject for subject in found.subjects if subject.path == "sub.py").notes[0]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"64": 1}', '{"64": {"BLOCK_SIZE_M": "16"}}', '{"999999999999999999999": {}}', "[" * 100_000, "\x00"])
+def test_broken_tables_are_findings_not_failures(repository, predictor, content):
+    base = repository.commit({TABLE: table(M64=entry())})
+    head = repository.commit({TABLE: content})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert subject.new_issues and subject.new_issues[0].severity == "error"
+    surfaces(compared(repository, base, head, predictor))
+
+
+def test_hostile_literals_end_in_notes(repository, predictor):
+    spaces = ["{'A': list(range(10**9))}", "{'A': [0] * 100000, 'B': [0] * 100000}", "{1: 2}", "{'BLOCK_SIZE_M': ['x']}", "{'num_warps': [10**40]}"]
+    base = repository.commit({"README": "x"})
+    for space in spaces:
+        text = KERNEL.format(m=16).replace("@triton.autotune(configs=[", "#")
+        text = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(a):\n    tl.store(a, 0)\n"
+        text += f"KERNELS = {{'k': {{'family': 'gemm', 'ops': {{'gemm': {{}}}}, 'example': {{'M': -1, 'N': 10**30, 'K': 0}}, 'space': {space}}}}}\n"
+        head = repository.commit({"k.py": text})
+        found = compared(repository, base, head, predictor)
+        assert found.subjects and found.subjects[0].notes
+        surfaces(found)
+
+
+def test_more_than_fits_a_comment_is_cut_and_said(repository, predictor):
+    entries = {f"M{m}": entry() for m in range(1, 60)}
+    changed = {f"M{m}": entry(16, 32, 32, 2) for m in range(1, 60)}
+    names = [f"E=128,N={n},device_name=NVIDIA_H200.json" for n in (128, 256, 384, 512, 768, 1024)]
+    base = repository.commit({name: table(**entries) for name in names})
+    head = repository.commit({name: table(**changed) for name in names})
+    comment = to_comment(compared(repository, base, head, predictor))
+    assert len(comment) <= 60_000 and "left out for length" in comment and comment.startswith(MARKER)
+
+
+# ------------------------------------------------------------------------------------------------------------ the command
+
+
+@pytest.fixture
+def history(repository, monkeypatch):
+    repository.commit({TABLE: table(M64=entry()), "README": "1"})
+    repository.git("branch", "feature")
+    repository.commit({"README": "2"})
+    repository.git("checkout", "--quiet", "feature")
+    repository.commit({TABLE: table(M64=entry(stages=3))})
+    monkeypatch.chdir(repository.folder)
+    return repository
+
+
+def test_revisions_and_merge_base_from_the_command_line(history, capsys):
+    assert main(["compare", "main", "HEAD", "--no-compile"]) == 0
+    assert "M=64" in capsys.readouterr().out
+    assert main(["compare", "--merge-base", "main", "--no-compile", "--format", "md"]) == 0
+    assert "merge base with main" in capsys.readouterr().out
+    assert main(["compare", "HEAD", "HEAD"]) == 5
+    assert main(["compare", "no-such-thing", "HEAD"]) == 2
+    assert main(["compare", "--upload-pack=touch x", "HEAD"]) == 2
+    assert main(["compare", "main", "HEAD", "--fail-on", "unheard-of"]) == 2
+    assert "one of regressed" in capsys.readouterr().err
+
+
+def test_the_working_tree_is_left_alone(history):
+    before = history.git("status", "--porcelain"), history.git("rev-parse", "HEAD"), sorted(p.name for p in history.folder.iterdir())
+    main(["compare", "main", "HEAD", "--no-compile"])
+    assert (history.git("status", "--porcelain"), history.git("rev-parse", "HEAD"), sorted(p.name for p in history.folder.iterdir())) == before
+
+
+def test_outside_a_repository(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert main(["compare", "main", "HEAD"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_option_is_no_revision(repository):
+    repository.commit({"a": "b"})
+    assert git.commit(repository.folder, "--help") is None
+    assert git.commit(repository.folder, "HEAD") is not None
+    assert subprocess.run(["git", "--version"], check=True, capture_output=True).returncode == 0
