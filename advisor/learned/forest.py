@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from advisor.pipelines import Array
 
 MAX_LEAVES = 16
-_NODES = MAX_LEAVES - 1
 _ROWS_PER_BLOCK = 512
 _TREES_PER_BLOCK = 60
 
@@ -34,10 +33,10 @@ class Forest:
     """Sum of trees over features [n, f].
 
     Attributes:
-        feature: Feature of each node, [t, 15]; unused nodes repeat feature 0 with code 255.
-        code: A row fails where it exceeds more than `code` of its feature's thresholds, [t, 15].
-        ruled_out: Bits of the leaves a failed node rules out, [t, 15]; 0 for unused nodes.
-        leaf: Value of each leaf, [t, 16].
+        feature: Feature of each node, [t, m] with m <= 15; unused nodes repeat feature 0 with code 255.
+        code: A row fails where it exceeds more than `code` of its feature's thresholds, [t, m].
+        ruled_out: Bits of the leaves a failed node rules out, [t, m]; 0 for unused nodes.
+        leaf: Value of each leaf, [t, m + 1].
         edges: The thresholds of every feature, ascending, one array per feature.
         base: What is added to the sum.
     """
@@ -63,7 +62,7 @@ class Forest:
                 trees = slice(first, first + _TREES_PER_BLOCK)
                 failed = block[self.feature[trees].ravel()] > self.code[trees].reshape(-1, 1)
                 masks = failed * self.ruled_out[trees].reshape(-1, 1)
-                gone = np.bitwise_or.reduce(masks.reshape(-1, _NODES, block.shape[1]), axis=1)
+                gone = np.bitwise_or.reduce(masks.reshape(-1, self.feature.shape[1], block.shape[1]), axis=1)
                 chosen = _FIRST_FREE[gone]
                 out[begin : begin + _ROWS_PER_BLOCK] += np.take_along_axis(self.leaf[trees], chosen, axis=1).sum(axis=0)
         return out
@@ -105,9 +104,15 @@ def average(forests: list[Forest]) -> Forest:
         codes.append(code)
     if max(edges.size for edges in merged) > 255:
         raise ValueError("more than 255 thresholds of one feature: fit the forests with the same bins")
+    nodes = max(f.feature.shape[1] for f in forests)
+
+    def wide(array: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:
+        return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=fill)
+
     return Forest(
-        feature=np.concatenate([f.feature for f in forests]), code=np.concatenate(codes).astype(np.uint8),
-        ruled_out=np.concatenate([f.ruled_out for f in forests]),
-        leaf=(np.concatenate([f.leaf for f in forests]) / len(forests)).astype(np.float32),
+        feature=np.concatenate([wide(f.feature, nodes) for f in forests]),
+        code=np.concatenate([wide(c, nodes, 255) for c in codes]).astype(np.uint8),
+        ruled_out=np.concatenate([wide(f.ruled_out, nodes) for f in forests]),
+        leaf=(np.concatenate([wide(f.leaf, nodes + 1) for f in forests]) / len(forests)).astype(np.float32),
         edges=merged, base=float(np.mean([f.base for f in forests])), names=forests[0].names,
     )  # fmt: skip

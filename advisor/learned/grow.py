@@ -55,9 +55,12 @@ def flatten(model: Any, features: int, names: Sequence[str] = ()) -> Forest:
         for node in nodes:
             used[node["feature_idx"]].add(float(np.float32(node["num_threshold"])))
     edges = tuple(np.array(sorted(values), dtype=np.float32) for values in used)
-    shape = (len(trees), MAX_LEAVES - 1)
+    widest = max(max((len(nodes) for nodes in inner), default=1), 1)
+    if widest >= MAX_LEAVES:
+        raise ValueError(f"a tree with {widest + 1} leaves: at most {MAX_LEAVES} can be stored")
+    shape = (len(trees), widest)
     feature, code = np.zeros(shape, dtype=np.uint8), np.full(shape, 255, dtype=np.uint8)
-    ruled_out, leaf = np.zeros(shape, dtype=np.uint16), np.zeros((len(trees), MAX_LEAVES), dtype=np.float32)
+    ruled_out, leaf = np.zeros(shape, dtype=np.uint16), np.zeros((len(trees), widest + 1), dtype=np.float32)
     for t, nodes in enumerate(trees):
         slot = 0
         found: list[float] = []
@@ -78,8 +81,6 @@ def flatten(model: Any, features: int, names: Sequence[str] = ()) -> Forest:
             visit(int(node["right"]))
 
         visit(0)
-        if len(found) > MAX_LEAVES:
-            raise ValueError(f"a tree with {len(found)} leaves: at most {MAX_LEAVES} can be stored")
         leaf[t, : len(found)] = found
     base = float(np.ravel(model._baseline_prediction)[0])
     return Forest(feature=feature, code=code, ruled_out=ruled_out, leaf=leaf, edges=edges, base=base, names=tuple(names))

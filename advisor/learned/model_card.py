@@ -8,7 +8,8 @@ from typing import Any
 TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
 
 ATTEMPTS: tuple[tuple[str, str], ...] = (
-    ("crude baseline: boosted trees on twenty log-ratios, squared error", "8.9 % served, models left out in four folds; 12.8 % GPUs left out"),
+    ("crude baseline: boosted trees on twenty log-ratios, squared error",
+     "8.9 % served, models left out in four folds; 12.8 % GPUs left out"),
     ("the served configuration taken as known (block sizes by shape), squared error", "6.3 %; 10.1 %"),
     ("the same, absolute error (the A40 throttles in a fifth of its rows)", "5.9 %; 9.5 %"),
     ("physics alone: seventeen shared constants, no GPU known by name", "9.5 %; 5.6 %"),
@@ -16,7 +17,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("residency as a sharp step at the size of the L2, held there by a prior", "3.8 %; 5.2 %"),
     ("L2 rate as a free mixture with 64 B/clk/SM", "3.6 %; 5.3 % (A100 anomalous)"),
     ("L2 rate of sm_80 from the white paper", "3.6 %; 4.5 %"),
-    ("best of a sweep: physics' fastest winner, own forest / common forest / mean of both", "2.06 / 2.25 / 2.08 %; GPUs 5.7 / 5.1 / 5.3 %"),
+    ("best of a sweep: physics' fastest winner, own forest / common forest / mean of both",
+     "2.06 / 2.25 / 2.08 %; GPUs 5.7 / 5.1 / 5.3 %"),
     ("known configuration: common forest / own forest / mean", "default 3.5 / 3.1 / 3.2 %, near-optimal 3.1 / 2.5 / 2.7 %; "
      "GPUs 7.7 / 8.2 / 7.8 % and 5.5 / 6.7 / 6.0 %"),
     ("ranking by physics alone", "hit at 1, 8: 8 %, 27 %"),
@@ -60,7 +62,7 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
         "## How well it does", "",
     ]  # fmt: skip
     for title, figures in evaluations.items():
-        lines += [f"### {title}", ""] + _figures(figures)
+        lines += [f"### {title}", "", *_figures(figures)]
     lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
     lines += ["## What was tried", "", "| attempt | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in ATTEMPTS), ""]
     return "\n".join(lines)
@@ -68,6 +70,7 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
 
 def _figures(figures: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
+    rows: list[tuple[str, ...]]
     tasks = figures.get("tasks", {})
     if tasks:
         rows = []

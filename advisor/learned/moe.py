@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,7 @@ class MoeModel:
     calibration: Calibration
     domain: Domain
     gpus: tuple[str, ...]
+    held_out: Mapping[str, Any] = field(default_factory=dict)  # figures on models and GPUs left out while training
 
     def task(self, configuration: ConfigurationBatch | None) -> tuple[str, float]:
         """Name and source of the prediction asked for."""
@@ -200,6 +201,7 @@ class MoeModel:
         meta = {
             "gpus": list(self.gpus), "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
             "capabilities": list(self.domain.capabilities), "physics": list(reach.PARAMETERS),
+            "held_out": dict(self.held_out),
         }  # fmt: skip
         return out, meta
 
@@ -219,5 +221,5 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
         scale=scales,
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),
-        gpus=tuple(meta["gpus"]),
+        gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}),
     )

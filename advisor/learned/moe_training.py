@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, reach
+from advisor.learned import calibration, quality, reach
 from advisor.learned.data import Measured
 from advisor.learned.features import BEST, EXACT, SERVED
 from advisor.learned.folds import GPU_FOLDS, MODEL_FOLDS, leave_out
@@ -28,8 +28,8 @@ SERVED_WEIGHT = 0.2
 NEAR_OPTIMAL = 1.01
 WINNERS = 24
 ROWS_PER_PROBLEM = 12
-FOLD: dict[str, Any] = {"max_iter": 200, "learning_rate": 0.08}
-"""Forests of folds only have to tell how large errors are: fewer trees will do."""
+GROWTH: dict[str, Any] = {"max_iter": 180, "learning_rate": 0.09}
+"""Few trees, so that two forests take less than ten milliseconds for 2,000 configurations."""
 
 Progress = Callable[[str], None]
 
@@ -47,6 +47,7 @@ class Table:
         key: gpu, model and tokens of each row.
         configuration: [n, 6], for exact launches.
         candidates: Launches of every winner, for the best of sweeps.
+        paired_us: The default's latency in the same sweep, for the best of sweeps.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Table:
     key: list[tuple[object, ...]]
     configuration: Array | None = None
     candidates: tuple[Launch, ...] = ()
+    paired_us: Array | None = None
 
     def launches(self, physics: Array, rows: NDArray) -> Launch:
         """Launches of the rows; for the best of sweeps those of the winner that the physics finds fastest."""
@@ -99,6 +101,7 @@ def tables(data: Sequence[Measured]) -> dict[str, Table]:
             model=[m for p in parts for m in p.models()], gpu=[p.gpu.name for p in parts for _ in range(len(p))], key=keys,
             configuration=np.concatenate(rows) if rows else None,
             candidates=tuple(concatenate(c) for c in candidates) if kind == "best" else (),
+            paired_us=np.concatenate([p.paired_us for p in parts if p.paired_us is not None]) if kind == "best" else None,
         )  # fmt: skip
     return out
 
@@ -213,7 +216,7 @@ def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progres
         progress(f"leaving out {by}s {', '.join(map(str, out))}")
         chosen = set(out)
         gone = {k: np.array([label in chosen for label in getattr(t, by)], dtype=bool) for k, t in found.items()}
-        core = fit_core(found, {k: ~mask for k, mask in gone.items()}, winners, **FOLD)
+        core = fit_core(found, {k: ~mask for k, mask in gone.items()}, winners, **GROWTH)
         for kind, mask in gone.items():
             if not mask.any():
                 continue
@@ -231,21 +234,24 @@ def fit(data: Sequence[Measured], progress: Progress) -> MoeModel | None:
     winners = winning_configurations([m for m in data if m.kind == "exact"], [m for m in data if m.kind == "best"])
     progress("fitting the fused-MoE model")
     everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in found.items()}
-    core = fit_core(found, everything, winners, seeds=2)
+    core = fit_core(found, everything, winners, **GROWTH)
     held = {by: hold_out(found, winners, by, progress) for by in ("model", "gpu")}
-    scales, table = _calibrate(found, held)
+    scales, table, sizes = _calibrate(found, held)
     from advisor.learned.rank_training import fit_ranker
 
     progress("fitting the order of configurations")
     solid = concatenate([t.launch for t in found.values() if t.launch is not None])
     return MoeModel(
         core=core, ranker=fit_ranker(data, core), scale=scales, calibration=table, domain=domain_of(solid),
-        gpus=tuple(sorted({str(g) for t in found.values() for g in t.gpu})),
+        gpus=tuple(sorted({str(g) for t in found.values() for g in t.gpu})), held_out=_held_out_figures(found, held, table, sizes),
     )  # fmt: skip
 
 
-def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Forest, calibration.Calibration]:
-    """The forest of expected error sizes, and the quantiles of errors over it."""
+Sizes = dict[tuple[str, str], Array]  # (by, kind) -> expected size of the error of every row
+
+
+def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Forest, calibration.Calibration, Sizes]:
+    """The forest of expected error sizes, the quantiles of errors over it, and the sizes of the rows held out."""
     errors = {by: {k: np.log(t.latency_us) - h.log_us[k] for k, t in found.items()} for by, h in held.items()}
     kinds = [k for k in found if np.isfinite(errors["model"][k]).any()]
     if not kinds:
@@ -255,7 +261,9 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
     y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])
     weight = np.concatenate([found[k].weight[ok[k]] for k in kinds])
     model = [m for k in kinds for m, good in zip(found[k].model, ok[k], strict=True) if good]
-    options: dict[str, Any] = {"loss": "squared_error", "max_iter": 120, "min_samples_leaf": 40}
+    options: dict[str, Any] = {
+        "loss": "squared_error", "max_iter": 80, "learning_rate": 0.1, "max_leaf_nodes": 8, "min_samples_leaf": 40,
+    }  # fmt: skip
     # Cross-fit: sizes of errors are judged by a forest that did not see them.
     crossed = np.full(y.size, np.nan)
     for _, out in leave_out(model, 2):
@@ -263,13 +271,50 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
     forest = grow(x, y, weight, **options)
     sizes = np.maximum(np.exp(np.where(np.isfinite(crossed), crossed, y)), calibration.SMALLEST_SCALE)
     quantiles, begin = {}, 0
+    expected: Sizes = {}
     for k in kinds:
         end = begin + int(ok[k].sum())
         quantiles[(k, True)] = calibration.table(errors["model"][k][ok[k]], sizes[begin:end], found[k].weight[ok[k]])
+        expected[("model", k)] = np.full(ok[k].size, np.nan)
+        expected[("model", k)][ok[k]] = sizes[begin:end]
         begin = end
         good = np.isfinite(errors["gpu"][k])
         if good.any():
             unseen = calibration.scale(forest, held["gpu"].features[k][good])
             quantiles[(k, False)] = calibration.table(errors["gpu"][k][good], unseen, found[k].weight[good])
-    return forest, calibration.Calibration(quantiles=quantiles)
+            expected[("gpu", k)] = np.full(good.size, np.nan)
+            expected[("gpu", k)][good] = unseen
+    return forest, calibration.Calibration(quantiles=quantiles), expected
 
+
+
+def _held_out_figures(found: dict[str, Table], held: dict[str, HeldOut], table: calibration.Calibration, sizes: Sizes) -> dict[str, Any]:
+    """What the folds of the calibration say of the model: errors, coverage and diagnosis on models and GPUs left out."""
+    out: dict[str, Any] = {}
+    for by, predicted in held.items():
+        seen = by == "model"
+        figures: dict[str, Any] = {}
+        for kind, t in found.items():
+            good = np.isfinite(predicted.log_us[kind])
+            if not good.any():
+                continue
+            us, measured, weight, size = np.exp(predicted.log_us[kind][good]), t.latency_us[good], t.weight[good], sizes[(by, kind)][good]
+            low, high = (us * np.exp(size * table.quantile(kind, seen, level)) for level in (0.1, 0.9))
+            gpu = [g for g, g_ok in zip(t.gpu, good, strict=True) if g_ok]
+            figures[kind] = quality.errors(measured, us, weight) | {
+                "coverage_percent": quality.coverage(measured, low, high, weight),
+                "per_gpu": quality.by(gpu, lambda m, p, w, lo, hi: quality.errors(m, p, w) | {
+                    "coverage_percent": quality.coverage(m, lo, hi, w)}, measured, us, weight, low, high),
+            }  # fmt: skip
+            if kind == "best" and t.paired_us is not None:
+                paired = t.paired_us[good]
+                known = np.isfinite(paired)
+                if known.any():
+                    room = np.log(paired[known]) - np.log(quality.WIN) - np.log(us[known])
+                    p = table.share_below("best", seen, room / size[known])
+                    label = paired[known] / measured[known] >= quality.WIN
+                    figures["diagnosis"] = quality.diagnosis(p, label) | {
+                        "per_gpu": quality.by(np.array(gpu)[known].tolist(), quality.diagnosis, p, label),
+                    }  # fmt: skip
+        out[by] = figures
+    return out

@@ -66,7 +66,7 @@ def hits(places: Sequence[int | None]) -> dict[str, float]:
     return {f"hit_at_{k}_percent": 100 * float((first < k).mean()) for k in HIT_RANKS} | {"problems": len(places)}
 
 
-def by(labels: Sequence[object], figure: Any, *columns: Array) -> dict[str, Any]:
+def by(labels: Sequence[object], figure: Any, *columns: NDArray[Any]) -> dict[str, Any]:
     """`figure(*columns)` for the rows of each label."""
     values = np.array([str(label) for label in labels])
     return {name: figure(*(c[values == name] for c in columns)) for name in sorted(set(values.tolist()))}

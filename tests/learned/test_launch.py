@@ -1,0 +1,73 @@
+"""Quantities of launches against counting by hand, and the physics on top."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.hardware import load_gpu
+from advisor.learned import reach
+from advisor.learned.launch import concatenate, fits, moe_launch
+from advisor.learned.machine import machine
+from advisor.learned.moe import as_configuration, as_rows
+from advisor.learned.served import served_configuration
+from tests.learned.samples import CONFIGURATIONS, problems
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5000), st.integers(1, 130), st.integers(1, 8), st.sampled_from([16, 32, 64, 128]))
+def test_tiles_are_counted_per_expert(tokens, experts, topk, block):
+    topk = min(topk, experts)
+    rows = np.zeros((1, 6)) + [block, 64, 64, 1, 4, 3]
+    launch = moe_launch(problems((experts, topk, 256, 96), (tokens,)), as_configuration(rows), machine(load_gpu("A100"), "bf16"))
+    loads = np.bincount(np.arange(tokens * topk) % experts, minlength=experts)
+    assert launch.row_tiles[0] == np.ceil(loads / block).sum()
+    assert launch.ctas[0] == np.ceil(loads / block).sum() * np.ceil(192 / 64)
+    assert launch.experts[0] == (loads > 0).sum()
+    assert launch.most_rows[0] == loads.max()
+
+
+def test_routing_given_equals_uniform_when_it_is():
+    gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[:1])
+    uniform = problems((8, 2, 1024, 512), (64,))
+    given_ = type(uniform)(family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]), expert_count=np.array([[8.0]]))
+    np.testing.assert_allclose(moe_launch(given_, configuration, gpu).ctas, moe_launch(uniform, configuration, gpu).ctas)
+
+
+def test_skewed_routing_costs_more():
+    gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[-1:])
+    flat = problems((64, 6, 3072, 2048), (4096,))
+    skew = type(flat)(family="fused_moe", op="w13", sizes=flat.sizes, expert_rows=np.array([[24576.0 - 63 * 1.0, 1.0]]),
+                      expert_count=np.array([[1.0, 63.0]]))  # fmt: skip
+    assert moe_launch(skew, configuration, gpu).row_tiles[0] > moe_launch(flat, configuration, gpu).row_tiles[0]
+
+
+@pytest.mark.parametrize("name", ["A100", "L40", "H20", "RTX PRO 6000 S", "T4"])
+def test_served_configurations_fit(name):
+    gpu, problem = machine(load_gpu(name), "bf16"), problems(tokens=tuple(range(1, 6000, 97)))
+    if load_gpu(name).smem_bytes_per_cta >= 99 * 1024:
+        assert fits(gpu, served_configuration(problem, gpu)).all()
+
+
+def test_physics_is_positive_and_above_its_largest_term():
+    gpu = machine(load_gpu("H800"), "bf16")
+    launch = moe_launch(problems(tokens=(300,)), as_configuration(CONFIGURATIONS), gpu)
+    us, stack = reach.terms(launch, reach.start())
+    assert np.isfinite(us).all()
+    assert (us > stack.max(axis=0)).all()
+
+
+def test_fit_finds_the_constants_it_was_made_with():
+    gpus = [machine(load_gpu(n), "bf16") for n in ("A100", "H800", "L40")]
+    launch = concatenate([moe_launch(problems(tokens=(t,)), as_configuration(CONFIGURATIONS), g) for g in gpus for t in (1, 40, 900, 4000)])
+    true = reach.start()
+    true[list(reach.PARAMETERS).index("dram_share")] += np.log(0.8)
+    us = reach.terms(launch, true)[0]
+    found = reach.fit(launch, us, np.ones(len(launch)), sample=600)
+    assert np.abs(np.log(reach.terms(launch, found)[0] / us)).mean() < 0.02
+
+
+def test_configuration_rows_round_trip():
+    np.testing.assert_array_equal(as_rows(as_configuration(CONFIGURATIONS)), CONFIGURATIONS)
