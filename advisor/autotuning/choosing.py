@@ -97,6 +97,8 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
         recognise(function, named, options.family, options.problem) if hasattr(function, "fn") else (None, "it is no jitted function")
     )
     text, digest = keys.stable_text(key), tuner.source_hash()
+    if text is not None and options.tolerance is not None:
+        text += f" outputs checked {options.tolerance}"  # what was measured unchecked does not count
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"kernel {tuner.serial}",
@@ -355,11 +357,15 @@ def _by_rank_zero(situation: Situation) -> tuple[Decision, Any]:
         except Exception as error:
             distributed.broadcast({"error": str(error)})
             raise
-        distributed.broadcast({"config": situation.call.identities[situation.call.configs.index(decision.config)]})
+        places = [i for i, config in enumerate(situation.call.configs) if config is decision.config]
+        distributed.broadcast({"config": situation.call.identities[places[0]] if places else None})
         return decision, told
     answer = distributed.broadcast(None)
     if "error" in answer:
         raise MeasurementError(f"{situation.problem.kernel}: rank 0 found no configuration that works", answer["error"])
+    if answer["config"] is None:  # the stated default, which need not be in the list
+        default = situation.tuner.options.default or situation.call.configs[0]
+        return Decision(config=default, how="default", reason="rank 0 took the default", key=situation.key), {}
     if answer["config"] not in situation.call.identities:
         raise UsageError(f"{situation.problem.kernel}: the ranks tune different lists of configurations", answer["config"],
                          "the same list on every rank")  # fmt: skip

@@ -111,7 +111,7 @@ class Tuner(Autotuner):
         self._sometimes: frozenset[str] = frozenset()
         # What reads a call's key, and fast key → (configuration, its options as keywords, its hook): changed together only.
         self._hot: tuple[Callable[..., Any], dict[Any, tuple[Any, dict[str, Any], Any]]] = (self._reader(frozenset(), None), {})
-        self.cache = Decided(self._forget)
+        self.cache = {}
 
     # ------------------------------------------------------------------------------------------------------ a call
 
@@ -196,7 +196,8 @@ class Tuner(Autotuner):
         fast[read_key(*args, **kwargs)] = found
 
     def _forget(self) -> None:
-        self._hot = (self._hot[0], {})
+        if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
+            self._hot = (self._hot[0], {})
 
     def _tell(self, decision: Decision, told: Mapping[Any, Any]) -> None:
         """Triton's attributes, its listener and its line on the terminal."""
@@ -214,6 +215,17 @@ class Tuner(Autotuner):
         if internals.prints() and measured:
             print(f"Triton autotuning for function {self.base_fn.__name__},\nwith key as {decision.key},\n"
                   f"finished after {self.bench_time:.2f}s,\nbest config selected: {decision.config};")  # fmt: skip
+
+    @property
+    def cache(self) -> Decided:
+        """Key → configuration, as triton.autotune has it: clearing, changing or replacing it takes effect."""
+        return self._decided
+
+    @cache.setter
+    def cache(self, value: Mapping[Any, Any]) -> None:
+        self._decided = Decided(self._forget)
+        dict.update(self._decided, value)
+        self._forget()
 
     # --------------------------------------------------------------------------------------------- what choosing asks for
 

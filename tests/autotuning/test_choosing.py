@@ -204,6 +204,8 @@ def test_clearing_the_dictionary_decides_again(monkeypatch):
     assert kernel.decision.how == "cached" and len(bench.measured) == 3  # this process remembers the timings
     kernel.cache[(1024, "torch.bfloat16")] = configs(128)[0]
     assert call(kernel) == 128
+    kernel.cache = {(1024, "torch.bfloat16"): configs(32)[0]}
+    assert call(kernel) == 32
 
 
 def test_hot_calls_do_not_look_again(monkeypatch):
@@ -254,3 +256,8 @@ def test_rank_zero_decides(monkeypatch):
     monkeypatch.setattr(distributed, "broadcast", lambda value: sent[-1])
     other, bench = tuned({32: 1.0, 64: 9.0, 128: 9.0}, distributed=True, cache_results=False)
     assert call(other) == 64 and not bench.measured and "rank 0" in other.decision.reason
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "broadcast", lambda value: sent.append(value) or value)
+    unlisted = configs(512)[0]
+    decided, _ = tuned(LATENCIES, distributed=True, mode="cached", default=unlisted, cache_results=False, key=[])
+    assert call(decided, n=99) == 512 and sent[-1] == {"config": None}
