@@ -26,6 +26,7 @@ from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import open_storage
+from advisor.search.surrogate import Observation, nearest
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -116,11 +117,11 @@ class Tuner:
                              "give another --study name, or another --storage")  # fmt: skip
         self._samplers[task], self._studies[task] = sampler, study
 
-    def _elsewhere(self, task: str) -> list:
+    def _elsewhere(self, task: str) -> list[Observation]:
         """What is known from the other decisions of this search, those that lie near in size."""
-        here = self._samplers[task].prior.place
-        near = [t for t, s in self._samplers.items() if t != task and abs(s.prior.place - here) <= 3 * s.shares.doublings]
-        return known_elsewhere([self._samplers[t] for t in near], [self._studies[t] for t in near])
+        others = [t for t in self._samplers if t != task]
+        known = known_elsewhere([self._samplers[t] for t in others], [self._studies[t] for t in others])
+        return nearest(self._samplers[task].prior, known)
 
     def study(self, task: str) -> Study:
         """The Optuna study of a decision."""

@@ -37,9 +37,9 @@ class Observation:
 class Shares:
     """How the predictor's variance splits over the parts; fitted on the published sweeps (`tests/bench/search.py`)."""
 
-    common: float = 0.4
-    similar: float = 0.45
-    own: float = 0.15
+    common: float = 0.1
+    similar: float = 0.8
+    own: float = 0.1
     noise: float = 0.004  # standard deviation of a measurement's log
     doublings: float = 2.0  # of problem size over which errors stay alike
 
@@ -84,6 +84,14 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
     mean = prior.mean + weights @ middle
     reduced = np.einsum("ij,ij->i", weights @ (among - cov), weights)
     return mean, np.sqrt(np.maximum(spread**2 - reduced, 1e-10))
+
+
+def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, most: int = 64) -> list[Observation]:
+    """Of what other problems' trials said, what matters most for this one: those within four doublings, the nearest first."""
+    reach = 2 * (shares or Shares()).doublings
+    near = [o for o in observations if abs(o.prior.place - prior.place) <= reach]
+    near.sort(key=lambda o: (abs(o.prior.place - prior.place), o.kind != "measured"))
+    return near[:most]
 
 
 def expected_gain(mean: Array, deviation: Array, best_log_us: float) -> Array:

@@ -73,9 +73,13 @@ class RecordedBackend:
             return None
 
     def _only_best(self, name: str) -> bool:
-        known = self.recording.latencies.get(recorded_problem_key(self.subjects[name].problem), {})
-        latencies = [us for us, _ in known.values()]
-        return bool(latencies) and max(latencies) <= ONLY_BEST * min(latencies)
+        return holds_only_best(self.recording, self.subjects[name].problem)
+
+
+def holds_only_best(recording: Recording, problem: Problem) -> bool:
+    """Whether the rows of a problem are near-optimal ones only, so that what is absent is known to be slower."""
+    latencies = [us for us, _ in recording.latencies.get(recorded_problem_key(problem), {}).values()]
+    return bool(latencies) and max(latencies) <= ONLY_BEST * min(latencies)
 
 
 class MeasuringBackend:

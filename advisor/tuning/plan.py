@@ -23,7 +23,7 @@ from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace, flat
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target, resolve_target
-from advisor.tuning.backends import Subject
+from advisor.tuning.backends import Subject, holds_only_best
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
@@ -110,14 +110,19 @@ def make_plan(order: Order) -> Plan:
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
         shares[launch.share].append(launch)
-    space, valid = _space(target, kernel, shares, measuring=recording is None)
+    if recording is None:
+        space, valid = _space(target, kernel, shares, measuring=True)
+    else:
+        space, valid = _recorded_space(recording, _space(target, kernel, shares, measuring=False)[0], shares)
     subjects = {launch.id: Subject(id=launch.id, problem=launch.problem, kernel=kernel) for launch in target.launches}
     source = f"recorded {recording.source}" if recording is not None else "measured"
     decisions = []
     for share, group in shares.items():
         prior = prior_of([launch.problem for launch in group], space, target.gpu, predictor)
         if share in valid:
-            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf))
+            out = int((np.isfinite(prior.mean) & ~valid[share]).sum())
+            why = "not recorded" if recording is not None else "refused by the kernel's file"
+            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf), stopped_by={**prior.stopped_by, why: out})
         today = group[0].configuration
         identity = "; ".join(f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
                              f"{launch.problem.block_shape} {launch.problem.routing}" for launch in group)  # fmt: skip
@@ -295,6 +300,22 @@ def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[P
             if values == names:
                 today.append(inside)
     return SearchSpace.of([*space.configurations, *today]), {}
+
+
+def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]) -> tuple[SearchSpace,
+                    dict[str, np.ndarray]]:  # fmt: skip
+    """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
+    problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
+    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
+    names = set(flat(space.configurations[0]))
+    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(flat(c)) == names]
+    wider = SearchSpace.of([*space.configurations, *beyond])
+    valid = {}
+    for share, each in recorded.items():
+        swept = [rows for rows, problem in zip(each, problems[share], strict=True) if not holds_only_best(recording, problem)]
+        if swept:
+            valid[share] = np.array([all(_key(c) in rows for rows in swept) for c in wider.configurations])
+    return wider, valid
 
 
 def _key(configuration: Configuration) -> str:

@@ -1,0 +1,254 @@
+"""Trials until within 1 % of the exhaustive best, and what the stopping rule saves, on the published near-optimal rows.
+
+Run it: `python tests/bench/search.py [--weights FILE] [--models E,topk,H,N …] [--gpus NAME …] [--problems N] [--cap N]`, or
+`pytest -m bench -s tests/bench/search.py` with ADVISOR_BENCH_SEARCH holding such options. The figures are of unseen models only where
+the weights were trained with `--exclude-model` for the models given (likewise GPUs).
+
+Every method searches the same space (the family's, what cannot launch left out for all) on the same problems with the same seeds. A trial
+is one configuration; it succeeds when the file has it. What the file lacks is slower than the best by more than 1 %, by how much is
+not recorded: ours is told that it lost and nothing else, Optuna's samplers are told the sweep's median latency, ordinal parameters as
+integers, and configurations that cannot launch cost them nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
+
+from advisor.configs.rows import read_rows  # noqa: E402
+from advisor.hardware import load_gpu  # noqa: E402
+from advisor.learned import load_predictor  # noqa: E402
+from advisor.learned.base import Predictor  # noqa: E402
+from advisor.schema import Problem  # noqa: E402
+from advisor.search.prior import Prior, prior_of  # noqa: E402
+from advisor.search.space import SearchSpace  # noqa: E402
+from advisor.search.stopping import StoppingRule  # noqa: E402
+from advisor.search.surrogate import Observation, expected_gain, nearest, posterior  # noqa: E402
+
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
+
+NAMES = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+SIZES = ("M", "E", "topk", "H", "N")
+FIXED_BUDGET = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One swept problem. `good`: latencies in microseconds of the configurations within 1 % of the best, by index in the space."""
+
+    gpu: str
+    sizes: Mapping[str, int]
+    good: Mapping[int, float]
+    best_us: float
+    default_us: float | None
+    median_us: float
+    prior: Prior
+
+    @property
+    def model(self) -> tuple[int, ...]:
+        return tuple(self.sizes[name] for name in SIZES[1:])
+
+
+def read_cases(data: Path, space: SearchSpace, predictor: Predictor, models: set[tuple[int, ...]], gpus: set[str]) -> list[Case]:
+    """The swept problems of the models and GPUs asked for (all where none are)."""
+    near = read_rows(data / "fused_moe_near_optimal.csv.gz")
+    summary = read_rows(data / "fused_moe_sweep_summary.csv.gz")
+    index = {tuple(space.row(i)[name] for name in NAMES): i for i in range(len(space))}
+    good: dict[tuple, dict[int, float]] = {}
+    columns = {name: near.columns[name].astype(int).tolist() for name in (*SIZES, *NAMES)}
+    for i, (gpu, us) in enumerate(zip(near.text["gpu"], near.columns["latency_us"].tolist(), strict=True)):
+        found = index.get(tuple(columns[name][i] for name in NAMES))
+        if found is not None:
+            good.setdefault((gpu, *(columns[name][i] for name in SIZES)), {})[found] = us
+    cases = []
+    for i, gpu in enumerate(summary.text["gpu"]):
+        sizes = {name: int(summary.columns[name][i]) for name in SIZES}
+        key = (gpu, *sizes.values())
+        if key not in good or (models and key[2:] not in models) or (gpus and gpu not in gpus):
+            continue
+        default = float(summary.columns["default_us"][i])
+        prior = prior_of([Problem(family="fused_moe", op="w13", sizes=sizes)], space, load_gpu(gpu), predictor)
+        cases.append(
+            Case(gpu=gpu, sizes=sizes, good=good[key], best_us=float(summary.columns["best_us"][i]), prior=prior,
+                 default_us=default if np.isfinite(default) else None, median_us=float(summary.columns["median_us"][i]))
+        )  # fmt: skip
+    return cases
+
+
+def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None) -> tuple[int, list[Observation], int | None]:
+    """Our search: trials until the first success, what it saw, and (with a rule) trials until it stopped."""
+    seen: list[Observation] = []
+    first: int | None = None
+    for trial in range(1, cap + 1):
+        mean, deviation = posterior(case.prior, [*known, *seen])
+        usable = np.isfinite(mean)
+        usable[[o.index for o in seen]] = False
+        best = min((o.log_us for o in seen if o.log_us is not None), default=None)
+        if best is not None:
+            usable &= case.prior.bound_us < np.exp(best)
+        if rule is not None and best is not None:
+            reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us[0], mean=mean, deviation=deviation,
+                                 usable=usable, measured=sum(o.kind == "measured" for o in seen))  # fmt: skip
+            if reason is not None:
+                return first or cap + 1, seen, trial - 1
+        mean = np.where(usable, mean, np.inf)
+        gain = expected_gain(mean, deviation, float(mean.min()) if best is None else best)
+        chosen = int(np.argmin(mean)) if not seen and not known or gain.max() <= 0 else int(np.argmax(gain))
+        us = case.good.get(chosen)
+        seen.append(Observation(prior=case.prior, index=chosen, kind="slower" if us is None else "measured",
+                                log_us=None if us is None else float(np.log(us))))  # fmt: skip
+        if us is not None:
+            first = first or trial
+            if rule is None:
+                break
+    return first or cap + 1, seen, None if rule is None else cap
+
+
+def ranked(case: Case) -> int:
+    """Trials in the order of the prior, without feedback."""
+    order = np.argsort(case.prior.mean, kind="stable")
+    return 1 + int(np.flatnonzero(np.isin(order, list(case.good)))[0])
+
+
+def in_order(case: Case) -> int:
+    """Trials in the order in which the space lists what can launch."""
+    usable = np.flatnonzero(np.isfinite(case.prior.mean))
+    return 1 + int(np.flatnonzero(np.isin(usable, list(case.good)))[0])
+
+
+def optuna_trials(case: Case, space: SearchSpace, sampler: object, cap: int) -> int:
+    """Trials of one of Optuna's samplers."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=sampler)  # type: ignore[arg-type]
+    choices = {name: space.choices(name) for name in NAMES}
+    trials, asked = 0, 0
+    while trials < cap and asked < 20 * cap:
+        asked += 1
+        trial = study.ask()
+        values = {name: choices[name][trial.suggest_int(name, 0, len(choices[name]) - 1)] for name in NAMES}
+        index = space.find(values)
+        if index is None or not np.isfinite(case.prior.mean[index]):
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
+        trials += 1
+        if index in case.good:
+            return trials
+        study.tell(trial, float(np.log(case.median_us)))
+    return cap + 1
+
+
+def interval(values: np.ndarray, quantile: float) -> tuple[float, float, float]:
+    """A quantile and its 95 % bootstrap interval over problems."""
+    rng = np.random.default_rng(0)
+    drawn = np.quantile(values[rng.integers(0, len(values), (1000, len(values)))], quantile, axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(np.quantile(values, quantile)), float(low), float(high)
+
+
+def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
+    """One line per GPU and one for all."""
+    everything = [trials for each in results.values() for trials in each]
+    for gpu, trials in [*results.items(), ("all", everything)]:
+        values = np.minimum(np.array(trials, dtype=float), cap + 1)
+        shown = []
+        for quantile in (0.5, 0.9):
+            middle, low, high = interval(values, quantile)
+            more = ">" if middle > cap else ""
+            shown.append(f"{more}{min(middle, cap):6.1f} [{low:5.1f}, {min(high, cap):5.1f}]")
+        print(f"{name:28s} {gpu:6s} {len(values):4d}  median {shown[0]}  p90 {shown[1]}  first {np.mean(values == 1):.2f}  "
+              f"8 {np.mean(values <= 8):.2f}", flush=True)  # fmt: skip
+
+
+def run(arguments: list[str]) -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default=os.environ.get("ADVISOR_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data", type=Path)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--models", nargs="*", default=[])
+    parser.add_argument("--gpus", nargs="*", default=[])
+    parser.add_argument("--problems", type=int, default=40, help="problems per GPU for Optuna's samplers (ours: all)")
+    parser.add_argument("--cap", type=int, default=60)
+    parser.add_argument("--gp", type=int, default=6, help="problems per GPU for Optuna's GP sampler, which is slow")
+    parser.add_argument("--ours", type=int, default=10**9, help="problems per GPU for ours")
+    options = parser.parse_args(arguments)
+    predictor, space = load_predictor(options.weights), SearchSpace.of_family("fused_moe")
+    models = {tuple(int(part) for part in model.split(",")) for model in options.models}
+    cases = read_cases(options.data, space, predictor, models, set(options.gpus))
+    rng = np.random.default_rng(0)
+    by_gpu: dict[str, list[Case]] = {}
+    for i in rng.permutation(len(cases)):
+        by_gpu.setdefault(cases[i].gpu, []).append(cases[i])
+    print(f"{len(cases)} problems, prior: {predictor.name}, cap {options.cap} trials, space of {len(space)}\n")
+    start = time.monotonic()
+
+    def every(name: str, count: int, trials: Callable[[Case, int], int]) -> None:
+        show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()}, options.cap)
+
+    every("ours", options.ours, lambda case, seed: guided(case, options.cap, [])[0])
+    tables: dict[str, list[int]] = {}
+    for gpu, each in by_gpu.items():
+        for model in sorted({case.model for case in each[: options.ours]}):
+            known: list[Observation] = []
+            for case in sorted((c for c in each if c.model == model), key=lambda c: c.sizes["M"]):
+                trials, seen, _ = guided(case, options.cap, nearest(case.prior, known))
+                known += seen
+                tables.setdefault(gpu, []).append(trials)
+    show("ours, a table at a time", tables, options.cap)
+    every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
+    every("exhaustive order", 10**9, lambda case, seed: in_order(case))
+    import optuna
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        every("Optuna random", options.problems, lambda c, s: optuna_trials(c, space, optuna.samplers.RandomSampler(seed=s), options.cap))
+        every("Optuna TPE", options.problems, lambda c, s: optuna_trials(c, space, optuna.samplers.TPESampler(seed=s), options.cap))
+        every("Optuna GP", options.gp, lambda c, s: optuna_trials(c, space, optuna.samplers.GPSampler(seed=s), options.cap))
+    stopping(by_gpu, options.ours)
+    print(f"\n{time.monotonic() - start:.0f} s")
+
+
+def stopping(by_gpu: Mapping[str, list[Case]], count: int) -> None:
+    """Speedup kept over the default, and trials spent, with the stopping rule against a fixed budget."""
+    print(f"\nstopping rule against {FIXED_BUDGET} trials (speedup over the default; where nothing was found, none is counted)")
+    for gpu, each in by_gpu.items():
+        kept, available, fixed, spent = 0.0, 0.0, 0.0, []
+        for case in each[:count]:
+            if case.default_us is None or case.default_us <= 1.01 * case.best_us:
+                continue
+            _, seen, stopped = guided(case, FIXED_BUDGET, [], StoppingRule())
+            found = min([np.exp(o.log_us) for o in seen if o.log_us is not None] + [case.default_us])
+            whole = min([case.good[i] for i in _first(case) if i in case.good] + [case.default_us])
+            kept, fixed = kept + float(np.log(case.default_us / found)), fixed + float(np.log(case.default_us / whole))
+            available += float(np.log(case.default_us / case.best_us))
+            spent.append(stopped if stopped is not None else FIXED_BUDGET)
+        if spent:
+            print(f"{gpu:6s} {len(spent):4d} problems: {100 * kept / available:5.1f} % of the available speedup kept (ranking, "
+                  f"{FIXED_BUDGET} trials: {100 * fixed / available:5.1f} %) with {100 * np.mean(spent) / FIXED_BUDGET:5.1f} % of the trials",
+                  flush=True)  # fmt: skip
+
+
+def _first(case: Case) -> list[int]:
+    return np.argsort(case.prior.mean, kind="stable")[:FIXED_BUDGET].tolist()
+
+
+def test_search_figures(data_dir: Path) -> None:
+    """Prints the figures; asserts nothing."""
+    run(["--data", str(data_dir), *shlex.split(os.environ.get("ADVISOR_BENCH_SEARCH", "--ours 20 --problems 6 --gp 1"))])
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

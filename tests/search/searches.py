@@ -1,0 +1,83 @@
+"""Small searches for the tests: a space, a prior that is wrong in a known way, a table of latencies."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from advisor.search.backend import Measurement, TableBackend, Task
+from advisor.search.prior import Prior
+from advisor.search.space import SearchSpace
+from advisor.search.stopping import StoppingRule
+from advisor.search.study import Budget, Decision, Tuner
+
+RANGES = {"BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}
+EXHAUSTIVE = StoppingRule(margin=-1.0, noise_floor=0.0)
+"""Stops only when nothing is left."""
+
+
+def small_space() -> SearchSpace:
+    """48 configurations."""
+    return SearchSpace.from_ranges(RANGES)
+
+
+def truth(space: SearchSpace, place: float = 0.0) -> np.ndarray:
+    """Latencies in microseconds, [c]: smooth in the parameters, the optimum moving with the size, and a little of each one's own."""
+    rng = np.random.default_rng(7)
+    m, n = (np.log2([space.row(i)[name] for i in range(len(space))]) for name in ("BLOCK_SIZE_M", "BLOCK_SIZE_N"))
+    warps, stages = (np.array([space.row(i)[name] for i in range(len(space))], dtype=float) for name in ("num_warps", "num_stages"))
+    smooth = 0.06 * (m - 5 - place) ** 2 + 0.05 * (n - 6) ** 2 + 0.02 * (warps == 8) - 0.03 * (stages - 2)
+    return 20.0 * np.exp(smooth + 0.01 * rng.standard_normal(len(space)))
+
+
+def small_prior(space: SearchSpace, place: float = 0.0, *, wrong: float = 0.15, cannot: tuple[int, ...] = ()) -> Prior:
+    """The truth, with a smooth error of `wrong`, and bounds 10 % below it."""
+    latency = truth(space, place)
+    m = np.log2([space.row(i)["BLOCK_SIZE_M"] for i in range(len(space))])
+    mean = np.log(latency) + wrong * (m - 5.5) / 1.5
+    mean[list(cannot)] = math.inf
+    values = np.array([[np.log2(float(v)) for v in space.row(i).values()] for i in range(len(space))])
+    return Prior(
+        mean=mean, sigma=0.15, features=values / 2, place=place, bound_us=0.9 * latency, predicted_us=np.exp(mean),
+        ceiling_us=(float(latency.min()), 0.9 * float(latency.min()), 1.1 * float(latency.min())), stopped_by={},
+    )  # fmt: skip
+
+
+def table_of(space: SearchSpace, tasks: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Latencies by task and label; `tasks` by the place of their problem."""
+    return {
+        task: {c.label(): float(us) for c, us in zip(space.configurations, truth(space, place), strict=True)}
+        for task, place in tasks.items()
+    }  # fmt: skip
+
+
+class SlowTable(TableBackend):
+    """A table that takes its time, so that a worker can be killed in the middle."""
+
+    def __init__(self, latencies: dict[str, dict[str, float]], seconds: float) -> None:
+        super().__init__(latencies)
+        self.seconds = seconds
+
+    def measure(self, task, configuration, watch) -> Measurement:  # type: ignore[no-untyped-def]
+        time.sleep(self.seconds)
+        return super().measure(task, configuration, watch)
+
+
+def make_tuner(storage: str, *, trials: int | None = None, stopping: StoppingRule = EXHAUSTIVE, tasks: tuple[float, ...] = (0.0,),
+               cannot: tuple[int, ...] = (), name: str = "test", incumbent: int | None = None) -> Tuner:  # fmt: skip
+    """A search over the small space; one decision per place."""
+    space = small_space()
+    decisions = [
+        Decision(task=Task(id=f"M{16 * 2**int(place)}", launches=(f"w13-M{16 * 2**int(place)}",)),
+                 prior=small_prior(space, place, cannot=cannot), incumbent=None if incumbent is None else space.configurations[incumbent])
+        for place in tasks
+    ]  # fmt: skip
+    return Tuner(space=space, decisions=decisions, storage=storage, name=name, stopping=stopping, budget=Budget(trials=trials))
+
+
+def slow_worker(storage: str, seconds: float) -> None:
+    """A worker process on the small search."""
+    tuner = make_tuner(storage)
+    tuner.run(SlowTable(table_of(tuner.space, {"M16": 0.0}), seconds))

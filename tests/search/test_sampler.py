@@ -1,0 +1,135 @@
+"""The sampler in anyone's own study, and the pruner."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+
+from advisor.errors import UsageError
+from advisor.hardware import load_gpu
+from advisor.schema import Problem
+from advisor.search import AdvisorSampler, RoundsPruner, SearchSpace
+from tests.search.searches import RANGES, small_prior, small_space, truth
+
+SPACE = small_space()
+LATENCY = truth(SPACE)
+
+
+def objective(trial: optuna.Trial) -> float:
+    return float(LATENCY[SPACE.index_of(SPACE.suggest(trial))])
+
+
+def study_of(sampler=None, **options) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(sampler=sampler or AdvisorSampler(SPACE, small_prior(SPACE)), **options)
+
+
+def test_finds_the_best_in_few_trials_and_never_repeats_one():
+    study = study_of()
+    study.optimize(objective, n_trials=10)
+    assert study.best_value <= 1.01 * LATENCY.min()
+    assert len({tuple(t.params.items()) for t in study.trials}) == 10
+
+
+def test_first_trial_is_the_prior_s_best_and_runs_are_the_same():
+    first, second = study_of(), study_of()
+    for study in (first, second):
+        study.optimize(objective, n_trials=6)
+    assert [t.params for t in first.trials] == [t.params for t in second.trials]
+    assert SPACE.find(first.trials[0].params) == int(np.argmin(small_prior(SPACE).mean))
+
+
+def test_plain_suggestions_of_any_kind_and_foreign_parameters():
+    def own(trial: optuna.Trial) -> float:
+        values = {
+            "BLOCK_SIZE_M": trial.suggest_int("BLOCK_SIZE_M", 16, 128, log=True),
+            "BLOCK_SIZE_N": trial.suggest_categorical("BLOCK_SIZE_N", [32, 64, 128]),
+            "num_warps": trial.suggest_int("num_warps", 4, 8, step=4), "num_stages": trial.suggest_int("num_stages", 2, 3),
+        }  # fmt: skip
+        trial.suggest_float("something_else", 0, 1)
+        return float(LATENCY[SPACE.find(values)])
+
+    study = study_of()
+    study.optimize(own, n_trials=5)
+    assert study.best_value <= 1.05 * LATENCY.min()
+
+
+def test_wishes_are_granted():
+    study = study_of()
+    wish = {name: values[0] for name, values in RANGES.items()}
+    study.enqueue_trial(wish)
+    study.enqueue_trial({"BLOCK_SIZE_M": 128})
+    study.optimize(objective, n_trials=2)
+    assert study.trials[0].params == wish
+    assert study.trials[1].params["BLOCK_SIZE_M"] == 128
+
+
+def test_a_distribution_without_the_value_is_said():
+    study = study_of()
+    with pytest.raises(UsageError, match="lacks a value of the space"):
+        study.optimize(lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2), n_trials=1)
+
+
+def test_objectives_that_are_no_latency_are_refused():
+    study = study_of()
+    with pytest.raises(UsageError, match="must be a latency"):
+        study.optimize(lambda trial: (SPACE.suggest(trial), -1.0)[1], n_trials=2)
+
+
+def test_when_nothing_is_left_trials_are_pruned():
+    space = SearchSpace.from_ranges({"BLOCK_SIZE_M": (16, 32), "BLOCK_SIZE_N": (32,), "num_warps": (4,), "num_stages": (2,)})
+    study = study_of(AdvisorSampler(space, small_prior(space)))
+    study.optimize(lambda trial: (space.suggest(trial), 10.0)[1], n_trials=4)
+    states = [t.state for t in study.trials]
+    assert states == [optuna.trial.TrialState.COMPLETE] * 2 + [optuna.trial.TrialState.PRUNED] * 2
+
+
+def test_configurations_whose_bound_is_above_the_best_are_never_tried():
+    study = study_of()
+    study.optimize(objective, n_trials=48)
+    done = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    assert len(done) < 40
+    tried = {SPACE.find(t.params) for t in done}
+    skipped = [i for i in range(len(SPACE)) if i not in tried]
+    assert min(LATENCY[skipped]) > study.best_value  # provably safe
+
+
+def test_a_bound_that_a_measurement_refutes_skips_nothing():
+    from dataclasses import replace
+
+    wrong = replace(small_prior(SPACE), bound_us=2 * LATENCY)
+    study = study_of(AdvisorSampler(SPACE, wrong))
+    study.optimize(objective, n_trials=48)
+    assert sum(t.state == optuna.trial.TrialState.COMPLETE for t in study.trials) == 48
+
+
+def test_infeasible_configurations_are_never_proposed():
+    cannot = tuple(int(i) for i in np.argsort(LATENCY)[:5])
+    study = study_of(AdvisorSampler(SPACE, small_prior(SPACE, cannot=cannot)))
+    study.optimize(objective, n_trials=30)
+    assert not {SPACE.find(t.params) for t in study.trials if t.params} & set(cannot)
+
+
+def test_for_problem_needs_no_more_than_a_problem_and_a_gpu():
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 4096, "K": 4096})
+    sampler = AdvisorSampler.for_problem(problem, gpu=load_gpu("H100"))
+    study = study_of(sampler)
+    study.optimize(lambda trial: (sampler.space.suggest(trial), 100.0 + trial.number)[1], n_trials=3)
+    assert len(study.trials) == 3
+
+
+def test_pruner_cuts_what_has_lost_and_nothing_else():
+    study = study_of(optuna.samplers.RandomSampler(seed=0), pruner=RoundsPruner(margin=0.05, first=3))
+    study.add_trial(optuna.trial.create_trial(value=100.0))
+
+    def rounds(latency: float) -> optuna.Trial:
+        trial = study.ask()
+        trial.report(latency, step=3)
+        return trial
+
+    assert rounds(106.0).should_prune()
+    assert not rounds(104.0).should_prune()
+    early = study.ask()
+    early.report(500.0, step=1)
+    assert not early.should_prune()

@@ -1,0 +1,76 @@
+"""Spaces: where they come from, what cannot launch, what the bounds rule out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from advisor.errors import InputError, UsageError
+from advisor.hardware import load_gpu
+from advisor.learned import load_predictor
+from advisor.resources import folder
+from advisor.schema import Problem
+from advisor.search.prior import prior_of
+from advisor.search.space import SearchSpace, feasibility
+from tests.search.searches import RANGES, small_space
+
+W13 = Problem(family="fused_moe", op="w13", sizes={"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768})
+
+
+def test_ranges_and_constraints():
+    space = SearchSpace.from_ranges(RANGES, [lambda c: c["BLOCK_SIZE_M"] * c["BLOCK_SIZE_N"] <= 4096])
+    assert 0 < len(space) < len(small_space()) == 48
+    assert all(c.parameters["BLOCK_SIZE_M"] * c.parameters["BLOCK_SIZE_N"] <= 4096 for c in space.configurations)
+
+
+def test_triton_configs_keep_their_options_and_lose_duplicates():
+    one = SimpleNamespace(kwargs={"BLOCK": 64}, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None)
+    other = SimpleNamespace(kwargs={"BLOCK": 64}, num_warps=4, num_stages=3, num_ctas=1, maxnreg=128)
+    space = SearchSpace.from_triton_configs([one, one, other])
+    assert [c.maxnreg for c in space.configurations] == [None, 128]
+    assert "maxnreg" in space.names and "num_ctas" not in space.names
+
+
+def test_kernel_file_is_read_without_importing_it(tmp_path):
+    file = tmp_path / "k.py"
+    file.write_text("raise SystemExit\nKERNELS = {'k': {'family': 'gemm', 'ops': {}, 'space': {'B': [1, 2], 'num_warps': [4]}}}\n")
+    assert len(SearchSpace.from_kernel_file(file)) == 2
+    with pytest.raises(InputError, match="no space for the kernel"):
+        SearchSpace.from_kernel_file(file, "other")
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in folder("triton_kernels").glob("*.py") if p.stem != "__init__"))
+def test_every_bundled_kernel_has_a_space(name):
+    import ast
+
+    file = folder("triton_kernels") / f"{name}.py"
+    literal = next(n.value for n in ast.parse(file.read_text()).body if isinstance(n, ast.Assign) and n.targets[0].id == "KERNELS")
+    for kernel in ast.literal_eval(literal):
+        assert len(SearchSpace.from_kernel_file(file, kernel)) > 1
+
+
+def test_rows_of_one_space_must_name_the_same_values():
+    with pytest.raises(UsageError, match="same values"):
+        SearchSpace.of([small_space().configurations[0], SearchSpace.from_ranges({"B": (1,)}).configurations[0]])
+    with pytest.raises(UsageError):
+        SearchSpace.from_ranges({"B": range(10**6)})
+
+
+def test_what_cannot_launch_is_known_and_why():
+    space = SearchSpace.of_family("fused_moe")
+    found = feasibility(space, W13, load_gpu("A40"))
+    assert found.stopped_by["shared-memory"] == int((~found.launches).sum()) > 1000
+    prior = prior_of([W13], space, load_gpu("A40"), load_predictor())
+    assert np.array_equal(np.isinf(prior.mean), ~found.launches)
+
+
+def test_two_launches_that_share_a_configuration_add_up():
+    space = SearchSpace.of_family("fused_moe")
+    w2 = Problem(family="fused_moe", op="w2", sizes=W13.sizes)
+    one, other, both = (prior_of(p, space, load_gpu("H200"), load_predictor()) for p in ([W13], [w2], [W13, w2]))
+    assert both.bound_us == pytest.approx(one.bound_us + other.bound_us)
+    usable = np.isfinite(both.mean)
+    assert both.predicted_us[usable] == pytest.approx((one.predicted_us + other.predicted_us)[usable])
+    assert both.ceiling_us[0] == pytest.approx(one.ceiling_us[0] + other.ceiling_us[0])

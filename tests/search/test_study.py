@@ -1,0 +1,290 @@
+"""Studies: resumed, shared, killed; every trial accounted for, and the same winner."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from optuna.trial import TrialState
+
+from advisor.errors import AdvisorError, UsageError
+from advisor.search import claims
+from advisor.search.backend import Measurement, TableBackend
+from advisor.search.report import search_reports, state_of
+from advisor.search.sampler import LOST
+from advisor.search.stopping import StoppingRule
+from advisor.search.storage import open_storage
+from advisor.search.study import Budget, Tuner, counts
+from advisor.search.winner import best_of, decide
+from tests.search.searches import make_tuner, slow_worker, table_of, truth
+
+
+def backend_of(tuner: Tuner, tasks: dict[str, float] | None = None) -> TableBackend:
+    return TableBackend(table_of(tuner.space, tasks or {"M16": 0.0}))
+
+
+def tried(tuner: Tuner, task: str = "M16") -> list[int]:
+    sampler = tuner.sampler(task)
+    return [sampler.index_of(t) for t in tuner.study(task).get_trials(deepcopy=False) if counts(t)]
+
+
+def test_stops_within_its_budget_and_finds_the_best(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), trials=8)
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) == 8 == len(set(tried(tuner)))
+    _, us, _ = best_of(tuner, tuner.decisions[0], 0.0)
+    assert us <= 1.01 * truth(tuner.space).min()
+    assert search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because.startswith("the limit of 8 trials")
+
+
+def test_a_finished_study_is_not_searched_again_but_a_larger_budget_goes_on(tmp_path):
+    for trials, expected in ((4, 4), (4, 4), (9, 9)):
+        tuner = make_tuner(str(tmp_path / "j"), trials=trials)
+        tuner.run(backend_of(tuner))
+        assert len(tried(tuner)) == expected == len(set(tried(tuner)))
+
+
+def test_the_stopping_rule_ends_it_early_with_a_reason(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), stopping=StoppingRule())
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) < 15
+    report = search_reports(tuner, tuner.decisions[0], "x")[0]
+    assert "ceiling" in report.stopped_because or "noise floor" in report.stopped_because
+    assert report.study_name == "test/M16" and "Optimization history" in report.plots
+
+
+def test_the_time_limit_is_shared_out(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), tasks=(0.0, 1.0))
+    now = [0.0]
+
+    class Ticking(TableBackend):
+        def measure(self, task, configuration, watch):
+            now[0] += 1.0
+            return super().measure(task, configuration, watch)
+
+    tuner.clock, tuner.budget = lambda: now[0], Budget(time_limit_s=10)
+    tuner.run(Ticking(table_of(tuner.space, {"M16": 0.0, "M32": 1.0})))
+    assert len(tried(tuner, "M16")) == 5 == len(tried(tuner, "M32"))
+
+
+def test_neighbouring_sizes_share_what_they_learn(tmp_path):
+    tasks = {"M16": 0.0, "M32": 1.0}
+    together = make_tuner(str(tmp_path / "j"), trials=6, tasks=(0.0, 1.0))
+    together.run(TableBackend(table_of(together.space, tasks)))
+    alone = make_tuner(str(tmp_path / "k"), trials=6, tasks=(1.0,))
+    alone.run(TableBackend(table_of(alone.space, tasks)))
+    best = truth(together.space, 1.0).min()
+
+    def until(tuner: Tuner) -> int:
+        return next(i for i, index in enumerate(tried(tuner, "M32"), 1) if truth(tuner.space, 1.0)[index] <= 1.05 * best)
+
+    assert until(together) <= until(alone)
+
+
+def test_failures_are_classes_and_the_search_goes_on(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), trials=10)
+
+    class Failing(TableBackend):
+        def measure(self, task, configuration, watch):
+            if configuration.num_stages == 3:
+                return Measurement(failure="out-of-resources", message="shared memory")
+            return super().measure(task, configuration, watch)
+
+    tuner.run(Failing(table_of(tuner.space, {"M16": 0.0})))
+    report = search_reports(tuner, tuner.decisions[0], "x")[0]
+    assert report.failures["out-of-resources"] >= 1
+    assert any(t.latency_us is not None for t in report.trials)
+
+
+def test_a_losing_measurement_is_cut_short(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), trials=20)
+    stopped = []
+
+    class Rounds(TableBackend):
+        def measure(self, task, configuration, watch):
+            us = self.latencies[task.id][configuration.label()]
+            if watch(3, us):
+                stopped.append(us)
+                return Measurement(us=us, stopped=True)
+            return Measurement(us=us)
+
+    tuner.run(Rounds(table_of(tuner.space, {"M16": 0.0})))
+    states = [state_of(t) for t in tuner.study("M16").trials]
+    assert states.count("pruned") == len(stopped) > 0
+    assert best_of(tuner, tuner.decisions[0], 0.0)[1] < min(stopped)
+
+
+def test_another_space_or_problem_under_the_same_name_is_refused(tmp_path):
+    make_tuner(str(tmp_path / "j"))
+    tuner = make_tuner(str(tmp_path / "k"))
+    from dataclasses import replace
+
+    with pytest.raises(UsageError, match="another space, problem, GPU or source"):
+        Tuner(space=tuner.space, decisions=[replace(tuner.decisions[0], identity="H100")], storage=str(tmp_path / "j"), name="test")
+
+
+@pytest.mark.parametrize("url", ["nosuch://x", "postgresql://nobody:secret@127.0.0.1:1/none", "{folder}"])
+def test_storages_that_cannot_be_opened_are_said(url, tmp_path):
+    with pytest.raises(AdvisorError) as error:
+        open_storage(url.format(folder=tmp_path))
+    assert "secret" not in str(error.value)
+
+
+def test_a_torn_last_line_is_cut_off(tmp_path):
+    path = tmp_path / "j"
+    make_tuner(str(path), trials=3).run(backend_of(make_tuner(str(path), trials=3)))
+    before = path.read_bytes()
+    path.write_bytes(before + b'{"op_code":5,"wor')
+    tuner = make_tuner(str(path), trials=5)
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) == 5
+    assert b'"wor\n' not in path.read_bytes() and path.read_bytes().startswith(before)
+
+
+def test_sqlite_is_a_storage_too(tmp_path):
+    tuner = make_tuner(f"sqlite:///{tmp_path / 'studies.db'}", trials=4)
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) == 4
+
+
+def test_winner_within_the_noise_is_the_same_whatever_the_order(tmp_path):
+    winners = set()
+    for seed in range(3):
+        tuner = make_tuner(str(tmp_path / str(seed)))
+        noisy = table_of(tuner.space, {"M16": 0.0})
+        best = sorted(noisy["M16"], key=lambda label: noisy["M16"][label])[:3]
+        rng = np.random.default_rng(seed)
+        for label in best:
+            noisy["M16"][label] = min(noisy["M16"].values()) * (1 + 0.002 * rng.random())
+        tuner.run(TableBackend(noisy))
+        winners.add(best_of(tuner, tuner.decisions[0], 0.005)[0].label())
+    assert len(winners) == 1
+
+
+def test_winner_is_kept_only_if_it_wins(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), incumbent=0)
+    backend = backend_of(tuner)
+    tuner.run(backend)
+    won = decide(tuner, tuner.decisions[0], backend)
+    assert won.changed and won.us == truth(tuner.space).min() and won.versus.base_us == truth(tuner.space)[0]
+
+    class Refuted(TableBackend):
+        def compare(self, task, base, head):
+            from dataclasses import replace
+
+            return replace(super().compare(task, base, head), better=False, verdict="inconclusive", reason="noise")
+
+    lost = decide(tuner, tuner.decisions[0], Refuted(backend.latencies))
+    assert not lost.changed and lost.configuration == tuner.space.configurations[0] and "inconclusive" in lost.note
+    at_best = make_tuner(str(tmp_path / "k"), incumbent=int(np.argmin(truth(tuner.space))))
+    at_best.run(backend)
+    assert not decide(at_best, at_best.decisions[0], backend).changed
+
+
+def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) -> tuple[Tuner, int]:
+    """Workers on one storage, the first `kill` of them killed in mid-trial; the search that is left, and how many died."""
+    context = multiprocessing.get_context("spawn")
+    make_tuner(storage)  # the study is there before anybody
+    # Those to be killed take so long that they surely die in the middle of a trial.
+    processes = [context.Process(target=slow_worker, args=(storage, 600.0 if i < kill else seconds)) for i in range(workers)]
+    for process in processes[:kill]:
+        process.start()
+    watcher = make_tuner(storage)
+    for process in processes[:kill]:
+        wait_for(lambda p=process: any(t.user_attrs.get(claims.OWNER, {}).get("pid") == p.pid and claims.settled(t)
+                                       for t in watcher.study("M16").get_trials(deepcopy=False)))  # fmt: skip
+    for process in processes[kill:]:
+        process.start()
+    wait_for(lambda: sum(counts(t) for t in watcher.study("M16").get_trials(deepcopy=False)) >= 3)
+    for process in processes[:kill]:
+        os.kill(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.join(timeout=120)
+    assert not any(process.is_alive() for process in processes)
+    return make_tuner(storage), kill
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.02)
+
+
+def check_accounts(tuner: Tuner, killed: int) -> None:
+    """Every trial ended, none twice, all configurations that could win tried, the winner the true one."""
+    trials = tuner.study("M16").get_trials(deepcopy=False)
+    assert all(t.state.is_finished() for t in trials)
+    lost = [t for t in trials if LOST in t.user_attrs]
+    assert len(lost) == killed and all(t.state == TrialState.FAIL for t in lost)
+    done = tried(tuner)
+    assert len(done) == len(set(done))
+    # What a dead worker was at was measured by another, unless its bound had ruled it out by then.
+    best = truth(tuner.space).min()
+    for trial in lost:
+        index = tuner.sampler("M16").index_of(trial)
+        assert index in done or tuner.decisions[0].prior.bound_us[index] >= best
+    alone = truth(tuner.space)
+    assert best_of(tuner, tuner.decisions[0], 0.0)[1] == alone.min()
+
+
+@pytest.mark.slow
+def test_two_workers_never_measure_the_same_and_survive_a_kill(tmp_path):
+    tuner, killed = run_workers(str(tmp_path / "j"), workers=2, kill=1)
+    check_accounts(tuner, killed)
+
+
+def test_a_study_killed_as_a_whole_is_resumed(tmp_path):
+    storage = str(tmp_path / "j")
+    process = multiprocessing.get_context("spawn").Process(target=slow_worker, args=(storage, 0.3))
+    make_tuner(storage)
+    process.start()
+    watcher = make_tuner(storage)
+    wait_for(lambda: len(watcher.study("M16").get_trials(deepcopy=False)) >= 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    tuner = make_tuner(storage)
+    tuner.run(backend_of(tuner))
+    trials = tuner.study("M16").get_trials(deepcopy=False)
+    assert all(t.state.is_finished() for t in trials) and len(tried(tuner)) == len(set(tried(tuner)))
+    assert best_of(tuner, tuner.decisions[0], 0.0)[1] == truth(tuner.space).min()
+
+
+def test_a_slow_worker_that_was_given_up_drops_its_trial(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), trials=3)
+    other = make_tuner(str(tmp_path / "j"), trials=3)
+
+    class GivenUp(TableBackend):
+        first = True
+
+        def measure(self, task, configuration, watch):
+            if self.first:
+                self.first = False
+                study = other.study("M16")
+                running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))[0]
+                study._storage.set_trial_user_attr(running._trial_id, LOST, True)
+                study._storage.set_trial_state_values(running._trial_id, TrialState.FAIL)
+            return super().measure(task, configuration, watch)
+
+    tuner.run(GivenUp(table_of(tuner.space, {"M16": 0.0})))
+    trials = tuner.study("M16").get_trials(deepcopy=False)
+    assert sum(counts(t) for t in trials) == 3 and len(trials) == 4
+
+
+def test_is_alive():
+    me = claims.owner()
+    assert claims.is_alive(me, None)
+    assert not claims.is_alive({**me, "started": "1"}, time.time())  # the number was given to another process since
+    elsewhere = {**me, "host": "elsewhere", "since": time.time() - 1000}
+    assert not claims.is_alive(elsewhere, None)
+    assert claims.is_alive(elsewhere, time.time())
+
+
+def test_journal_path_may_be_new(tmp_path):
+    assert open_storage(tmp_path / "a" / "b.journal") is not None
+    assert Path(tmp_path / "a" / "b.journal").exists()

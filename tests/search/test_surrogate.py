@@ -1,0 +1,87 @@
+"""What measurements teach: themselves exactly, their neighbours in part, neighbouring sizes too, and losses as well."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.search.stopping import StoppingRule
+from advisor.search.surrogate import Observation, expected_gain, posterior
+from tests.search.searches import small_prior, small_space, truth
+
+SPACE = small_space()
+PRIOR = small_prior(SPACE)
+
+
+def seen(index: int, prior=PRIOR, place: float = 0.0) -> Observation:
+    return Observation(prior=prior, index=index, kind="measured", log_us=float(np.log(truth(SPACE, place)[index])))
+
+
+def test_nothing_seen_is_the_prior():
+    mean, deviation = posterior(PRIOR, [])
+    assert np.array_equal(mean, PRIOR.mean) and deviation == pytest.approx(PRIOR.sigma)
+
+
+def test_a_measurement_is_believed_and_its_neighbours_follow():
+    mean, deviation = posterior(PRIOR, [seen(0)])
+    assert mean[0] == pytest.approx(np.log(truth(SPACE)[0]), abs=0.002)
+    assert deviation[0] < 0.01
+    error = np.log(truth(SPACE)) - PRIOR.mean
+    assert abs(mean[1] - np.log(truth(SPACE)[1])) < 0.5 * abs(error[1])
+    far = int(np.argmax(((PRIOR.features - PRIOR.features[0]) ** 2).sum(1)))
+    assert abs(mean[far] - PRIOR.mean[far]) < abs(mean[1] - PRIOR.mean[1])
+    assert deviation[far] > deviation[1]
+
+
+def test_a_neighbouring_size_teaches_less_the_farther_it_is():
+    moved = []
+    for place in (1.0, 3.0, 8.0):
+        other = small_prior(SPACE, place)
+        mean, _ = posterior(PRIOR, [seen(0, other, place)])
+        moved.append(abs(mean[0] - PRIOR.mean[0]))
+    assert moved[0] > moved[1] > moved[2]
+
+
+def test_a_loss_moves_its_neighbours_back_and_never_forward():
+    best = int(np.argmin(PRIOR.mean))
+    mean, _ = posterior(PRIOR, [Observation(prior=PRIOR, index=best, kind="slower")])
+    assert mean[best] > PRIOR.mean[best] + 0.01
+    assert (mean >= PRIOR.mean - 1e-9).all()
+
+
+def test_a_running_trial_moves_nothing_but_its_uncertainty():
+    mean, deviation = posterior(PRIOR, [Observation(prior=PRIOR, index=3, kind="running")])
+    assert mean == pytest.approx(PRIOR.mean)
+    assert deviation[3] < 0.01 < PRIOR.sigma
+
+
+@pytest.mark.parametrize("count", [1, 5, 48])
+def test_many_observations_stay_finite(count):
+    observations = [seen(i) if i % 2 else Observation(prior=PRIOR, index=i, kind="slower") for i in range(count)] * 2
+    mean, deviation = posterior(PRIOR, observations)
+    assert np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()
+
+
+def test_expected_gain():
+    mean, deviation = np.array([0.0, 0.1, np.inf]), np.array([0.1, 0.1, 0.1])
+    gain = expected_gain(mean, deviation, 0.0)
+    assert gain[0] == pytest.approx(0.1 / np.sqrt(2 * np.pi), rel=1e-4)
+    assert gain[0] > gain[1] > gain[2] == 0.0
+
+
+def reason(**changes) -> str | None:
+    values = {
+        "best_us": 10.0, "ceiling_us": 5.0, "mean": np.log(np.array([8.0, 12.0])), "deviation": np.array([0.1, 0.1]),
+        "usable": np.array([True, True]), "measured": 5,
+    }  # fmt: skip
+    return StoppingRule(margin=0.02, noise_floor=0.005).reason(**{**values, **changes})
+
+
+def test_stopping_says_why():
+    assert reason() is None
+    assert reason(best_us=None) is None
+    assert "every configuration" in reason(usable=np.array([False, False]))
+    assert "of the ceiling" in reason(best_us=10.0, ceiling_us=9.9, mean=np.log(np.array([10.5, 12.0])))
+    assert reason(best_us=10.0, ceiling_us=9.9) is None  # measurements say that something left is 20 % faster
+    assert "noise floor" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
+    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), measured=1) is None
