@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.learned import data, moe_training, quality, training
+from advisor.hardware import load_gpu
+from advisor.learned import baselines, data, moe_training, quality, training
 from advisor.learned.base import Predictor
 from advisor.learned.data import Measured
 from advisor.learned.estimator import LearnedPredictor
@@ -39,7 +40,8 @@ def evaluate(paths: Iterable[Path | str], weights: Weights, progress: Progress =
     return result
 
 
-def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, names: Sequence[str] = ()) -> dict[str, Any]:
+def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, names: Sequence[str] = (),
+          with_baselines: bool = False) -> dict[str, Any]:  # fmt: skip
     """Leave models (`by` "model", four folds) or GPUs (`by` "gpu", each in turn) out, train, and judge on what was left out.
 
     Args:
@@ -47,9 +49,11 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
         by: "model" or "gpu".
         progress: Told what is being done.
         names: GPUs to leave out, one after another; all that have sweeps where none are named.
+        with_baselines: Also fit a linear model and PipeWeave's network (needs torch) on the served launches of every fold.
     """
     measured = [m for m in data.read(paths, progress=progress) if m.problem.family == "fused_moe"]
     parts: list[Judged] = []
+    splits: list[tuple[list[Measured], list[Measured]]] = []
     if by == "model":
         labels = sorted({m for part in measured for m in part.models()})
         for out, _ in leave_out(labels, MODEL_FOLDS):
@@ -57,14 +61,41 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
             masks = [np.array([m in chosen for m in part.models()], dtype=bool) for part in measured]
             kept = [p.take(~k) for p, k in zip(measured, masks, strict=True) if (~k).any()]
             test = [p.take(k) for p, k in zip(measured, masks, strict=True) if k.any()]
-            progress(f"models {', '.join(map(str, out))} left out")
-            parts.append(_collect(test, _trained(kept), progress))
+            splits.append((kept, test))
     else:
         for name in names or sorted({p.gpu.name for p in measured if p.kind == "best"}):
-            progress(f"{name} left out")
-            kept, test = [p for p in measured if p.gpu.name != name], [p for p in measured if p.gpu.name == name]
-            parts.append(_collect(test, _trained(kept), progress))
-    return _figures(Judged.join(parts))
+            splits.append(([p for p in measured if p.gpu.name != name], [p for p in measured if p.gpu.name == name]))
+    errors: dict[str, list[float]] = {}
+    for number, (kept, test) in enumerate(splits, start=1):
+        progress(f"fold {number} of {len(splits)}")
+        parts.append(_collect(test, _trained(kept), progress))
+        if with_baselines:
+            for name, found in _baselines(kept, test).items():
+                errors.setdefault(name, []).extend(found)
+    result = _figures(Judged.join(parts))
+    if errors:
+        result["baselines"] = {name: 100 * float(np.mean(found)) for name, found in errors.items()}
+    return result
+
+
+def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None) -> dict[str, Any]:
+    """Train without `test_gpus` (all of them at once), and judge on them."""
+    names = {load_gpu(name).name for name in test_gpus}
+    measured = [m for m in data.read(paths, progress=progress) if m.problem.family == "fused_moe"]
+    kept, test = [p for p in measured if p.gpu.name not in names], [p for p in measured if p.gpu.name in names]
+    return judge(test, _trained(kept), progress)
+
+
+def _baselines(kept: Sequence[Measured], test: Sequence[Measured]) -> dict[str, list[float]]:
+    """Relative errors of the baselines on the served launches left out."""
+    train, other = moe_training.tables(kept).get("served"), moe_training.tables(test).get("served")
+    if train is None or other is None or train.launch is None or other.launch is None:
+        return {}
+    out = {}
+    for name, fitted in (("linear model, served", baselines.linear), ("PipeWeave's network, served", baselines.pipeweave)):
+        predicted = fitted(train.launch, train.latency_us)(other.launch)
+        out[name] = np.abs(predicted / other.latency_us - 1).tolist()
+    return out
 
 
 def _trained(kept: Sequence[Measured]) -> Predictor:
@@ -182,4 +213,4 @@ def _figures(judged: Judged) -> dict[str, Any]:
     return result
 
 
-__all__ = ["cross", "evaluate", "judge"]
+__all__ = ["cross", "evaluate", "given_split", "judge"]

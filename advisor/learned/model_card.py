@@ -22,7 +22,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("known configuration: common forest / own forest / mean", "default 3.5 / 3.1 / 3.2 %, near-optimal 3.1 / 2.5 / 2.7 %; "
      "GPUs 7.7 / 8.2 / 7.8 % and 5.5 / 6.7 / 6.0 %"),
     ("ranking by physics alone", "hit at 1, 8: 8 %, 27 %"),
-    ("ranking by boosted classifier with hard negatives", "72 %, 89 % models left out (nine models to learn from); 41 %, 74 % GPUs left out"),
+    ("ranking by boosted classifier with hard negatives",
+     "72 %, 89 % models left out (nine models to learn from); 41 %, 74 % GPUs left out"),
     ("ranking by a torch network with a listwise loss, two seeds", "69 %, 90 %"),
     ("0.7 classifier + 0.3 network", "73 %, 91 %: not worth a second model"),
     ("fp8 gemm: one forest on waves of six tiles", "0.98 % on held-out shapes, 1.6 % on held-out (N, K)"),
