@@ -105,7 +105,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
                 return first or cap + 1, seen, trial - 1
         mean = np.where(usable, mean, np.inf)
         gain = expected_gain(mean, deviation, float(mean.min()) if best is None else best)
-        chosen = int(np.argmin(mean)) if not seen and not known or gain.max() <= 0 else int(np.argmax(gain))
+        chosen = int(np.argmin(mean)) if (not seen and not known) or gain.max() <= 0 else int(np.argmax(gain))
         us = case.good.get(chosen)
         seen.append(Observation(prior=case.prior, index=chosen, kind="slower" if us is None else "measured",
                                 log_us=None if us is None else float(np.log(us))))  # fmt: skip
@@ -176,7 +176,8 @@ def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
 def run(arguments: list[str]) -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data", default=os.environ.get("ADVISOR_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data", type=Path)
+    default = os.environ.get("ADVISOR_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
+    parser.add_argument("--data", default=default, type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--gpus", nargs="*", default=[])
@@ -236,9 +237,9 @@ def stopping(by_gpu: Mapping[str, list[Case]], count: int) -> None:
             available += float(np.log(case.default_us / case.best_us))
             spent.append(stopped if stopped is not None else FIXED_BUDGET)
         if spent:
-            print(f"{gpu:6s} {len(spent):4d} problems: {100 * kept / available:5.1f} % of the available speedup kept (ranking, "
-                  f"{FIXED_BUDGET} trials: {100 * fixed / available:5.1f} %) with {100 * np.mean(spent) / FIXED_BUDGET:5.1f} % of the trials",
-                  flush=True)  # fmt: skip
+            kept, fixed, used = 100 * kept / available, 100 * fixed / available, 100 * float(np.mean(spent)) / FIXED_BUDGET
+            print(f"{gpu:6s} {len(spent):4d} problems: {kept:5.1f} % of the available speedup kept (ranking, {FIXED_BUDGET} trials: "
+                  f"{fixed:5.1f} %) with {used:5.1f} % of the trials", flush=True)  # fmt: skip
 
 
 def _first(case: Case) -> list[int]:

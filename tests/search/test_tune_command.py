@@ -1,0 +1,134 @@
+"""`advisor tune` on recorded rows: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.configs.tables import read_table
+from advisor.result_json import from_json
+
+SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
+MODEL = ["--model", "Qwen3-30B-A3B", "--gpu", "H200"]
+TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
+
+
+def tune(folder: Path, *more: str, target: str = "fused_moe", tokens: str = "64") -> int:
+    arguments = ["tune", target, *MODEL, "--tokens", tokens, "--recorded", str(SWEEP), "--output", str(folder / "out"), *more]
+    return main(arguments)
+
+
+def latencies(tokens: int) -> dict[tuple[str, ...], float]:
+    with SWEEP.open() as file:
+        return {tuple(r[n] for n in list(r)[7:13]): float(r["latency_us"]) for r in csv.DictReader(file) if int(r["M"]) == tokens}
+
+
+def entry_us(tokens: int, entry: dict[str, int]) -> float:
+    return latencies(tokens)[tuple(str(value) for value in entry.values())]
+
+
+def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
+    assert tune(tmp_path, "--trials", "12", "--export", str(tmp_path / "tables"), tokens="16,64,256") == 0
+    printed = capsys.readouterr()
+    assert "3 of 3 improved" in printed.out and "left out" in printed.err
+    result = from_json((tmp_path / "out" / "result.json").read_text())
+    assert [s.launch for s in result.searches] == ["w13-M16", "w13-M64", "w13-M256"]
+    for launch in result.launches:
+        assert launch.measured is not None and launch.measured.origin == "measured"
+        assert launch.recommendation is not None and launch.recommendation.latency.origin == "measured"
+        assert launch.recommendation.speedup == pytest.approx(launch.measured.us / launch.recommendation.latency.us)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
+    table = json.loads((tmp_path / "tables" / TABLE).read_text())
+    assert list(table) == ["16", "64", "256"]
+    for tokens, entry in table.items():
+        assert entry_us(int(tokens), entry) <= 1.05 * min(latencies(int(tokens)).values())
+    before_after = (tmp_path / "tables" / "before-after.md").read_text()
+    assert before_after.count("improved") == 3 and "| speedup |" in before_after
+    assert "triton.Config(" in (tmp_path / "tables" / "triton_configs.txt").read_text()
+
+
+def test_an_existing_table_keeps_what_was_not_beaten(tmp_path):
+    best = min(latencies(64), key=latencies(64).get)
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+    slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+    old = {"1": slow, "16": slow, "64": dict(zip(names, map(int, best), strict=True))}
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / TABLE).write_text(json.dumps(old))
+    assert tune(tmp_path, "--trials", "12", "--export", str(folder), tokens="16,64") == 0
+    new = json.loads((folder / TABLE).read_text())
+    assert new["1"] == slow and new["64"] == old["64"]
+    assert entry_us(16, new["16"]) < entry_us(16, slow)
+    assert "unchanged" in (folder / "before-after.md").read_text()
+    read_table(folder / TABLE)
+
+
+def test_a_table_as_target(tmp_path, capsys):
+    slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4, "SPLIT_K": 1}
+    (tmp_path / TABLE).write_text(json.dumps({"16": slow}))
+    assert tune(tmp_path, "--format", "json", target=str(tmp_path / TABLE), tokens="16") == 0
+    result = from_json(capsys.readouterr().out)
+    entry = result.launches[0].recommendation.table_entry
+    assert entry["SPLIT_K"] == 1 and entry != slow
+    assert result.exports[0].name == TABLE
+
+
+def test_resumes_by_name_and_goes_on(tmp_path, capsys):
+    for trials, printed in (("2", "2 trials"), ("2", "2 trials"), ("5", "trials")):
+        assert tune(tmp_path, "--trials", trials, "--margin", "0", "--study", "mine") == 0
+        assert printed in capsys.readouterr().out
+    assert tune(tmp_path, "--study", "mine", tokens="16") == 0
+    assert main(["tune", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64", "--dtype", "fp16", "--recorded",
+                 str(SWEEP), "--output", str(tmp_path / "out"), "--study", "mine"]) in (2, 5)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_workers_are_processes(tmp_path, capsys):
+    assert tune(tmp_path, "--workers", "2", "--trials", "6", "--margin", "0", tokens="16,64") == 0
+    assert "improved" in capsys.readouterr().out
+
+
+def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
+    rows = SWEEP.read_text().splitlines()
+    best = min(latencies(64).values())
+    kept = [rows[0], *(r for r in rows[1:] if r.split(",")[2] == "64" and float(r.split(",")[13]) <= 1.01 * best)]
+    (tmp_path / "near.csv").write_text("\n".join(kept) + "\n")
+    code = main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--recorded", str(tmp_path / "near.csv"), "--trials", "3", "--output",
+                 str(tmp_path / "out")])  # fmt: skip
+    result = from_json((tmp_path / "out" / "result.json").read_text())
+    trials = result.searches[0].trials
+    assert len(trials) <= 3 and code == (0 if any(t.latency_us for t in trials) else 3)
+    lacking = [t for t in trials if t.latency_us is None]
+    assert all(t.state == "failed: not-recorded" for t in lacking)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["fused_moe", *MODEL, "--tokens", "64"], 4, "no usable GPU"),
+        (["fused_moe", *MODEL, "--recorded", "nosuch.csv"], 2, "no such file"),
+        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5, "has none of the"),
+        (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
+        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5, "no launch of operator"),
+        (["nosuch", *MODEL, "--recorded", str(SWEEP)], 2, "no such kernel"),
+        (["fused_moe", *MODEL, "--tokens", "64", "--recorded", str(SWEEP), "--storage", "nosuch://x"], 2, "storage cannot be opened"),
+    ],
+)
+def test_errors(arguments, code, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert main(["tune", *arguments, "--output", str(tmp_path)]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_kernel_on_the_fake_device(tmp_path, capsys):
+    arguments = ["tune", "softmax", "--device", "fake,gpu=H200", "--sizes", "B=4096,H=2048", "--trials", "4", "--output", str(tmp_path)]
+    assert main(arguments) == 0
+    assert "softmax" in capsys.readouterr().out
+    result = from_json((tmp_path / "result.json").read_text())
+    assert result.fingerprint.mode == "gpu" and result.searches[0].trials[0].latency_us
