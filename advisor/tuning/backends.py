@@ -89,8 +89,9 @@ class MeasuringBackend:
         from advisor.measurement import find_device
 
         self.subjects, self.launched = subjects, launched
-        self.scheduler = Scheduler(find_device(device))
-        self.name = f"measured on {self.scheduler.description.gpu}"
+        found = find_device(device)
+        self.scheduler = Scheduler(found)
+        self.name = f"measured on {self.scheduler.description.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
         self._floor: float | None = None
 
     def __enter__(self) -> MeasuringBackend:

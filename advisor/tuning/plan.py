@@ -122,7 +122,8 @@ def make_plan(order: Order) -> Plan:
         if share in valid:
             out = int((np.isfinite(prior.mean) & ~valid[share]).sum())
             why = "not recorded" if recording is not None else "refused by the kernel's file"
-            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf), stopped_by={**prior.stopped_by, why: out})
+            stopped = {**prior.stopped_by, why: out} if out else prior.stopped_by
+            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf), stopped_by=stopped)
         today = group[0].configuration
         identity = "; ".join(f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
                              f"{launch.problem.block_shape} {launch.problem.routing}" for launch in group)  # fmt: skip
