@@ -26,7 +26,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m bench -s tests/bench
 
 gpu: $(VENV)/.test
-	$(BIN)/python -m pytest -m gpu -s tests/gpu
+	$(BIN)/python -m pytest -m gpu -s tests
 
 clean:
 	rm -rf $(VENV) advisor-out dist build

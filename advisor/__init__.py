@@ -16,9 +16,22 @@ _LAZY = {
     "load_gpu": "advisor.hardware",
     "list_gpus": "advisor.hardware",
     "load_predictor": "advisor.learned",
+    "autotune": "advisor.autotune",
+    "best_config": "advisor.autotune",
+    "warmup": "advisor.autotune",
 }
 
-__all__ = ["Request", "__version__", "list_gpus", "load_gpu", "load_predictor", "resolve_target"]
+__all__ = [
+    "Request",
+    "__version__",
+    "autotune",
+    "best_config",
+    "list_gpus",
+    "load_gpu",
+    "load_predictor",
+    "resolve_target",
+    "warmup",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,9 +34,9 @@ from advisor.schema import (
     Recommendation,
     Result,
     SourcedFigure,
-    Verdict,
 )
 from advisor.targets import PlannedLaunch, Target
+from advisor.verdict import verdict
 
 WORTH_CHANGING = 1.02
 """A predicted speedup below this is not recommended: the noise floor of a good measurement (report-spec: 2 %)."""
@@ -104,9 +104,9 @@ def advise(
         target=target.title,
         fingerprint=offline(target.gpu),
         gpu=target.gpu.name,
-        gpu_figures=_figures(target.gpu),
+        gpu_figures=gpu_figures(target.gpu),
         model=target.model,
-        verdict=_verdict(launches, unknowns),
+        verdict=verdict(launches, unknowns),
         actions=actions(launches),
         launches=launches,
         table_findings=_table_findings(target),
@@ -142,7 +142,14 @@ def _group(
         predicted = predictor.predict(problem, batch, gpu)
         ceiling = predictor.ceiling(problem, gpu)
         drafts.append((launch, problem, current, analysis, predicted, ceiling))
-    now = sum(float(draft[4].us[0]) for draft in drafts)
+    # By prediction alone (like with like), and still so where a measurement says what is true now.
+    now = min(
+        sum(float(predicted.us[0]) for _, _, _, _, predicted, _ in drafts),
+        sum(
+            _credible_us(measured.get(launch.id), float(analysis.bound.us[0])) or float(predicted.us[0])
+            for launch, _, _, analysis, predicted, _ in drafts
+        ),
+    )
     then = sum(latency.us for latency in choice.latencies.values())
     unset = group[0].configuration is None
     worth = unset or not np.isfinite(now) or now >= then * WORTH_CHANGING
@@ -152,6 +159,11 @@ def _group(
         _report(*draft, choice if worth else None, choice.ceilings[draft[0].id], measured.get(draft[0].id), target, predictor)
         for draft in drafts
     ]
+
+
+def _credible_us(measured: Measured | None, bound_us: float) -> float | None:
+    """A measured latency, where there is one that can be: one below the bound is a fault, and nothing is decided by it."""
+    return measured.latency.us if measured is not None and measured.latency.us >= bound_us else None
 
 
 def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) -> _Choice:
@@ -231,14 +243,19 @@ def _report(
     predicted_latency = _latency(predicted, 0, predictor) if feasible else None
     ceiling_latency = _latency(ceiling, 0, predictor)
     # The ceiling is the best of the space: no prediction for a member of the space may undercut it.
+    bound_us = float(analysis.bound.us[0])
     reachable = [ceiling_latency.us, own_best[0]] + ([predicted_latency.us] if predicted_latency else [])
     if choice is not None:
         reachable.append(choice.latencies[launch.id].us)
-    lowest = max(min(reachable), float(analysis.bound.us[0]))
+    lowest = max(min(reachable), bound_us)
     ceiling_latency = replace(
         ceiling_latency, us=lowest, low_us=min(ceiling_latency.low_us or lowest, lowest),
         high_us=max(ceiling_latency.high_us or lowest, lowest),
     )  # fmt: skip
+    credible = _credible_us(measured, bound_us)
+    if measured is not None and credible is not None and credible < lowest:
+        # What was measured is reached: the ceiling is no higher than that, whatever was predicted.
+        lowest, ceiling_latency, own_best = credible, measured.latency, (credible, current)
     now = measured.latency.us if measured else (predicted_latency.us if predicted_latency else None)
     p = predictor.p_speedup(
         problem, gpu, np.array([measured.latency.us]) if measured else None, predicted, ceiling, 1.1
@@ -260,7 +277,7 @@ def _report(
         pipelines=_pipeline_times(analysis, gpu),
         binding_pipeline=analysis.bound.binding_pipeline(0),
         config_binding_pipeline=analysis.config_bound.binding_pipeline(0),
-        bound=Latency(us=float(analysis.bound.us[0]), origin="specified", source=f"bound from the figures of {gpu.name}"),
+        bound=Latency(us=bound_us, origin="specified", source=f"bound from the figures of {gpu.name}"),
         config_bound=Latency(us=float(analysis.config_bound.us[0]), origin="specified",
                              source=f"bound of this configuration from the figures of {gpu.name}"),
         predicted=predicted_latency,
@@ -269,13 +286,14 @@ def _report(
         measured=measured.latency if measured else None,
         measured_rounds=measured.rounds if measured else None,
         occupancy=_occupancy(analysis),
-        efficiency=float(analysis.bound.us[0]) / now if now else None,
+        efficiency=bound_us / now if now else None,
         headroom=now / lowest - 1 if now else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
+        recommendation=_recommendation(launch, current, choice, credible or (predicted_latency.us if predicted_latency else None),
+                                       p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
     )  # fmt: skip
 
@@ -295,7 +313,7 @@ def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choi
     return Recommendation(
         configuration=configuration,
         latency=latency,
-        speedup=now / latency.us if now is not None else float(latency.us / latency.us),
+        speedup=now / latency.us if now is not None else 1.0,  # nothing to compare with
         p_speedup_10pct=p_speedup,
         reason=reason,
         triton_config=triton_config(configuration),
@@ -365,48 +383,6 @@ def _occupancy(analysis: Analysis) -> Occupancy:
     )  # fmt: skip
 
 
-def current_us(report: LaunchReport) -> float | None:
-    """Measured where there is one, else predicted; None where the configuration cannot launch."""
-    if report.measured is not None:
-        return report.measured.us
-    return report.predicted.us if report.predicted is not None else None
-
-
-def _verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Verdict:
-    """One sentence over all launches that can launch."""
-    able = [(report, now) for report in launches if (now := current_us(report)) is not None]
-    stuck = len(launches) - len(able)
-    current = sum(now for _, now in able)
-    ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
-    bound = sum(report.bound.us for report, _ in able)
-    share: dict[str, float] = defaultdict(float)
-    for report, now in able:
-        share[report.binding_pipeline] += now
-    binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
-    chosen = [report for report, _ in able if report.configuration is None and report.measured is None]
-    measured = any(report.measured for report, _ in able)
-    origin = "measured" if measured and all(report.measured for report, _ in able) else "predicted"
-    percent = 100 * ceiling / current if current else 0.0
-    losing = sum(1 for report, _ in able if report.recommendation and report.recommendation.speedup >= 1.1)
-    words = "launch" if len(launches) == 1 else f"{len(launches)} launches"
-    sentence = f"{'This' if len(launches) == 1 else 'The'} {words} run{'s' if len(launches) == 1 else ''} at {percent:.0f} % of "
-    sentence += f"the tunable ceiling ({origin}); {binding} binds"
-    if losing:
-        sentence += f", and {losing} of them would gain at least 10 % from another configuration"
-    elif percent >= 98:
-        sentence += ", and no other configuration promises more than the noise of a measurement"
-    if len(chosen) == len(able) and able:
-        # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
-        sentence = f"With the best of {'its' if len(launches) == 1 else 'their'} configurations {'this' if len(launches) == 1 else 'the'} "
-        sentence += f"{words} would take {ceiling:.4g} µs, {ceiling / bound:.2f} times the bound (predicted); {binding} binds"
-    if stuck:
-        sentence += f"; {stuck} cannot launch at all"
-    return Verdict(
-        sentence=sentence + ".", current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
-        binding_pipeline=binding, origin="measured" if origin == "measured" else "predicted", unknowns=unknowns,
-    )  # fmt: skip
-
-
 def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple[str, ...]:
     out = []
     if not any(report.measured for report in launches):
@@ -417,7 +393,8 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
     return tuple(out)
 
 
-def _figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
+def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
+    """Every figure of the GPU that has a source."""
     out = []
     for field in fields(gpu):
         value = getattr(gpu, field.name)
@@ -451,4 +428,4 @@ def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export
     return tuple(out)
 
 
-__all__ = ["Measured", "advise", "current_us", "triton_config"]
+__all__ = ["Measured", "advise", "triton_config"]

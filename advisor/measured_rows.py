@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.advise import Measured
-from advisor.configs.rows import CONFIG_COLUMNS, Rows, read_rows
+from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, Rows, read_rows
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.schema import Latency
@@ -82,7 +82,7 @@ def _same_configuration(rows: Rows, launch: PlannedLaunch) -> np.ndarray:
     same = np.ones(len(rows), dtype=bool)
     fields = {**launch.configuration.parameters, "num_warps": launch.configuration.num_warps,
               "num_stages": launch.configuration.num_stages}  # fmt: skip
-    for name in CONFIG_COLUMNS:
+    for name in (*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(launch.problem.family, ())):
         if name in rows.columns and name in fields:
             same &= rows.columns[name] == fields[name]
     return same | ~rows.has_configuration

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.configs import defaults, models
-from advisor.configs.names import TableName
+from advisor.configs.names import TableName, is_table_name
+from advisor.configs.routing import check_routing
 from advisor.configs.source import read_source
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, UsageError
@@ -20,6 +21,9 @@ from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.space import combinations, family_space
 from advisor.resources import folder
 from advisor.schema import Configuration, Problem
+
+LAUNCH_LIMIT = 256
+"""Token counts of one report; the shipped tables have at most 37 entries."""
 
 STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
@@ -103,6 +107,14 @@ def table_target(path: str | Path, request: Request) -> Target:
         InputError, UsageError: It cannot be read, or does not say enough.
     """
     table = read_table(path)
+    if request.sizes is not None:
+        raise UsageError("--sizes is for kernels; a table says its own", None, None, "give --tokens")
+    if table.name.kind == "gemm" and request.routing is not None:
+        raise UsageError("--routing is for experts, and this is a GEMM table", Path(path).name, "a fused-MoE table", "leave it out")
+    wanted = request.tokens or table.keys
+    if len(wanted) > LAUNCH_LIMIT:
+        raise InputError(f"{Path(path).name}: too many token counts for one report", f"{len(wanted):,}", f"at most {LAUNCH_LIMIT}",
+                         "name those that matter with --tokens")  # fmt: skip
     return fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
 
 
@@ -122,6 +134,8 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         unknowns.append("Routing is taken as uniform; a skewed routing pads more (give --routing).")
     ops = ("w2",) if name.down else GEMM_OF_LAYER
     experts = name.E or 1
+    if request.routing is not None:
+        check_routing(request.routing, experts, "--routing")
     if found.top_k > experts:
         unknowns.append(f"A token takes {found.top_k} experts and this rank holds {experts}: every token is taken to need all of them.")
     if not found.gated:
@@ -148,6 +162,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                     source=f"table entry {chosen.key}", share=f"M{tokens}",
                 )
             )  # fmt: skip
+    _some(launches, table, warnings)
     return Target(
         title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), model=found.model, table=table,
         stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
@@ -176,10 +191,18 @@ def gemm_table(table: Table, request: Request) -> Target:
                 source=f"table entry {chosen.key}", share=f"M{tokens}",
             )
         )  # fmt: skip
+    _some(launches, table, warnings)
     return Target(
         title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("gemm"), table=table, stack=name.stack,
         warnings=tuple(warnings),
     )  # fmt: skip
+
+
+def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> None:
+    """Refuse token counts of which none has an entry of this kernel."""
+    if not launches:
+        raise InputError(f"{table.name.file_name()}: no entry covers what was asked for", "; ".join(warnings),
+                         "a token count whose nearest entry is not null", "name others with --tokens")  # fmt: skip
 
 
 def fused_moe_kernel(request: Request) -> Target:
@@ -190,15 +213,10 @@ def fused_moe_kernel(request: Request) -> Target:
     """
     if request.gpu is None:
         raise UsageError("a bundled kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
-    if request.model is None:
-        raise UsageError("fused_moe needs a model", None, None, "add --model NAME, e.g. --model Qwen3-30B-A3B")
     gpu = load_gpu(request.gpu)
-    model = models.find_model(request.model)
-    split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
-    if model.N % split or model.E % ranks:
-        raise UsageError(f"{model.name} does not split so", f"tensor-parallel {split}, expert-parallel {ranks}",
-                         f"divisors of N = {model.N} and E = {model.E}")  # fmt: skip
-    sizes = {"M": 1, "E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
+    sizes = _layer_sizes(request)
+    if request.routing is not None:
+        check_routing(request.routing, sizes["E"], "--routing")
     launches: list[PlannedLaunch] = []
     for tokens in request.tokens or STANDARD_TOKENS:
         used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
@@ -215,9 +233,36 @@ def fused_moe_kernel(request: Request) -> Target:
             )  # fmt: skip
     routing = () if request.routing else ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
     return Target(
-        title="fused_moe", gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), model=model.name, stack="vllm",
+        title="fused_moe", gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), stack="vllm",
+        model=models.find_model(request.model).name if request.model else None,
         unknowns=routing,
     )  # fmt: skip
+
+
+def _layer_sizes(request: Request) -> dict[str, int]:
+    """E, topk, H, N of one rank's experts: the model's, and what is given over them.
+
+    Raises:
+        UsageError: A size is missing, or the model does not split so.
+    """
+    known: dict[str, int] = {}
+    if request.model is not None:
+        model = models.find_model(request.model)
+        split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
+        if model.N % split or model.E % ranks:
+            raise UsageError(f"{model.name} does not split so", f"tensor-parallel {split}, expert-parallel {ranks}",
+                             f"divisors of N = {model.N} and E = {model.E}")  # fmt: skip
+        known = {"E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
+    known |= {key: value for key, value in (("H", request.hidden_size), ("topk", request.top_k)) if value is not None}
+    known |= request.sizes or {}
+    names = ("E", "topk", "H", "N")
+    if unknown := [key for key in known if key not in names]:
+        raise UsageError("fused_moe has no such size", ", ".join(unknown), "among " + ", ".join(names), "give token counts as --tokens")
+    if missing := [name for name in names if name not in known]:
+        raise UsageError("fused_moe needs a model or its sizes", f"no {', '.join(missing)}", None,
+                         "add --model NAME, e.g. --model Qwen3-30B-A3B, or --sizes E=128,N=768,H=2048,topk=8")  # fmt: skip
+    topk = min(known["topk"], known["E"])  # a rank that holds fewer experts than a token takes: all of them
+    return {"M": 1, "E": known["E"], "topk": topk, "H": known["H"], "N": known["N"]}
 
 
 def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Target:
@@ -243,7 +288,15 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     if unknown:
         raise UsageError(f"{name} has no such size", ", ".join(unknown), "among " + ", ".join(example))
     sizes = {**example, **(request.sizes or {})}
-    problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens and "M" in sizes else [sizes]
+    if request.tokens and "M" not in sizes:
+        raise UsageError(f"{name} has no token count", "--tokens", "--sizes of " + ", ".join(example))
+    if request.routing is not None:
+        if entry["family"] != "fused_moe":
+            raise UsageError("--routing is for experts", name, "a fused-MoE kernel", "leave it out")
+        check_routing(request.routing, sizes["E"], "--routing")
+    if "H_kv" in sizes and sizes["H"] % sizes["H_kv"]:
+        raise UsageError("H_kv does not divide H", sizes["H_kv"], f"a divisor of {sizes['H']}", "correct --sizes")
+    problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens else [sizes]
     launches = tuple(
         PlannedLaunch(
             id="-".join([op, *(f"{key}{value}" for key, value in chosen.items() if len(problems) == 1 or key == "M")]),
@@ -275,19 +328,32 @@ def resolve_target(text: str, request: Request) -> Target:
         UsageError, InputError: It is nothing the advisor knows, or cannot be read.
     """
     path = Path(text)
-    if text == "fused_moe" and not path.exists():
+    if text == "fused_moe" and not _exists(path):
         return fused_moe_kernel(request)
     stem, _, kernel = text.partition("::")
     bundled = folder("triton_kernels") / f"{stem}.py"
-    if stem.isidentifier() and bundled.is_file() and not path.exists():
+    if stem.isidentifier() and bundled.is_file() and not _exists(path):
         return closed_form_kernel(bundled, kernel or None, request)
     if text.endswith(".json"):
-        if not path.exists():
+        if not _exists(path):
             raise InputError(f"{text}: no such file", None, None, "check the path")
         return table_target(path, request)
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
     raise UsageError("not a target", text, f"a tuned table (E=…,N=…,device_name=….json), a folder of them, or a bundled kernel ({known})",
                      "check the path and the spelling")  # fmt: skip
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is something; what is no path at all (too long, a null byte) is not there."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a target is a folder of tables; one that is named like a table is a mistake, and read as the table it claims to be."""
+    return _exists(path) and path.is_dir() and not is_table_name(path)
 
 
 def tables_in(folder: Path) -> list[Path]:
@@ -299,6 +365,7 @@ __all__ = [
     "PlannedLaunch",
     "Request",
     "Target",
+    "is_folder",
     "resolve_target",
     "tables_in",
 ]

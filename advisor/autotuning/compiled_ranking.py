@@ -60,7 +60,7 @@ def rank_by_code(tuner: Any, call: Any, device: internals.Device, why_not_known:
 def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device, gpu: Any) -> float:
     """Latency of one configuration, microseconds; infinite where it cannot be launched."""
     from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.compile import _resources as resources_of
+    from advisor.compiled.compile import resources_of
     from advisor.compiled.demand import read_demand
     from advisor.compiled.inference import Given, Guess
     from advisor.compiled.kernel import CompiledKernel, CompileRequest, Target

@@ -1,7 +1,8 @@
 """Diagnose launches and recommend configurations.
 
-TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, or
-a bundled kernel (fused_moe). Writes DIR/report.html and DIR/result.json.
+TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, a
+bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), or a
+record of `advisor record`. Writes DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     parser.add_argument("target", metavar="TARGET", help="a tuned table, a folder of tables, or a bundled kernel")
-    parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one")
+    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one")
     options.add_model_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
@@ -42,27 +43,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Resolve the target, advise, write and print."""
+    """Advise, for every GPU asked for."""
     from pathlib import Path
 
+    gpus: list[str | None] = list(arguments.gpu) or [None]
+    if len(gpus) == 1:
+        return _for_gpu(arguments, gpus[0], Path(arguments.output))
+    return max(_for_gpu(arguments, gpu, Path(arguments.output) / _slug(gpu)) for gpu in gpus if gpu)
+
+
+def _slug(name: str) -> str:
+    """A folder's name for a GPU's."""
+    stem = name.lower().removesuffix(".toml").rsplit("/", 1)[-1]
+    return "".join(c if c.isalnum() else "-" for c in stem) or "gpu"
+
+
+def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> int:
+    """Resolve the target for one GPU, advise, write and print."""
+    from pathlib import Path
+
+    from advisor.compiled.launch_report import is_compiled_target
     from advisor.configs.routing import read_routing
     from advisor.learned import load_predictor
-    from advisor.targets import Request
+    from advisor.targets import Request, is_folder
 
     request = Request(
-        gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
+        gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache, sizes=arguments.sizes,
     )  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)
-    if path.is_dir():
-        return _folder(path, request, predictor, arguments)
+    if is_folder(path):
+        return _folder(path, request, predictor, arguments, output)
+    if is_compiled_target(arguments.target):
+        return _compiled(arguments, gpu, output)
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    page = _write(result, Path(arguments.output))
+    page = _write(result, output)
     _print(result, arguments.format, str(page))
+    return 0
+
+
+def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> int:
+    """A kernel in source or a record of launches, by what the compiler makes of it."""
+    from advisor.advise_compiled import advise_compiled
+    from advisor.cli.progress import progress_bar
+    from advisor.errors import UsageError
+    from advisor.hardware import load_gpu
+
+    if name is None:
+        raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
+    command = shlex.join(["advisor", *sys.argv[1:]])
+    with progress_bar("compiling") as advance:
+        result = advise_compiled(arguments.target, load_gpu(name), cache=arguments.cache, command=command, progress=advance)
+    for warning in result.warnings:
+        options.warn(warning)
+    _print(result, arguments.format, str(_write(result, output)))
     return 0
 
 
@@ -141,7 +179,7 @@ def _print(result: Result, style: str, page: str) -> None:
         terminal.show(result, report=page)
 
 
-def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace) -> int:
+def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> int:
     """Advise on every table below a folder: a line each; the table's report under the output folder."""
     from dataclasses import replace
     from pathlib import Path
@@ -161,7 +199,7 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
             target = table_target(table, replace(request, assume=True))
             command = shlex.join(["advisor", "advise", str(table)])
             result = _advise(target, predictor, arguments, command)
-            _write(result, Path(arguments.output) / relative.with_suffix(""))
+            _write(result, output / relative.with_suffix(""))
         except AdvisorError as error:
             print(f"advisor: skipped {relative}: {error}", file=sys.stderr)
             continue
@@ -175,7 +213,7 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
         import json
 
         print(json.dumps(lines, indent=2, ensure_ascii=False))
-    print(f"advisor: {done} of {len(found)} tables advised on; reports in {arguments.output}", file=sys.stderr)
+    print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")
     return 0

@@ -95,12 +95,12 @@ def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKerne
     return CompiledKernel(
         name=request.rebuilt.kernel, target=request.target, triton_version=str(answer["triton"]),
         ttir=asm.get("ttir", ""), ttgir=asm.get("ttgir", ""), ptx=asm.get("ptx", ""), amdgcn=asm.get("amdgcn", ""),
-        sass=answer.get("tools", {}).get("sass", ""), resources=_resources(request, answer), metadata=answer["metadata"],
+        sass=answer.get("tools", {}).get("sass", ""), resources=resources_of(request, answer), metadata=answer["metadata"],
         origins=request.rebuilt.origins, signature=request.signature, constexprs=request.constexprs, options=request.options,
     )  # fmt: skip
 
 
-def _resources(request: CompileRequest, answer: Mapping[str, Any]) -> Resources:
+def resources_of(request: CompileRequest, answer: Mapping[str, Any]) -> Resources:
     metadata = answer["metadata"]
     text = answer.get("tools", {}).get("resources", "")
     block = text.split(f"Function {metadata.get('name', request.rebuilt.kernel)}:", 1)[-1]

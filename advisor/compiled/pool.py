@@ -99,6 +99,8 @@ class Worker:
         self.close()
         self.folder = tempfile.TemporaryDirectory(prefix="advisor-worker-")
         environment = {k: v for k, v in os.environ.items() if not any(s in k.upper() for s in _SECRETS)}
+        # Fusion as Triton 3.9 does it by default; said so, it does not warn.
+        environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
         self.process = subprocess.Popen(
             [interpreter(), "-c", f"import sys; sys.argv = ['worker']; exec(compile(open({str(WORKER)!r}).read(), "

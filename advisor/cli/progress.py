@@ -1,0 +1,50 @@
+"""Progress of long work on stderr: one transient bar on a terminal, a plain line now and then in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+EVERY_SECONDS = 10.0
+EVERY_SHARE = 0.1
+
+Advance = Callable[[int, int], None]
+"""Called with how much is done, and how much there is."""
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Advance]:
+    """Shows nothing for work that ends within the first two seconds."""
+    if sys.stderr.isatty():
+        with _bar(what) as advance:
+            yield advance
+    else:
+        yield _lines(what)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _lines(what: str) -> Advance:
+    started = last = time.monotonic()
+    share = 0.0
+
+    def advance(done: int, total: int) -> None:
+        nonlocal last, share
+        now = time.monotonic()
+        due = now - last >= EVERY_SECONDS or (total and done / total - share >= EVERY_SHARE)
+        if due and now - started >= 2.0:
+            print(f"advisor: {what} {done} of {total}", file=sys.stderr, flush=True)
+            last, share = now, done / total if total else 0.0
+
+    return advance

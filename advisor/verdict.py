@@ -1,0 +1,71 @@
+"""The verdict: one sentence over all launches of a result, and the numbers in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from advisor.schema import LaunchReport, Verdict
+
+
+def current_us(report: LaunchReport) -> float | None:
+    """Measured where there is one, else predicted; None where the configuration cannot launch."""
+    if report.measured is not None:
+        return report.measured.us
+    return report.predicted.us if report.predicted is not None else None
+
+
+def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Verdict:
+    """One sentence over all launches that can launch; what was measured below its bound is no latency to sum."""
+    able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
+    current = sum(now for _, now in able)
+    ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
+    bound = sum(report.bound.us for report, _ in able)
+    share: dict[str, float] = defaultdict(float)
+    for report, now in able:
+        share[report.binding_pipeline] += now
+    binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
+    measured = sum(1 for report, _ in able if report.measured)
+    return Verdict(
+        sentence=_sentence(launches, [report for report, _ in able], 100 * ceiling / current if current else 0.0, ceiling, bound, binding),
+        current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=100 * ceiling / current if current else 0.0,
+        binding_pipeline=binding, origin="measured" if able and measured == len(able) else "predicted", unknowns=unknowns,
+    )  # fmt: skip
+
+
+def _sentence(
+    launches: tuple[LaunchReport, ...], able: list[LaunchReport], percent: float, ceiling_us: float, bound_us: float, binding: str
+) -> str:
+    """What the verdict says."""
+    one = len(launches) == 1
+    words = "launch" if one else f"{len(launches)} launches"
+    stuck = sum(1 for report in launches if current_us(report) is None)
+    wrong = len(launches) - len(able) - stuck
+    if stuck == len(launches):
+        return f"{'This launch cannot' if one else f'None of the {words} can'} run with its configuration."
+    if not able:
+        sentence = "This launch was" if one else f"{wrong} of the {words} were"
+        return f"{sentence} measured below the bound: a fault of the model or of the measurement."
+    measured = sum(1 for report in able if report.measured)
+    origin = "measured" if measured == len(able) else f"{measured} measured, the rest predicted" if measured else "predicted"
+    if all(report.configuration is None and report.measured is None for report in able):
+        # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
+        sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
+        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
+    else:
+        sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} at {percent:.0f} % of the tunable ceiling ({origin}); "
+        sentence += f"{binding} binds"
+        losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
+        if losing:
+            sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"
+        elif percent >= 98:
+            sentence += ", and no other configuration promises more than the noise of a measurement"
+    if stuck:
+        sentence += f"; {stuck} cannot launch at all"
+    if wrong:
+        sentence += f"; {wrong} measured below the bound, a fault, left out of this"
+    return sentence + "."
+
+
+def _microseconds(us: float) -> str:
+    """Three or four digits, never an exponent."""
+    return f"{us:,.0f}" if us >= 1000 else f"{us:.4g}"
