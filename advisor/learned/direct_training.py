@@ -17,9 +17,12 @@ from advisor.learned.machine import machine
 from advisor.pipelines import Array
 
 GEMM: dict[str, Any] = {
-    "loss": "squared_error", "max_iter": 1200, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5,
+    "loss": "squared_error", "max_iter": 1400, "max_leaf_nodes": 16, "min_samples_leaf": 5, "learning_rate": 0.08, "max_features": 0.5,
 }  # fmt: skip
 ROWS: dict[str, Any] = {"loss": "absolute_error", "max_iter": 300, "max_leaf_nodes": 16, "min_samples_leaf": 5}
+SEEDS = {"gemm/fp8": 3}
+"""Forests to average: fp8 gemm repeats to a few tenths of a per cent, which one forest does not reach (1.04 % against 0.9 %)."""
+
 SHAPE_FOLDS = 3
 
 
@@ -54,7 +57,7 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     if np.isfinite(errors["gpu"]).any():
         quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, x))
     return DirectModel(
-        kind=kind, correction=grow(x, y, **options), scale=forest, calibration=Calibration(quantiles=quantiles),
+        kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
         low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))),
     )  # fmt: skip
 
