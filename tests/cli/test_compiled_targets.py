@@ -1,0 +1,115 @@
+"""Kernels nobody described: from source, and from a record of a running program, to a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCALE = '''
+import triton
+import triton.language as tl
+
+raise SystemExit("this file must never run")
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=1), triton.Config({"BLOCK": 1024}, num_warps=4)], key=["n"])
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+'''
+
+PROGRAM = '''
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
+def exp_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.exp(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, K, BLOCK: tl.constexpr):
+    rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        total += tl.dot(tl.load(a_ptr + rows * K + k + columns), tl.load(b_ptr + (k + rows) * BLOCK + columns))
+    tl.store(c_ptr + rows * BLOCK + columns, total)
+
+
+x, y, out = torch.randn(1000), torch.randn(1000), torch.empty(1000)
+add_kernel[(4,)](x, y, out, 1000, BLOCK=256)
+assert torch.allclose(out, x + y)
+exp_kernel[(4,)](x, out, 1000, BLOCK=256)
+a, b, c = torch.randn(16, 64), torch.randn(64, 16), torch.empty(16, 16)
+product_kernel[(1,)](a, b, c, 64, BLOCK=16)
+assert torch.allclose(c, a @ b, atol=1e-3)
+print("done")
+'''
+
+
+def test_a_kernel_in_source(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE)
+    assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert len(result["launches"]) == 2
+    for launch in result["launches"]:
+        assert launch["occupancy"]["registers_origin"] == "compiled"
+        assert launch["bound"]["us"] <= launch["config_bound"]["us"] <= launch["predicted"]["us"]
+    assert any("guessed" in unknown for unknown in result["verdict"]["unknowns"])
+
+
+def test_several_gpus_side_by_side(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE)
+    arguments = ["advise", f"{file}::scale_kernel", "--gpu", "H200", "--gpu", "A100", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    for name in ("h200", "a100"):
+        assert (tmp_path / "out" / name / "report.html").exists()
+
+
+@pytest.mark.parametrize("target", ["nowhere.py::kernel", "kernels.py::no_such_kernel"])
+def test_a_kernel_that_is_not_there(tmp_path, monkeypatch, capsys, target):
+    (tmp_path / "kernels.py").write_text(SCALE)
+    monkeypatch.chdir(tmp_path)
+    assert main(["advise", target, "--gpu", "H200"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["advise", "kernels.py::scale_kernel"]) == 2
+    assert "--gpu" in capsys.readouterr().err
+
+
+def test_a_record_is_all_that_advise_needs(tmp_path):
+    program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "advisor", "record", "-o", str(record), "--", sys.executable, str(program)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout
+    program.unlink()
+    assert main(["advise", str(record), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    launches = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
+    assert {launch["kernel"] for launch in launches} == {"add_kernel", "exp_kernel", "product_kernel"}
+    by_name = {launch["kernel"]: {p["pipeline"]: p["demand"] for p in launch["pipelines"]} for launch in launches}
+    assert by_name["exp_kernel"]["xu"] >= 1000
+    assert by_name["add_kernel"]["l2"] == pytest.approx(3 * 4000)
