@@ -149,7 +149,7 @@ def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
     ordered = np.sort(gaps[usable])
     unit = ordered[min(len(ordered) - 1, max(1, round(SPREAD_SHARE * len(ordered))))] if len(ordered) > 1 else 1.0
     scaled = np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), 0.0) * (SPREAD / unit if unit > 0 else 1.0)
-    return np.where(scaled < 1.0, scaled, 1.0 + np.log(np.maximum(scaled, 1.0)))  # far behind is far behind
+    return np.where(scaled < 0.5, scaled, 0.5 + 0.1 * np.log(np.maximum(scaled, 0.5) / 0.5))  # far behind is far behind
 
 
 def _normal_quantile(coverage: float) -> float:

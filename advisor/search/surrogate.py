@@ -56,7 +56,8 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
         return prior.mean.copy(), spread
     # Where nothing was measured yet, "slower than the best" compares with a best that has the common part too.
     whole = np.array([o.kind != "slower" or _best_of(observations, o.prior) is not None for o in observations], dtype=np.float64)
-    among = _covariance(observations, observations, whole, whole, shares)
+    points = _points(observations, whole)
+    among = _covariance(points, points, shares)
     middle, cov = np.zeros(len(observations)), among.copy()
     order = sorted(range(len(observations)), key=lambda i: observations[i].kind == "slower")  # numbers first: they say what is best
     noise = shares.noise**2
@@ -77,8 +78,9 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
         else:  # believed to come out as expected: only the uncertainty shrinks
             gain = cov[:, i] / (variance + noise)
             cov = cov - np.outer(gain, cov[i])
-    to = [Observation(prior=prior, index=i, kind="measured", log_us=0.0) for i in range(len(prior.mean))]
-    across = _covariance(to, observations, np.ones(len(to)), whole, shares)
+    count = len(prior.mean)
+    everything = _Points(np.full(count, prior.sigma), np.full(count, prior.place), prior.features, np.arange(float(count)), np.ones(count))
+    across = _covariance(everything, points, shares)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
     mean = prior.mean + weights @ middle
@@ -112,24 +114,33 @@ def normal_cdf(z: Array) -> Array:
     return np.where(z >= 0, 1 - upper, upper)
 
 
-def _covariance(rows: Sequence[Observation], columns: Sequence[Observation], common_rows: Array, common_columns: Array,
-                shares: Shares) -> Array:  # fmt: skip
-    """Covariance of the errors, [rows, columns]; `common_…` says whose error includes the common part."""
-    sigma_r, sigma_c = (np.array([o.prior.sigma for o in side]) for side in (rows, columns))
-    place_r, place_c = (np.array([o.prior.place for o in side]) for side in (rows, columns))
-    where_r, where_c = (np.stack([o.prior.features[o.index] for o in side]) for side in (rows, columns))
-    index_r, index_c = (np.array([o.index for o in side]) for side in (rows, columns))
-    near = np.exp(-0.5 * ((place_r[:, None] - place_c) / shares.doublings) ** 2)
-    if where_r.shape[1] != where_c.shape[1]:
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Errors, in columns [n]: of which prior, of which configuration, and whether with the part that all of a problem share."""
+
+    sigma: Array
+    place: Array
+    features: Array  # [n, d]
+    index: Array
+    common: Array
+
+
+def _points(observations: Sequence[Observation], common: Array) -> _Points:
+    features = [o.prior.features[o.index] for o in observations]
+    if len({len(each) for each in features}) > 1:
         raise ValueError("observations of different spaces")
-    square = (where_r**2).sum(1)[:, None] + (where_c**2).sum(1) - 2 * where_r @ where_c.T
-    similar = np.exp(-0.5 * np.maximum(square, 0.0))
-    parts = (
-        shares.common * np.outer(common_rows, common_columns)
-        + shares.similar * similar
-        + shares.own * (index_r[:, None] == index_c)
-    )  # fmt: skip
-    return sigma_r[:, None] * sigma_c * near * parts
+    columns = np.array([(o.prior.sigma, o.prior.place, o.index) for o in observations])
+    return _Points(columns[:, 0], columns[:, 1], np.stack(features), columns[:, 2], common)
+
+
+def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:
+    """Covariance of the errors, [rows, columns]."""
+    near = np.exp(-0.5 * ((rows.place[:, None] - columns.place) / shares.doublings) ** 2)
+    square = (rows.features**2).sum(1)[:, None] + (columns.features**2).sum(1) - 2 * rows.features @ columns.features.T
+    parts = shares.similar * np.exp(-0.5 * np.maximum(square, 0.0))
+    parts += shares.common * np.outer(rows.common, columns.common)
+    parts += shares.own * (rows.index[:, None] == columns.index)
+    return rows.sigma[:, None] * columns.sigma * near * parts
 
 
 def _best_of(observations: Sequence[Observation], prior: Prior) -> float | None:

@@ -105,7 +105,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
                 return first or cap + 1, seen, trial - 1
         mean = np.where(usable, mean, np.inf)
         gain = expected_gain(mean, deviation, float(mean.min()) if best is None else best)
-        chosen = int(np.argmin(mean)) if (not seen and not known) or gain.max() <= 0 else int(np.argmax(gain))
+        chosen = int(np.argmin(mean)) if not seen or gain.max() <= 0 else int(np.argmax(gain))
         us = case.good.get(chosen)
         seen.append(Observation(prior=case.prior, index=chosen, kind="slower" if us is None else "measured",
                                 log_us=None if us is None else float(np.log(us))))  # fmt: skip
