@@ -15,8 +15,8 @@ from advisor.schema import Result
 
 
 def _slug(text: str) -> str:
-    """Text as one safe part of a path."""
-    short = re.sub(r"[^A-Za-z0-9._=,\[\]-]+", "-", text).strip("-.")[:120]
+    """Text as one safe part of a path, that no table's name looks like."""
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:120]
     return short or "unnamed"
 
 

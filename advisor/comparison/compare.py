@@ -314,6 +314,8 @@ def _kind(path: Path) -> str:
     if path.suffix == ".py":
         return "kernels"
     if path.suffix == ".json":
+        if b'"schema_version"' in _bytes(path):  # whatever it is called
+            return "result"
         return "table" if _named_like_table(str(path)) else "result"
     raise InputError(f"{path.name}: neither a result, a table, rows nor a Python file", path.suffix or path.name, ".json, .csv or .py")
 

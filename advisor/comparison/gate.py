@@ -66,6 +66,10 @@ def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
                 yield f"{condition}: {_name(subject, static)}{change}"
         if condition == "spills":
             yield from _spills(subject)
+        if condition == "cannot-launch":
+            for compiled in subject.resources:
+                if compiled.base and compiled.head and compiled.base.resident_ctas_per_sm and compiled.head.resident_ctas_per_sm == 0:
+                    yield f"cannot-launch: {compiled.kernel} {compiled.label} on {compiled.gpu} (as compiled, no CTA fits an SM)"
 
 
 def _spills(subject: Subject) -> Iterator[str]:

@@ -37,6 +37,10 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
+SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
+              "arguments")  # fmt: skip
+"""Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
+
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 # What a hostile or half-written file can make the parsing of literals raise, besides our own errors.
@@ -147,8 +151,10 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
 
 
 def _meaning(version: KernelVersion) -> tuple[Any, ...]:
-    """What the kernel is, comments and docstrings aside: its own tree, and those of everything in the file it names."""
-    source, seen, waiting, out = version.source, set(), [version.function.name], []
+    """What the kernel is, comments, docstrings, tolerances and references aside: its own tree, and those of all it names in the file."""
+    entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
+    described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
+    source, seen, waiting, out = version.source, set(), [version.function.name, *described], []
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -164,7 +170,7 @@ def _meaning(version: KernelVersion) -> tuple[Any, ...]:
         if node is not None:
             out.append((name, ast.dump(_undocumented(node))))
             waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    return (sorted(out), repr(sorted(version.entry.items(), key=str)), version.named)
+    return (sorted(out), repr(sorted(entry.items())), version.named)
 
 
 def _undocumented(node: ast.AST) -> ast.AST:
@@ -183,8 +189,10 @@ def _subject(
     notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
+    first: Problem | None = None
     try:
         problems = problems_of(shown, said, name)
+        first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
         for gpu in gpus:
@@ -201,7 +209,7 @@ def _subject(
         notes.append(f"No prediction: {error}")
     compiled: tuple[ResourceRow, ...] = ()
     if gpus:
-        compiled, why = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said))
+        compiled, why = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
         notes += why
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from advisor.comparison.described import described_arguments, split
 from advisor.comparison_schema import ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
-from advisor.schema import Configuration
+from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
     from advisor.comparison.kernels import KernelVersion
@@ -32,7 +33,7 @@ class Compiling:
 
 def resource_rows(
     name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Configuration], gpus: Sequence[GpuSpec],
-    compiling: Compiling, element: str,
+    compiling: Compiling, element: str, problem: Problem | None = None,
 ) -> tuple[tuple[ResourceRow, ...], list[str]]:  # fmt: skip
     """One row per compile target among the GPUs, and why there are none where there are none."""
     if not compiling.wanted:
@@ -58,7 +59,7 @@ def resource_rows(
         compiling.left -= needed
         sides, reasons = [], []
         for word, side in (("base", old), ("head", new)):
-            found, why = _compile(side, name, configuration, group[0], element) if side is not None else (None, "")
+            found, why = _compile(side, name, configuration, group[0], element, problem) if side is not None else (None, "")
             sides.append(found)
             reasons += [f"{word}: {why}"] if why else []
         reason = "; ".join(reasons)
@@ -76,7 +77,7 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 
 
 def _compile(
-    version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str
+    version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
 ) -> tuple[Resources | None, str]:
     """Resources of one version, or why there are none."""
     from advisor.compiled.assembly import read_facts
@@ -91,10 +92,19 @@ def _compile(
         constants = {key: value for key, value in configuration.parameters.items() if key in known}
         options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages, "num_ctas": configuration.num_ctas,
                    "maxnreg": configuration.maxnreg}  # fmt: skip
+    types: dict[str, str] = {}
+    scalars: dict[str, Any] = {}
+    if problem is not None and configuration is not None:
+        described = described_arguments(version.source, version.entry, problem, configuration)
+        own = frozenset(parameter.name for parameter in version.function.parameters if parameter.is_constexpr)
+        if described is not None:
+            types, known_constants, scalars = split(described, own)
+            constants = {**known_constants, **constants}
     precision = version.entry.get("precision")  # the constexpr with `tl.dot`'s input precision (triton_kernels/README.md)
     if isinstance(precision, str) and precision not in constants:
         constants[precision] = "ieee" if element == "fp32" else "tf32"
-    given = Given(constexprs=constants, options={k: v for k, v in options.items() if v is not None}, element=element)
+    options = {name: value for name, value in options.items() if value is not None}
+    given = Given(types=types, scalars=scalars, constexprs=constants, options=options, element=element)
     try:
         compiled, _, _ = compile_launch(KernelLaunch(source=version.source, kernel=name, given=given), Target.of(gpu))
     except AdvisorError as error:

@@ -196,9 +196,10 @@ def _why(rows: list[StaticRow]) -> str:
     text = ""
     for row in words.worse(rows)[:3]:
         if row.new_findings:
-            text += f"- Likely cause at {escape(row.label)}: " + "; ".join(_finding(item) for item in row.new_findings[:3]) + "\n"
+            causes = "; ".join(_finding(item) for item in row.new_findings[:3])
+            text += f"- Likely cause at {escape(row.label)} on {escape(row.gpu)}: {causes}\n"
         if row.advice is not None:
-            text += f"- To try at {escape(row.label)}: {_advice(row.advice)}\n"
+            text += f"- To try at {escape(row.label)} on {escape(row.gpu)}: {_advice(row.advice)}\n"
     cured: dict[str, int] = {}
     for row in rows:
         for item in row.cured_findings:

@@ -114,7 +114,7 @@ def _resampled_medians(values: Array, times: Array) -> Array:
 
     The k-th smallest of a resample is the first of the sorted values up to which at least k draws fall: counting beats sorting.
     """
-    trials, rounds = values.shape
+    rounds = values.shape[1]
     ordered = np.sort(values, axis=1)
     upto = (values[:, :, None] <= ordered[:, None, :]).astype(np.float32)  # [trials, round, rank]
     drawn = times[None] @ upto  # [trials, resamples, rank]

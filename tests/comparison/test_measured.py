@@ -1,0 +1,184 @@
+"""Measured evidence: rows and results with rounds, baselines, exit codes, and what every surface says of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.cli import main
+from advisor.comparison import Options, assemble, compare_results
+from advisor.comparison.gate import conditions
+from advisor.comparison.measured import Ran, measured_row
+from advisor.comparison.settings import Settings
+from advisor.comparison_json import comparison_from_json, comparison_to_json
+from advisor.comparison_schema import Compared, Subject
+from advisor.errors import InputError, UsageError
+from advisor.measurement.failures import Failure
+from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary
+from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_text import to_text
+from advisor.result_json import from_json
+from advisor.schema import Fingerprint, Problem, Round
+
+DATA = Path(__file__).parent.parent / "data" / "compare"
+PROBLEM = Problem(family="gemm", op="gemm", sizes={"M": 64, "N": 4096, "K": 4096})
+PRINT = Fingerprint(mode="gpu", gpu="NVIDIA H200", driver="570", cuda="12.8", triton="3.9.0")
+
+
+def ran(us: float, *, seed: int = 0, rounds: int = 12, **changes) -> Ran:
+    noise = 1 + 0.002 * np.random.default_rng(seed).standard_normal(rounds)
+    base = Ran(kernel="gemm_kernel", gpu="H200", problem=PROBLEM, configuration=None, session="one", fingerprint=PRINT,
+               rounds=tuple(Round(samples_us=(us * float(each),)) for each in noise))  # fmt: skip
+    return replace(base, **changes)
+
+
+CASES = {
+    "regressed": (ran(100), ran(110, seed=1)),
+    "improved": (ran(100), ran(90, seed=1)),
+    "unchanged": (ran(100), ran(100.1, seed=1)),
+    "inconclusive": (ran(100), ran(110, seed=1, rounds=4)),
+    "not comparable": (ran(100), ran(100, fingerprint=replace(PRINT, driver="999"))),
+    "new": (None, ran(100)),
+    "missing": (ran(100), None),
+    "failed": (ran(100), ran(50, failure=Failure(kind="wrong-output", message="off by <b>one</b>", stage="check"))),
+}
+
+
+def comparison(*names: str, fail_on: tuple[str, ...] = ("regressed", "failed", "cannot-launch")):
+    rows = tuple(measured_row(name, f"{name} <row>", *CASES[name]) for name in names)
+    subject = Subject(kind="rows", title="rows.csv", path="rows.csv", change="compared", measured=rows)
+    predictor = type("P", (), {"name": "analytical model"})()
+    return assemble(Compared(label="a"), Compared(label="b"), [subject], Options(fail_on=fail_on), Settings(), predictor, ())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_verdict_reaches_every_surface(name):
+    found = comparison(name)
+    assert found.measured_counts == {name: 1} and found.headline == f"1 {name} (measured)"
+    assert found.gate.failed == (name in ("regressed", "failed"))
+    for text in (to_comment(found), to_summary(found), to_page(found), to_text(found)):
+        assert name in text and found.gate.sentence[:6] in text
+    assert to_comment(found).startswith(MARKER) and MARKER not in to_summary(found)
+    assert "<row>" not in to_page(found)
+
+
+def test_wrong_output_shows_no_speed():
+    (row,) = comparison("failed").subjects[0].measured
+    assert row.head is None and row.effect is None and row.verdict == "failed"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gate_the_words_and_the_condition_agree(name):
+    for condition in ("regressed", "inconclusive", "failed"):
+        found = comparison(name, fail_on=(condition,))
+        assert found.gate.failed == (name == condition)
+        assert ("❌" in to_comment(found)) == found.gate.failed
+        assert ("Gate failed" in to_page(found)) == found.gate.failed
+
+
+def test_changed_rows_come_first_and_unchanged_ones_are_folded():
+    text = to_comment(comparison(*CASES))
+    assert text.index("**regressed**") < text.index("**improved**") < text.index("<details><summary>1 rows unchanged")
+
+
+def test_a_latency_without_rounds_decides_nothing():
+    (_, head) = CASES["regressed"]
+    bare = replace(head, rounds=(), latency=measured_row("x", "x", None, head).head)
+    row = measured_row("x", "x", replace(bare), bare)
+    assert row.verdict == "inconclusive" and "rounds" in row.reason
+
+
+def test_json_and_back_and_unknown_versions():
+    found = comparison(*CASES)
+    assert comparison_from_json(comparison_to_json(found)) == found
+    with pytest.raises(InputError, match="schema_version"):
+        comparison_from_json(comparison_to_json(replace(found, schema_version="2.0")))
+    for text in ("", "[]", "{}", '{"subjects": 1, "gate": 2, "schema_version": "1.0"}'):
+        with pytest.raises(InputError):
+            comparison_from_json(text)
+
+
+def test_sarif_has_the_shape_of_2_1_0():
+    document = json.loads(to_sarif(comparison(*CASES)))
+    (run,) = document["runs"]
+    assert document["version"] == "2.1.0" and {result["ruleId"] for result in run["results"]} >= {"regressed", "failed", "inconclusive"}
+    for result in run["results"]:
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "rows.csv"
+
+
+def test_conditions_are_checked():
+    assert conditions(["none"]) == () and conditions(["ceiling<70", "spills"]) == ("ceiling<70", "spills")
+    with pytest.raises(UsageError, match="one of regressed"):
+        conditions(["slower"])
+
+
+# --------------------------------------------------------------------------------------------------------- files, command
+
+
+def test_two_results(capsys, tmp_path):
+    before, after = str(DATA / "before.json"), str(DATA / "after.json")
+    assert main(["compare", before, after, "--output", str(tmp_path)]) == 0
+    assert "5 predicted faster" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "comment.md", "comparison.html", "comparison.json", "comparison.sarif", "summary.md",
+    ]  # fmt: skip
+    assert main(["compare", after, before, "--fail-on", "predicted-regressed"]) == 1
+    assert main(["compare", before, before]) == 0
+    capsys.readouterr()
+    assert main(["compare", "--render", str(tmp_path / "comparison.json"), "--format", "md"]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == (tmp_path / "comment.md").read_text(encoding="utf-8").rstrip("\n")
+
+
+@pytest.mark.parametrize("style", ["text", "md", "json", "sarif"])
+def test_formats(style, capsys):
+    assert main(["compare", str(DATA / "before.json"), str(DATA / "after.json"), "--format", style]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_baselines_change_only_when_asked(tmp_path, capsys):
+    result, folder = tmp_path / "result.json", tmp_path / "baselines"
+    shutil.copy(DATA / "before.json", result)
+    assert main(["compare", "--baseline", str(folder), str(result)]) == 0
+    assert not folder.exists() and "--update" in capsys.readouterr().err
+    assert main(["compare", "--baseline", str(folder), str(result), "--update"]) == 0
+    (stored,) = folder.rglob("*.json")
+    known = from_json(result.read_bytes())
+    assert stored.parent.parent.name == known.gpu and stored.parent.name == f"triton-{known.fingerprint.triton or 'unknown'}"
+    content = stored.read_bytes()
+    shutil.copy(DATA / "after.json", result)
+    assert main(["compare", "--baseline", str(folder), str(result)]) == 0
+    assert "5 predicted faster" in capsys.readouterr().out and stored.read_bytes() == content
+    assert main(["compare", str(result), str(result), "--update"]) == 2
+
+
+def test_rows_that_were_measured(tmp_path, capsys):
+    options = ["--device", "fake", "--sizes", "M=64,N=1024,K=1024"]
+    for name in ("a", "b"):
+        assert main(["measure", "gemm_kernel", "-o", str(tmp_path / f"{name}.csv"), *options]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--fail-on", "failed"]) == 0
+    out = capsys.readouterr().out
+    assert "(measured)" in out and "µs predicted" in out
+    store = str(tmp_path / "baselines")
+    assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--update", "--fail-on", "none"]) == 0
+    assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--fail-on", "none"]) == 0
+
+
+def test_sides_that_do_not_go_together(tmp_path):
+    (tmp_path / "x.csv").write_text("gpu,M,N,K,latency_us\nH200,1,1,1,1\n")
+    assert main(["compare", str(DATA / "before.json"), str(tmp_path / "x.csv")]) == 2
+    assert main(["compare", str(DATA / "before.json")]) == 2
+    assert main(["compare"]) == 2
+    assert main(["compare", str(DATA), str(DATA / "before.json")]) == 2
+
+
+def test_an_old_result_without_a_baseline_is_all_new(predictor):
+    found = compare_results(None, from_json((DATA / "before.json").read_bytes()), Options(), predictor, "nowhere")
+    assert set(found.static_counts) == {"new"}
