@@ -7,7 +7,7 @@ the usual tiles would make.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,7 @@ class DirectModel:
     low: Array  # least and most of every feature learned
     high: Array
     gpus: tuple[str, ...]
+    held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
     def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
                 coverage: float = 0.8) -> tuple[Array, Array, Array, NDArray[np.bool_]]:  # fmt: skip
@@ -125,7 +126,7 @@ class DirectModel:
         prefix = f"direct/{self.kind}"
         out = self.correction.arrays(f"{prefix}/correction") | self.scale.arrays(f"{prefix}/scale")
         out |= self.calibration.arrays(f"{prefix}/calibration") | {f"{prefix}/low": self.low, f"{prefix}/high": self.high}
-        return out, {"gpus": list(self.gpus)}
+        return out, {"gpus": list(self.gpus), "held_out": dict(self.held_out)}
 
 
 def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any]) -> DirectModel:
@@ -134,5 +135,5 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     return DirectModel(
         kind=kind, correction=forest.from_arrays(stored, f"{prefix}/correction"), scale=forest.from_arrays(stored, f"{prefix}/scale"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"), low=stored[f"{prefix}/low"],
-        high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]),
+        high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.learned import calibration, direct
+from advisor.learned import calibration, direct, quality
 from advisor.learned.calibration import Calibration
 from advisor.learned.data import Measured
 from advisor.learned.direct import DirectModel
@@ -58,8 +58,20 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
         quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, x))
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
-        low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))),
+        low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
     )  # fmt: skip
+
+
+def _figures(errors: dict[str, Array], gpus: list[str]) -> dict[str, Any]:
+    """Mean absolute percentage errors on shapes and on GPUs left out, in all and per GPU."""
+    out: dict[str, Any] = {}
+    for by, error in errors.items():
+        good = np.isfinite(error)
+        if good.any():
+            relative = 100 * np.abs(np.expm1(-error[good]))
+            names = [g for g, ok in zip(gpus, good, strict=True) if ok]
+            out[by] = {"mape_percent": float(relative.mean()), "per_gpu": quality.by(names, lambda e: float(e.mean()), relative)}
+    return out
 
 
 def columns(parts: Sequence[Measured]) -> tuple[Array, Array, list[str], list[int]]:

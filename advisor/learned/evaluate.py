@@ -68,7 +68,7 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
     errors: dict[str, list[float]] = {}
     for number, (kept, test) in enumerate(splits, start=1):
         progress(f"fold {number} of {len(splits)}")
-        parts.append(_collect(test, _trained(kept), progress))
+        parts.append(_collect(test, _trained(kept, by), progress))
         if with_baselines:
             for name, found in _baselines(kept, test).items():
                 errors.setdefault(name, []).extend(found)
@@ -98,13 +98,39 @@ def _baselines(kept: Sequence[Measured], test: Sequence[Measured]) -> dict[str, 
     return out
 
 
-def _trained(kept: Sequence[Measured]) -> Predictor:
-    return LearnedPredictor(training.fit(kept, {}))
+def _trained(kept: Sequence[Measured], by: str = "gpu") -> Predictor:
+    """Trained on rows; intervals for GPUs never seen are fitted only where some are to be judged."""
+    return LearnedPredictor(training.fit(kept, {}, calibrate_by=("model",) if by == "model" else ("model", "gpu")))
 
 
 def judge(measured: Sequence[Measured], predictor: Predictor, progress: Progress = lambda text: None) -> dict[str, Any]:
     """All figures of a predictor on measured rows."""
     return _figures(_collect(measured, predictor, progress))
+
+
+HARD_SPLIT = ("H100", "H200", "L40", "RTX A6000", "RTX PRO 6000 S")
+"""GPUs that PipeWeave was tested on and not trained on."""
+
+
+def write_card(paths: Iterable[Path | str], weights_path: Path | str, card_path: Path | str,
+               progress: Progress = lambda text: None) -> dict[str, Any]:  # fmt: skip
+    """Evaluate by leaving out models, each swept GPU, and the five GPUs of the published split, and write the model card.
+
+    Trains about nine times. Returns the figures, by title.
+    """
+    from advisor.learned import model_card, weights
+
+    paths = list(paths)
+    found = weights.load(weights_path)
+    figures = {
+        "Models left out, four folds (`advisor evaluate DATA --cross model`)": cross(paths, "model", progress, with_baselines=True),
+        "Each swept GPU left out (`advisor evaluate DATA --cross gpu`)": cross(paths, "gpu", progress, with_baselines=True),
+        f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA --test-gpu …`)": given_split(paths, HARD_SPLIT, progress),
+    }
+    text = model_card.card(found.about, found.digest(), figures, Path(weights_path).stat().st_size,
+                           {kind: model.held_out for kind, model in found.direct.items()})  # fmt: skip
+    Path(card_path).write_text(text, encoding="utf-8")
+    return figures
 
 
 class Judged:
@@ -213,4 +239,4 @@ def _figures(judged: Judged) -> dict[str, Any]:
     return result
 
 
-__all__ = ["cross", "evaluate", "given_split", "judge"]
+__all__ = ["cross", "evaluate", "given_split", "judge", "write_card"]

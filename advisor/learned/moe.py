@@ -182,8 +182,10 @@ class MoeModel:
     def interval(self, task: str, seen: bool, estimate: Estimate, coverage: float = 0.8) -> tuple[Array, Array, Array]:
         """Prediction, lower and upper end, microseconds."""
         size = calibration.scale(self.scale, estimate.features)
-        low = self.calibration.quantile(task, seen, 0.5 - coverage / 2)
-        high = self.calibration.quantile(task, seen, 0.5 + coverage / 2)
+        low, high = (self.calibration.quantile(task, seen, 0.5 + side * coverage / 2) for side in (-1, 1))
+        if not seen:  # never narrower than on GPUs that were seen
+            low = min(low, self.calibration.quantile(task, True, 0.5 - coverage / 2))
+            high = max(high, self.calibration.quantile(task, True, 0.5 + coverage / 2))
         us = np.exp(estimate.log_us)
         return us, us * np.exp(np.minimum(low * size, 0.0)), us * np.exp(np.maximum(high * size, 0.0))
 

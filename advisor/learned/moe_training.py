@@ -226,8 +226,12 @@ def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progres
     return HeldOut(log_us=log_us, features=features)
 
 
-def fit(data: Sequence[Measured], progress: Progress) -> MoeModel | None:
-    """The whole model, or None where no fused-MoE rows are there."""
+def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str] = ("model", "gpu")) -> MoeModel | None:
+    """The whole model, or None where no fused-MoE rows are there.
+
+    `calibrate_by` names the groups to leave out for the intervals; "model" has to be among them, "gpu" may be spared where only GPUs
+    of the training rows matter.
+    """
     found = tables(data)
     if "served" not in found and "exact" not in found:
         return None
@@ -235,7 +239,7 @@ def fit(data: Sequence[Measured], progress: Progress) -> MoeModel | None:
     progress("fitting the fused-MoE model")
     everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in found.items()}
     core = fit_core(found, everything, winners, **GROWTH)
-    held = {by: hold_out(found, winners, by, progress) for by in ("model", "gpu")}
+    held = {by: hold_out(found, winners, by, progress) for by in calibrate_by}
     scales, table, sizes = _calibrate(found, held)
     from advisor.learned.rank_training import fit_ranker
 
@@ -278,7 +282,7 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
         expected[("model", k)] = np.full(ok[k].size, np.nan)
         expected[("model", k)][ok[k]] = sizes[begin:end]
         begin = end
-        good = np.isfinite(errors["gpu"][k])
+        good = np.isfinite(errors["gpu"][k]) if "gpu" in errors else np.zeros(0, dtype=bool)
         if good.any():
             unseen = calibration.scale(forest, held["gpu"].features[k][good])
             quantiles[(k, False)] = calibration.table(errors["gpu"][k][good], unseen, found[k].weight[good])

@@ -18,15 +18,15 @@ from advisor.learned.moe import Core, Ranker, as_configuration
 from advisor.pipelines import Array
 
 RANDOM_OTHERS = 60
-HARD_OTHERS = 30
+HARD_OTHERS = 60
 """Configurations that did not win, per problem: drawn at random, and those that a first look finds most promising."""
 
 TREES: dict[str, Any] = {"max_leaf_nodes": 16, "min_samples_leaf": 20, "l2_regularization": 1.0}
 QUICK = TREES | {"max_iter": 60, "learning_rate": 0.2, "max_features": 0.5}
-CLOSE = TREES | {"max_iter": 400, "learning_rate": 0.06, "max_features": 0.4}
+CLOSE = TREES | {"max_iter": 800, "learning_rate": 0.06, "max_features": 0.4, "min_samples_leaf": 10}
 
 
-def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 2) -> Ranker | None:
+def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker | None:
     """The ranker, or None without sweeps."""
     from advisor.learned.moe_training import near_optimal
 

@@ -29,12 +29,13 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
     return fit(measured, about(measured, exclude_gpus, exclude_models), progress)
 
 
-def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None) -> Weights:
-    """Weights from rows that are read already."""
+def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None,
+        calibrate_by: Sequence[str] = ("model", "gpu")) -> Weights:  # fmt: skip
+    """Weights from rows that are read already; `calibrate_by` as in `moe_training.fit`."""
     moe = [m for m in measured if m.problem.family == "fused_moe"]
     kinds = direct_training.groups(measured)
     return Weights(
-        moe=moe_training.fit(moe, progress) if moe else None,
+        moe=moe_training.fit(moe, progress, calibrate_by) if moe else None,
         direct={k: direct_training.fit(k, p, progress) for k, p in sorted(kinds.items()) if sum(map(len, p)) >= LEAST_ROWS},
         about=described,
     )

@@ -74,7 +74,7 @@ def load(path: Path | str) -> Weights:
     try:
         if Path(path).stat().st_size > SIZE_LIMIT_BYTES:
             raise InputError(f"{name}: too large for weights", Path(path).stat().st_size, f"at most {SIZE_LIMIT_BYTES} bytes")
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             stored = {key: archive[key] for key in archive.files}
         meta = json.loads(str(stored["meta"]))
         if meta["format"] != FORMAT:

@@ -28,7 +28,8 @@ def test_equals_sklearn(leaves, rows):
 
 def test_average_is_the_mean():
     x, y = data()
-    single = [flatten(ensemble.HistGradientBoostingRegressor(**(DEFAULTS | {"max_iter": 20}), random_state=k).fit(x, y), 5) for k in range(3)]
+    options = DEFAULTS | {"max_iter": 20}
+    single = [flatten(ensemble.HistGradientBoostingRegressor(**options, random_state=k).fit(x, y), 5) for k in range(3)]
     np.testing.assert_allclose(forest.average(single)(x), np.mean([f(x) for f in single], axis=0), atol=1e-5)
 
 

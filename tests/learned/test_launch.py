@@ -20,7 +20,7 @@ from tests.learned.samples import CONFIGURATIONS, problems
 @given(st.integers(1, 5000), st.integers(1, 130), st.integers(1, 8), st.sampled_from([16, 32, 64, 128]))
 def test_tiles_are_counted_per_expert(tokens, experts, topk, block):
     topk = min(topk, experts)
-    rows = np.zeros((1, 6)) + [block, 64, 64, 1, 4, 3]
+    rows = np.array([[block, 64, 64, 1, 4, 3]], dtype=np.float64)
     launch = moe_launch(problems((experts, topk, 256, 96), (tokens,)), as_configuration(rows), machine(load_gpu("A100"), "bf16"))
     loads = np.bincount(np.arange(tokens * topk) % experts, minlength=experts)
     assert launch.row_tiles[0] == np.ceil(loads / block).sum()
@@ -32,7 +32,8 @@ def test_tiles_are_counted_per_expert(tokens, experts, topk, block):
 def test_routing_given_equals_uniform_when_it_is():
     gpu, configuration = machine(load_gpu("H800"), "bf16"), as_configuration(CONFIGURATIONS[:1])
     uniform = problems((8, 2, 1024, 512), (64,))
-    given_ = type(uniform)(family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]), expert_count=np.array([[8.0]]))
+    given_ = type(uniform)(family="fused_moe", op="w13", sizes=uniform.sizes, expert_rows=np.array([[16.0]]),
+                           expert_count=np.array([[8.0]]))  # fmt: skip
     np.testing.assert_allclose(moe_launch(given_, configuration, gpu).ctas, moe_launch(uniform, configuration, gpu).ctas)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from advisor.errors import InputError
-from advisor.learned import load_predictor, weights as store
+from advisor.learned import load_predictor
+from advisor.learned import weights as store
 from advisor.learned.training import train
 
 
@@ -23,6 +24,7 @@ def test_round_trip(weights, tmp_path):
     np.load(tmp_path / "w.npz", allow_pickle=False)["meta"]
 
 
+@pytest.mark.slow
 def test_same_rows_same_bits(world, weights, tmp_path):
     again = train([world])
     assert again.digest() == weights.digest()
@@ -31,6 +33,7 @@ def test_same_rows_same_bits(world, weights, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.slow
 def test_groups_left_out_are_left_out(world):
     made = train([world], exclude_gpus=["NVIDIA L40"], exclude_models=[(8, 2, 1024, 512)])
     assert made.moe.gpus == ("A100", "H800")
