@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.configs.tables import Table
 from advisor.errors import AdvisorError
+from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.targets import PlannedLaunch, Request, Target, fused_moe_table, gemm_table
@@ -29,37 +31,53 @@ class EntryRegret:
         return self.predicted_us / self.ceiling_us - 1
 
 
-def table_regret(table: Table, predictor: Predictor) -> tuple[EntryRegret, ...]:
-    """Regret of every entry, in the table's order; empty where the table's GPU or shape is not known well enough.
+def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRegret, ...]]:
+    """Regret of every entry of every table, in order; empty where a table's GPU or shape is not known well enough.
 
-    A fused-MoE table does not name its hidden size and top-k: the commonest model that fits is assumed.
+    Launches of all tables that share GPU, operator and types go to the model together: a call costs more than a row. A fused-MoE
+    table does not name its hidden size and top-k: the commonest model that fits is assumed.
     """
+    targets = [_target(table) for table in tables]
+    now: list[dict[int, float]] = [defaultdict(float) for _ in tables]
+    best: list[dict[int, float]] = [defaultdict(float) for _ in tables]
+    sure: list[dict[int, float]] = [defaultdict(lambda: 1.0) for _ in tables]
+    for gpu, members in _alike(targets):
+        problem = problem_batch([launch.problem for _, launch in members])
+        configuration = configuration_batch([launch.configuration for _, launch in members if launch.configuration])
+        predicted = predictor.predict(problem, configuration, gpu)
+        ceiling = predictor.ceiling(problem, gpu)
+        chance = predictor.p_speedup(problem, gpu, None, predicted, ceiling)
+        reachable = np.minimum(ceiling.us, predicted.us)
+        for (table, launch), us, least, p in zip(members, predicted.us, reachable, chance, strict=True):
+            tokens = launch.tokens or 0
+            now[table][tokens] += float(us)
+            best[table][tokens] += float(least)
+            sure[table][tokens] = min(sure[table][tokens], float(p))
+    return [
+        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m]) for m, us in now[t].items())
+        for t in range(len(tables))
+    ]
+
+
+def _target(table: Table) -> Target | None:
     request = Request(assume=True)
     try:
-        target = fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
+        return fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
     except AdvisorError:
-        return ()
-    now: dict[int, float] = defaultdict(float)
-    best: dict[int, float] = defaultdict(float)
-    sure: dict[int, float] = defaultdict(lambda: 1.0)
-    for members in _alike(target):
-        problem = problem_batch([launch.problem for launch in members])
-        configuration = configuration_batch([launch.configuration for launch in members if launch.configuration])
-        predicted = predictor.predict(problem, configuration, target.gpu)
-        ceiling = predictor.ceiling(problem, target.gpu)
-        chance = predictor.p_speedup(problem, target.gpu, None, predicted, ceiling)
-        for launch, us, least, p in zip(members, predicted.us, np.minimum(ceiling.us, predicted.us), chance, strict=True):
-            tokens = launch.tokens or 0
-            now[tokens] += float(us)
-            best[tokens] += float(least)
-            sure[tokens] = min(sure[tokens], float(p))
-    return tuple(EntryRegret(tokens=m, predicted_us=now[m], ceiling_us=best[m], probability=sure[m]) for m in now)
+        return None
 
 
-def _alike(target: Target) -> list[list[PlannedLaunch]]:
-    """Launches that one batch can take: same operator, same parameter names."""
-    groups: dict[tuple[object, ...], list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        if launch.configuration is not None:
-            groups[(launch.problem.op, tuple(sorted(launch.configuration.parameters)))].append(launch)
-    return list(groups.values())
+def _alike(targets: Sequence[Target | None]) -> list[tuple[GpuSpec, list[tuple[int, PlannedLaunch]]]]:
+    """Launches, with the number of their target, that one batch can take: same GPU, operator, types and parameter names."""
+    groups: dict[tuple[object, ...], list[tuple[int, PlannedLaunch]]] = defaultdict(list)
+    gpus: dict[tuple[object, ...], GpuSpec] = {}
+    for number, target in enumerate(targets):
+        for launch in target.launches if target is not None else ():
+            if target is None or launch.configuration is None:
+                continue
+            problem, names = launch.problem, tuple(sorted(launch.configuration.parameters))
+            types = (problem.dtype, problem.weight_dtype, problem.output_dtype, problem.block_shape)
+            key = (target.gpu.name, problem.family, problem.op, types, names)
+            gpus[key] = target.gpu
+            groups[key].append((number, launch))
+    return [(gpus[key], members) for key, members in groups.items()]

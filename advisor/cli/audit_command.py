@@ -52,12 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     predicted = 0
     regrets: list[tuple[str, float, int]] = []
     if not arguments.no_regret:
-        from advisor.audit_regret import table_regret
+        from advisor.audit_regret import regrets as predict_regrets
         from advisor.learned import load_predictor
 
         predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-        for table in found.tables:
-            entries = table_regret(table, predictor)
+        for table, entries in zip(found.tables, predict_regrets(found.tables, predictor), strict=True):
             predicted += bool(entries)
             for entry in entries:
                 if REGRET < entry.regret < float("inf") and entry.probability >= SURE:
