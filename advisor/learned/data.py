@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ from numpy.typing import NDArray
 from advisor.configs.rows import CONFIG_COLUMNS, Rows, read_rows
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu
+from advisor.learned import published
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 Model = tuple[int, int, int, int]  # E, topk, H, N
@@ -89,7 +93,7 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
     for path in files(paths):
         if progress:
             progress(f"reading {path.name}")
-        for batch in _measured(read_rows(path, required=("gpu",)), path.name):
+        for batch in _measured(_rows(path), path.name):
             if batch.gpu.name in left_out:
                 continue
             if models and batch.problem.family == "fused_moe":
@@ -98,6 +102,17 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
             if len(batch):
                 out.append(batch)
     return out
+
+
+def _rows(path: Path) -> Rows:
+    """Rows of a file in our layout, or in one of the published ones."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, EOFError, zlib.error):
+        opener = gzip.open if path.name.endswith(".gz") else open
+        with opener(path, "rt", encoding="utf-8", newline="") as stream:
+            first = stream.readline(100_000)
+            if published.is_published(tuple(first.strip().split(","))):
+                return published.read(path, first + stream.read())
+    return read_rows(path, required=("gpu",))  # says what is wrong where the file cannot be read
 
 
 def _measured(rows: Rows, name: str) -> Iterable[Measured]:
