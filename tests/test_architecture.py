@@ -21,7 +21,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"learned", "fingerprint"}),
     frozenset({"measurement", "search", "diagnosis"}),
     frozenset({"rendering"}),
-    frozenset({"advise", "advise_compiled", "verdict", "targets", "audit_regret", "measured_rows", "autotune", "autotuning", "comparison", "tuning"}),
+    frozenset({"advise", "advise_compiled", "verdict", "targets", "audit_regret", "measured_rows"})
+    | frozenset({"autotune", "autotuning", "comparison", "tuning"}),
     frozenset({"cli"}),
 )
 APART = frozenset({"measurement", "search", "diagnosis"})

@@ -29,7 +29,8 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     parser.add_argument("target", metavar="TARGET", help="a tuned table, a folder of tables, or a bundled kernel")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one")
+    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
+                        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one (may be repeated)")  # fmt: skip
     options.add_model_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
@@ -182,7 +183,6 @@ def _print(result: Result, style: str, page: str) -> None:
 def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> int:
     """Advise on every table below a folder: a line each; the table's report under the output folder."""
     from dataclasses import replace
-    from pathlib import Path
 
     from advisor.errors import AdvisorError, NothingMatchedError
     from advisor.targets import table_target, tables_in

@@ -15,11 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
-    from advisor.diagnosis.compiled_rules import COMPILED_RULES
-    from advisor.diagnosis.rules import RULES
+    from advisor.diagnosis.catalogue import all_rules
     from advisor.errors import UsageError
 
-    by_id = {rule.id: rule for rule in (*RULES, *COMPILED_RULES)}
+    by_id = {rule.id: rule for rule in all_rules()}
     if arguments.rule not in by_id:
         close = difflib.get_close_matches(arguments.rule, by_id, n=3) or sorted(by_id)[:3]
         raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")

@@ -15,13 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list."""
-    from advisor.diagnosis.compiled_rules import COMPILED_RULES
-    from advisor.diagnosis.rules import RULES
+    from advisor.diagnosis.catalogue import all_rules
 
+    rules = all_rules()
     if arguments.format == "json":
-        print(json.dumps([{"rule": rule.id, "title": rule.title} for rule in (*RULES, *COMPILED_RULES)], indent=2, ensure_ascii=False))
+        print(json.dumps([{"rule": rule.id, "title": rule.title} for rule in rules], indent=2, ensure_ascii=False))
         return 0
-    width = max(len(rule.id) for rule in (*RULES, *COMPILED_RULES))
-    for rule in (*RULES, *COMPILED_RULES):
+    width = max(len(rule.id) for rule in rules)
+    for rule in rules:
         print(f"{rule.id:<{width}}  {rule.title}")
     return 0
