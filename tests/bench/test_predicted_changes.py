@@ -47,4 +47,5 @@ def test_print_predicted_changes(data_dir: Path) -> None:
     print(f"\n{'measured speedup':<20}{'pairs':>7}{'improved':>11}{'unchanged':>11}{'regressed':>11}{'other':>8}   as predicted, in %")
     for (low, high), found in calls.items():
         shares = [100 * np.mean([call == f"predicted-{word}" for call in found]) for word in ("improved", "unchanged", "regressed")]
-        print(f"{low:>6.0%} to {min(high, 9.99):<9.0%}{len(found):>7}" + "".join(f"{s:>11.1f}" for s in [*shares]) + f"{100 - sum(shares):>8.1f}")
+        line = f"{low:>6.0%} to {min(high, 9.99):<9.0%}{len(found):>7}" + "".join(f"{share:>11.1f}" for share in shares)
+        print(f"{line}{100 - sum(shares):>8.1f}")
