@@ -29,13 +29,13 @@ class StoppingRule:
     noise_floor: float = NOISE_FLOOR
     least_trials: int = 2
 
-    def reason(self, *, best_us: float | None, ceiling_us: float, mean: Array, deviation: Array, usable: np.ndarray,
+    def reason(self, *, best_us: float | None, ceiling_us: tuple[float, float, float], mean: Array, deviation: Array, usable: np.ndarray,
                measured: int) -> str | None:  # fmt: skip
         """Why to stop now, in words; None: go on.
 
         Args:
             best_us: Best measured latency, microseconds.
-            ceiling_us: The predicted ceiling, microseconds.
+            ceiling_us: The predicted ceiling and its interval, microseconds.
             mean, deviation: What is believed of every configuration's log latency, [c].
             usable: Which of them are worth a trial, [c].
             measured: Trials with a latency.
@@ -45,8 +45,9 @@ class StoppingRule:
         if best_us is None:
             return None
         # Measurements calibrate the predicted ceiling: where they say that something left is expected to be faster, that counts.
-        ceiling = min(ceiling_us, float(np.exp(mean[usable].min())))
-        if best_us <= (1 + self.margin) * ceiling:
+        # And where the best lies below the ceiling's interval, the ceiling is refuted and stops nothing.
+        ceiling = min(ceiling_us[0], float(np.exp(mean[usable].min())))
+        if ceiling_us[1] <= best_us <= (1 + self.margin) * ceiling:
             return f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs measured, {ceiling:.4g} µs ceiling)"
         gain = float(expected_gain(np.where(usable, mean, np.inf), deviation, math.log(best_us)).max())
         if measured >= self.least_trials and gain < self.noise_floor:

@@ -187,7 +187,7 @@ class Tuner:
         if self._incumbent_index(decision, trials) is not None:
             return None
         best_us = None if best is None else math.exp(best)
-        return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us[0], mean=mean, deviation=deviation, usable=usable,
+        return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable,
                            measured=len(measured))  # fmt: skip
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:

@@ -99,7 +99,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
         if best is not None:
             usable &= case.prior.bound_us < np.exp(best)
         if rule is not None and best is not None:
-            reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us[0], mean=mean, deviation=deviation,
+            reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
                                  usable=usable, measured=sum(o.kind == "measured" for o in seen))  # fmt: skip
             if reason is not None:
                 return first or cap + 1, seen, trial - 1
@@ -197,7 +197,9 @@ def run(arguments: list[str]) -> None:
     start = time.monotonic()
 
     def every(name: str, count: int, trials: Callable[[Case, int], int]) -> None:
-        show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()}, options.cap)
+        if count:
+            show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()},
+                 options.cap)  # fmt: skip
 
     every("ours", options.ours, lambda case, seed: guided(case, options.cap, [])[0])
     tables: dict[str, list[int]] = {}
@@ -211,6 +213,8 @@ def run(arguments: list[str]) -> None:
     show("ours, a table at a time", tables, options.cap)
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
+    stopping(by_gpu, options.ours)
+    print()
     import optuna
 
     with warnings.catch_warnings():
@@ -218,7 +222,6 @@ def run(arguments: list[str]) -> None:
         every("Optuna random", options.problems, lambda c, s: optuna_trials(c, space, optuna.samplers.RandomSampler(seed=s), options.cap))
         every("Optuna TPE", options.problems, lambda c, s: optuna_trials(c, space, optuna.samplers.TPESampler(seed=s), options.cap))
         every("Optuna GP", options.gp, lambda c, s: optuna_trials(c, space, optuna.samplers.GPSampler(seed=s), options.cap))
-    stopping(by_gpu, options.ours)
     print(f"\n{time.monotonic() - start:.0f} s")
 
 

@@ -32,7 +32,7 @@ def entry_us(tokens: int, entry: dict[str, int]) -> float:
 
 
 def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
-    assert tune(tmp_path, "--trials", "12", "--export", str(tmp_path / "tables"), tokens="16,64,256") == 0
+    assert tune(tmp_path, "--trials", "20", "--export", str(tmp_path / "tables"), tokens="16,64,256") == 0
     printed = capsys.readouterr()
     assert "3 of 3 improved" in printed.out and "left out" in printed.err
     result = from_json((tmp_path / "out" / "result.json").read_text())
