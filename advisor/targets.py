@@ -332,7 +332,7 @@ def resolve_target(text: str, request: Request) -> Target:
         return fused_moe_kernel(request)
     stem, _, kernel = text.partition("::")
     bundled = folder("triton_kernels") / f"{stem}.py"
-    if stem.isidentifier() and bundled.is_file() and not _exists(path):
+    if stem.isidentifier() and _exists(bundled) and not _exists(path):
         return closed_form_kernel(bundled, kernel or None, request)
     if text.endswith(".json"):
         if not _exists(path):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, shorten
 
 COMMANDS = (
     "advise",
@@ -84,6 +86,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is documented in the README."""
+    _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
     parser = build_parser(only)
@@ -104,14 +107,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted; what was finished is saved", INTERRUPTED)
     except BrokenPipeError:
         # The reader went away (`advisor … | head`): nothing more to say, and nothing to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         return 0
+    except OSError as error:
+        if os.environ.get("ADVISOR_DEBUG"):
+            raise
+        _silence_stdout()
+        where = f" ({shorten(os.fsdecode(error.filename))})" if isinstance(error.filename, (str, bytes)) else ""
+        return _fail(f"cannot read or write{where}: {error.strerror or error}", INTERNAL_FAILURE)
     except Exception as error:
         if os.environ.get("ADVISOR_DEBUG"):
             raise
         where = type(error).__name__
         return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it",
                      INTERNAL_FAILURE)  # fmt: skip
+
+
+def _open_streams() -> None:
+    """Streams that the caller closed (`advisor … >&-`) swallow what is written to them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open as long as the process
+
+
+def _silence_stdout() -> None:
+    """Point standard output nowhere, so that the interpreter's own flush at exit cannot fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:

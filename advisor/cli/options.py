@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
 
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError, UsageError, shorten
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -73,9 +74,11 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True) if temporary.parent.is_dir() else None
-        raise InputError(f"cannot write {path}", error.strerror or error, remedy="name a folder you may write to with --output") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot write {shorten(path)}", reason, remedy="name a folder you may write to with --output") from None
 
 
 def check_writable(path: str | Path) -> None:

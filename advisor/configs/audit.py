@@ -94,10 +94,14 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     found: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
+        try:
+            is_folder, is_there = path.is_dir(), path.exists()
+        except (OSError, ValueError):  # too long for a path, or with a null byte
+            is_folder = is_there = False
+        if is_folder:
             inside = (Path(folder) / name for folder, _, names in os.walk(path) for name in names if name.endswith(".json"))
             found.update(dict.fromkeys(sorted(inside)))
-        elif path.exists():
+        elif is_there:
             found[path] = None
         else:
             raise InputError(f"{path.name}: no such file or folder", os.fspath(given), "a table or a folder", "check the path")

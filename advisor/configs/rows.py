@@ -357,7 +357,7 @@ def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple
     return family, mapped or _DEFAULT_OPS[family], DTYPES.get(dtype_text, "bf16")
 
 
-def _check_sizes(label: str, columns: Mapping[str, np.ndarray], family: np.ndarray) -> None:
+def _check_sizes(label: str, columns: dict[str, np.ndarray], family: np.ndarray) -> None:
     for name in dict.fromkeys(family.tolist()):
         rows = family == name
         for size in REQUIRED_SIZES[name]:

@@ -175,10 +175,14 @@ class LaunchContext:
         return self._memory["all"]
 
     def saving(self, after_us: float) -> float:
-        """Microseconds saved when the launch takes `after_us`; never negative, never beyond the bound."""
+        """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now, predicted
+        or measured."""
         if not math.isfinite(after_us):
             return 0.0
-        return min(max(self.current_us - after_us, 0.0), max(self.current_us - self.bound_us, 0.0))
+        now = self.current_us
+        if self.measured_us is not None and self.measured_us >= self.bound_us:  # below it, a fault: nothing follows from that
+            now = min(now, self.measured_us)
+        return min(max(self.current_us - after_us, 0.0), max(now - self.bound_us, 0.0))
 
     def matters(self, saving_us: float) -> bool:
         """Whether a saving is worth reporting."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, SIZE_COLUMNS, TILED_FAMILIES, Rows
-from advisor.errors import InputError
+from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, TILED_FAMILIES, Rows
+from advisor.errors import InputError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
 from advisor.pipelines.batch import SIZES, Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.elementwise import OPERATORS
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
 CACHES = ("cold", "warm")
@@ -60,8 +61,10 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             raise InputError(f"{rows.path}: row {members[0] + 1}: gpu is empty", None, "a GPU's name", "fill it in")
         if cache not in CACHES:
             raise InputError(f"{rows.path}: row {members[0] + 1}: cache", cache, "cold or warm", "correct the cell")
+        if family == "elementwise" and op not in OPERATORS:
+            raise InputError(f"{rows.path}: row {members[0] + 1}: op", op, "one of " + ", ".join(OPERATORS), "correct the cell")
         if name not in found:
-            found[name] = find_gpu(name)
+            found[name] = _find(rows, int(members[0]), name, find_gpu)
         known = [n for n in sizes_of(family, op, rows.columns) if n in SIZE_COLUMNS]
         configured = rows.has_configuration[members]
         for chosen in (members[configured], members[~configured]):
@@ -82,6 +85,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                     for n in CONFIG_COLUMNS
                     if n in rows.columns and n not in LAUNCH_COLUMNS and (family in TILED_FAMILIES or n not in BLOCK_COLUMNS)
                 }
+                parameters |= _further(family, rows, chosen)
                 for parameter, value in _parameters(named.get("parameters", ""), where).items():
                     parameters[parameter] = np.full(chosen.size, value)
                 configuration = ConfigurationBatch(
@@ -121,6 +125,26 @@ def _parameters(text: str, where: str) -> dict[str, float]:
     if not isinstance(values, dict):
         raise InputError(f"{where}: parameters", text, "a JSON object", "correct the cell")
     return {name: float(value) for name, value in values.items() if isinstance(value, (int, float))}
+
+
+def _find(rows: Rows, row: int, name: str, find_gpu: Callable[[str], GpuSpec]) -> GpuSpec:
+    """The GPU of a row; an error names the row, where the name is the row's."""
+    try:
+        return find_gpu(name)
+    except UnknownGpuError as error:
+        if name not in rows.text.get("gpu", ()):
+            raise
+        raise UnknownGpuError(f"{rows.path}: row {row + 1}: {error.what}", error.got, error.limit, error.remedy) from None
+
+
+def _further(family: str, rows: Rows, chosen: NDArray[np.int64]) -> dict[str, Array]:
+    """The parameters of a family that have columns of their own, where one of the rows fills them."""
+    out = {}
+    for name, default in FAMILY_PARAMETERS.get(family, {}).items():
+        values = rows.columns[name][chosen] if name in rows.columns else np.zeros(1)
+        if values.any():
+            out[name] = np.where(values > 0, values, default).astype(np.float64)
+    return out
 
 
 def one_problem(batch: ProblemBatch, i: int) -> ProblemBatch:

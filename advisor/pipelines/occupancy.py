@@ -17,6 +17,9 @@ from advisor.pipelines.batch import Array
 LIMITERS = ("none", "registers", "shared-memory", "warps", "slots", "grid", "tensor-memory")
 """What limits the resident CTAs; `Occupancy.limiter` of a launch is one of these."""
 
+MAX_THREADS_PER_CTA = 1024
+"""Source: CUDA C++ Programming Guide, technical specifications (every compute capability); HIP: the same."""
+
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory per SM of sm_100; a CTA takes a power of two, 32 at least. Source: PTX ISA 8.7, tcgen05.alloc."""
 
@@ -135,6 +138,9 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     by_smem = np.floor(gpu.smem_bytes_per_sm / np.maximum(need, 1.0))
     by_smem = np.where(resources.shared_memory_bytes > gpu.smem_bytes_per_cta, 0.0, by_smem)
     by_warps = np.floor(gpu.max_warps_per_sm / resources.num_warps)
+    warps = np.asarray(resources.num_warps, dtype=np.int64)
+    launches = (warps * lanes <= MAX_THREADS_PER_CTA) & (warps & (warps - 1) == 0)  # every back end asserts a power of two
+    by_warps = np.where(launches, by_warps, 0.0)
     by_slots = np.full_like(by_warps, float(gpu.max_ctas_per_sm))
     limits, names = [by_slots, by_warps, by_registers, by_smem], ["slots", "warps", "registers", "shared-memory"]
     if resources.tensor_memory_columns is not None:

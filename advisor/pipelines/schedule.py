@@ -99,10 +99,10 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     return _overlap([*times, loop])
 
 
-SPILL_COST = 2.0
-"""Slow-down per register spilled, relative to the registers there are: every spilled value is stored and loaded once per trip of the
-main loop through the L1, at about the rate of shared memory. An estimate of ours, not measured; it keeps configurations that
-cannot hold their accumulators out of recommendations."""
+SPILL_COST = 8.0
+"""Slow-down per register spilled, relative to the registers there are: every spilled value is stored and loaded in every trip of the
+main loop. An estimate, large enough that a configuration which cannot hold its accumulators is not recommended: of the 21,557
+configurations within 1 % of the best of the published sweeps (`data/README.md`) none has more than 128 accumulators per thread."""
 
 ADDRESSES = 24
 """Registers for addresses, masks and the loop itself, which accumulators leave (compiled fused-MoE tiles, Triton 3.9)."""

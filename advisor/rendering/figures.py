@@ -96,6 +96,26 @@ def current(launch: LaunchReport) -> Latency:
     return launch.measured or launch.predicted or launch.config_bound
 
 
+def known(launch: LaunchReport) -> bool:
+    """Whether a latency of the launch as it is is known, measured or predicted."""
+    return launch.measured is not None or launch.predicted is not None
+
+
+def stuck(launch: LaunchReport) -> bool:
+    """Whether the launch fails: not one CTA of its configuration fits the GPU."""
+    return not known(launch) and launch.occupancy is not None and launch.occupancy.resident_ctas_per_sm == 0
+
+
+def compares(launch: LaunchReport) -> bool:
+    """Whether a recommendation can be set against what the launch takes now: not where no configuration is known, or none runs."""
+    return launch.configuration is not None and known(launch)
+
+
+def share_of_ceiling(launch: LaunchReport) -> float | None:
+    """Tunable ceiling / latency now; None where one of them is not known."""
+    return share_of(launch.ceiling.us, current(launch).us) if launch.ceiling is not None and not stuck(launch) else None
+
+
 def to_win(launch: LaunchReport) -> float:
     """Microseconds between now and the tunable ceiling (or the bound, where no ceiling is known)."""
     return current(launch).us - (launch.ceiling or launch.bound).us

@@ -90,8 +90,8 @@ def _head(result: Result) -> list[str]:
     if result.fingerprint.mode == "offline":
         parts.append("Nothing was run: every latency without the word *measured* is a prediction.\n")
     for number, action in enumerate(result.actions[:3], 1):
-        saving = f"saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})"
-        parts.append(f"{number}. **{escape(action.title)}**, {saving}. {escape(action.detail, longest=600)}")
+        saving = f", saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})" if action.saving_us > 0 else ""
+        parts.append(f"{number}. **{escape(action.title)}**{saving}. {escape(action.detail, longest=600)}")
     if result.actions:
         parts.append("")
     faults = [fault for launch in result.launches for fault in launch.faults]
@@ -129,16 +129,16 @@ def _launch_table(result: Result, *, budget: int) -> str:
 def _launch_row(part: Group, launch: LaunchReport) -> str:
     now = figures.current(launch)
     ceiling, advice = launch.ceiling, launch.recommendation
-    share = figures.share_text(figures.share_of(ceiling.us, now.us)) if ceiling else "-"
+    share = figures.share_text(figures.share_of_ceiling(launch))
     cells = [
         f"{escape(part.name)} {escape(part.label(launch))}",
-        f"{figures.microseconds(now.us)} µs {now.origin}",
+        "cannot launch" if figures.stuck(launch) else f"{figures.microseconds(now.us)} µs {now.origin}",
         f"{figures.microseconds(ceiling.us)} µs" if ceiling else "-",
         f"{figures.microseconds(launch.bound.us)} µs",
         share,
         escape(launch.binding_pipeline),
         f"{figures.microseconds(advice.latency.us)} µs {advice.latency.origin}" if advice else "-",
-        figures.speedup_text(advice.speedup) if advice else "-",
+        figures.speedup_text(advice.speedup) if advice and figures.compares(launch) else "-",
         code(", ".join(figures.changes(launch.configuration, advice.configuration)) or "none") if advice else "-",
     ]
     return "| " + " | ".join(cells) + " |\n"

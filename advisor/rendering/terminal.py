@@ -21,6 +21,14 @@ _ASCII = str.maketrans({"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "-
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 
 
+class _Console(Console):
+    """A console that leaves a closed pipe to the caller; Rich's own would end the process with exit code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by Rich while it handles the BrokenPipeError."""
+        raise
+
+
 def show(result: Result, *, report: str | None = None, file: TextIO | None = None) -> None:
     """Print the result.
 
@@ -29,7 +37,7 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
         report: Path of the HTML page, named in the last line where there is one.
         file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
     """
-    console = Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = _Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
     for line in lines(result, report=report):
         console.print(_encodable(line, console.encoding), soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
 
@@ -73,13 +81,13 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
 def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append(_latency(now), style="bold")
+    line.append("cannot launch".ljust(29) if figures.stuck(launch) else _latency(now), style="bold")
     if launch.ceiling is not None:
         line.append(f"   ceiling {_us(launch.ceiling.us)}")
     line.append(f"   bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(27))
     if launch.ceiling is not None:
         line.append("   ")
-        line.append(_of_ceiling(figures.share_of(launch.ceiling.us, now.us)))
+        line.append("" if figures.stuck(launch) else _of_ceiling(figures.share_of_ceiling(launch)))
     line.rstrip()
     out = [line]
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
@@ -90,7 +98,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line = Text(" " * indent + "> ")
         line.append(figures.clean(advice.configuration.label()), style="green")
         line.pad_right(max(0, _GAINS - len(line)))
-        line.append(f"   takes {_us(advice.latency.us)} ({advice.latency.origin}, {figures.speedup_text(advice.speedup)})")
+        gain = f", {figures.speedup_text(advice.speedup)}" if figures.compares(launch) else ""
+        line.append(f"   takes {_us(advice.latency.us)} ({advice.latency.origin}{gain})")
         out.append(line)
     return out
 
@@ -126,7 +135,7 @@ def _finding(item: Finding, *, indent: int) -> Text:
 def _verdict_lines(result: Result) -> list[Text]:
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
-    if len(result.launches) > 1:
+    if len(result.launches) > 1 and verdict.current_us > 0:
         line = Text(f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs")
         line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
         line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
@@ -139,7 +148,8 @@ def _verdict_lines(result: Result) -> list[Text]:
 def _action_lines(number: int, action: Action) -> list[Text]:
     line = Text(f"  {number}. ")
     line.append(figures.clean(action.title), style="bold")
-    line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
+    if action.saving_us > 0:
+        line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
     return [line, Text(f"     {figures.clean(action.detail)}")] if action.detail else [line]
 
 

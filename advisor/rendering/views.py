@@ -69,6 +69,8 @@ class LaunchView:
     label: str  # M=64
     now: Latency
     share: float | None  # ceiling / now
+    compares: bool  # whether a speedup of the recommendation can be said
+    stuck: bool  # it cannot launch, and `now` is the bound of its configuration
     to_win: float
     steps: tuple[Step, ...]
     ceiling_at: float | None  # per cent, on the scale of the steps
@@ -153,7 +155,9 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         name=part.name,
         label=part.label(launch),
         now=now,
-        share=figures.share_of(launch.ceiling.us, now.us) if launch.ceiling else None,
+        share=figures.share_of_ceiling(launch),
+        compares=figures.compares(launch),
+        stuck=figures.stuck(launch),
         to_win=figures.to_win(launch),
         steps=steps,
         ceiling_at=ceiling_at,

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -303,3 +305,158 @@ def test_sizes_of_a_bundled_kernel(tmp_path, capsys):
     assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "Q=512", "--output", str(tmp_path)]) == 2
     assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=0", "--output", str(tmp_path)]) == 2
     assert main(["advise", "gemm::nothing", "--gpu", "H200"]) == 2
+
+
+def test_a_measurement_lowers_the_ceiling_and_is_never_advised_against(tmp_path):
+    """Faster than predicted: that is reached, so the ceiling is no higher, and nothing predicted slower is recommended."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,latency_us\nH20,w13,512,128,8,2048,768,195.0\nH20,w2,512,128,8,2048,768,100.0\n")
+    assert advise(EXAMPLE, tmp_path, "--tokens", "512", "--measured", str(rows)) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    for launch in result["launches"]:
+        assert launch["bound"]["us"] < launch["measured"]["us"] == launch["ceiling"]["us"]
+        assert launch["ceiling"]["origin"] == "measured" and launch["headroom"] == 0
+        assert launch["recommendation"] is None
+        there = launch["measured"]["us"] - launch["bound"]["us"]
+        assert all((finding["saving_us"] or 0) <= there * (1 + 1e-9) for finding in launch["findings"]), "no more than is there"
+    assert result["verdict"]["percent_of_ceiling"] == pytest.approx(100)
+
+
+def test_a_measurement_below_the_bound_is_left_out_of_the_verdict(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,latency_us\nH20,w13,512,128,8,2048,768,0.5\n")
+    assert advise(EXAMPLE, tmp_path, "--tokens", "512", "--measured", str(rows)) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    first, second = result["launches"]
+    assert result["verdict"]["current_us"] == pytest.approx(second["predicted"]["us"])
+    assert result["verdict"]["percent_of_ceiling"] <= 100 and "below the bound" in result["verdict"]["sentence"]
+    assert first["recommendation"]["speedup"] > 1, "what cannot be true decides nothing"
+
+
+@pytest.mark.parametrize(("field", "value", "words"), [("num_stages", 9, "shared memory"), ("num_warps", 64, "threads"),
+                                                       ("num_warps", 3, "power of two")])  # fmt: skip
+def test_a_configuration_that_cannot_launch_has_no_latency(tmp_path, capsys, field, value, words):
+    entry = {**ENTRY, "BLOCK_SIZE_M": 128, "BLOCK_SIZE_K": 128, field: value}
+    assert advise(table(tmp_path, {"1": entry}), tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert words in printed and "cannot launch" in printed and "None of the 2 launches can run" in printed
+    assert "% of ceiling" not in printed and "1.00x" not in printed
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert all(launch["predicted"] is None and launch["recommendation"] for launch in result["launches"])
+
+
+def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
+    for kernel in ("gemm", "attention"):
+        assert main(["advise", kernel, "--gpu", "H200", "--output", str(tmp_path)]) == 0
+        launch = json.loads((tmp_path / "result.json").read_text())["launches"][0]
+        assert "register-spills-likely" not in [finding["rule"] for finding in launch["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["advise", "x" * 5000], "not a target"),
+        (["advise", "x" * 5000 + ".json"], "no such file"),
+        (["audit", "x" * 5000], "no such file"),
+        (["predict", str(ROOT / "tests/data/rows.csv"), "-o", "a\0b"], "cannot be written"),
+        (["advise", "softmax", "--gpu", "H200", "--tokens", "64"], "--tokens"),
+        (["advise", "attention", "--gpu", "H200", "--sizes", "H=8,H_kv=3"], "H_kv"),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,N=512"], "no topk, H"),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,Q=512"], "Q"),
+    ],
+)
+def test_odd_arguments_get_one_line(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and words in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_whose_name_is_too_long(tmp_path, capsys):
+    assert advise(EXAMPLE, tmp_path / ("x" * 300), "--tokens", "64") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_folder_that_is_named_like_a_table(tmp_path, capsys):
+    (tmp_path / NAME).mkdir()
+    assert advise(tmp_path / NAME, tmp_path / "out") == 2
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_fused_moe_takes_its_sizes(tmp_path):
+    given = ["--sizes", "E=64,N=1408", "--hidden-size", "2048", "--top-k", "6"]
+    assert main(["advise", "fused_moe", "--gpu", "H200", *given, "--tokens", "64", "--output", str(tmp_path)]) == 0
+    sizes = json.loads((tmp_path / "result.json").read_text())["launches"][0]["problem"]["sizes"]
+    assert sizes == {"M": 64, "E": 64, "topk": 6, "H": 2048, "N": 1408}
+
+
+def test_options_that_do_not_apply_are_refused(tmp_path, capsys):
+    routing = tmp_path / "routing.json"
+    routing.write_text("[1, 2, 3]")
+    gemm = table(tmp_path, {"1": ENTRY}, "N=512,K=512,device_name=NVIDIA_H20,dtype=fp8_w8a8,block_shape=[128,128].json")
+    for arguments in ((gemm, "--routing", str(routing)), (EXAMPLE, "--routing", str(routing)), (EXAMPLE, "--sizes", "M=1")):
+        assert advise(arguments[0], tmp_path / "out", *arguments[1:]) == 2
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and arguments[1] in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_token_counts_that_no_entry_covers(tmp_path, capsys):
+    name = "N=512,K=512,device_name=NVIDIA_H20,dtype=fp8_w8a8_channelwise.json"
+    partly = table(tmp_path, {"1": ENTRY, "64": None}, name)
+    assert advise(partly, tmp_path / "out", "--tokens", "1,64") == 0
+    assert "entry 64 is null" in capsys.readouterr().err
+    assert advise(partly, tmp_path / "out", "--tokens", "64,128") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and name in message and "64" in message
+
+
+def test_a_table_of_a_thousand_entries_asks_which(tmp_path, capsys):
+    long = table(tmp_path, {str(m): ENTRY for m in range(1, 1001)})
+    assert advise(long, tmp_path / "out") == 2
+    assert "--tokens" in capsys.readouterr().err
+    assert advise(long, tmp_path / "out", "--tokens", "1000") == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "words"),
+    [
+        ("gpu,op,B,H,H_kv,M,N,D", "H100,prefill,1,8,3,512,512,64", ["row 1", "H_kv", "3"]),
+        ("gpu,family,op,B,H,H_kv,M,N,D", "H100,attention,foo,1,8,8,512,512,64", ["row 1", "foo", "prefill"]),
+        ("gpu,gemm,M,E,topk,H,N", "H100,w3,64,128,8,2048,768", ["row 1", "w3", "w13"]),
+        ("gpu,op,B,H", "H100,frob,8,8", ["row 1", "frob", "gelu"]),
+        ("gpu,op,B,H", "H1000,gelu,8,8", ["row 1", "H1000"]),
+    ],
+)
+def test_odd_rows_are_named(tmp_path, capsys, header, line, words):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"{header}\n{line}\n")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and all(word in message for word in words), message
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_what_rank_writes_predict_reads(tmp_path):
+    shapes = tmp_path / "shapes.csv"
+    shapes.write_text("gpu,op,M,N,K,B,H,D\nA100,gemm,128,256,512,,,\nH100,prefill,1024,1024,,2,16,128\n"
+                      "H100,rms_norm,,,,1024,4096,\nH100,gelu,,,,1024,4096,\n")  # fmt: skip
+    assert main(["rank", str(shapes), "-o", str(tmp_path / "ranked.csv"), "--top", "2"]) == 0
+    assert main(["predict", str(tmp_path / "ranked.csv"), "-o", str(tmp_path / "predicted.csv")]) == 0
+    ranked, predicted = (list(csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines())) for name in ("ranked", "predicted"))
+    assert len(ranked) == 8
+    for before, after in zip(ranked, predicted, strict=True):
+        assert float(after["predicted_us"]) == pytest.approx(float(before["predicted_us"]), rel=1e-3), before
+
+
+@pytest.mark.parametrize("arguments", [["gpus"], ["schema"], ["advise", str(EXAMPLE), "--top-k", "8", "--hidden-size", "2048"]])
+def test_a_reader_that_goes_away_is_no_error(tmp_path, arguments):
+    """`advisor … | head -1`: exit code 0 (1 would be a failed gate), and nothing on stderr."""
+    read, write = os.pipe()
+    os.close(read)
+    run = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", run, *arguments], stdout=write, stderr=subprocess.PIPE, cwd=tmp_path, env=environment)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -7,10 +7,8 @@ import numpy as np
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes
+from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.schema import Finding, Severity
-
-MAX_THREADS_PER_CTA = 1024
-"""Source: CUDA C++ Programming Guide, technical specifications (every compute capability); HIP: the same."""
 
 
 class CannotLaunch:
@@ -47,6 +45,9 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         if threads > MAX_THREADS_PER_CTA:
             title = f"{threads:,} threads in a CTA, {MAX_THREADS_PER_CTA:,} are allowed"
             evidence = f"num_warps={warps} × {gpu.warp_size} threads"
+        elif warps & (warps - 1):
+            title = f"num_warps={warps} is not a power of two"
+            evidence = "asserted by every back end of Triton when it compiles"
         elif memory > gpu.smem_bytes_per_cta:
             title = f"One CTA needs {kibibytes(memory)} of shared memory, {gpu.name} allows {kibibytes(gpu.smem_bytes_per_cta)}"
             stages = context.parameter("num_stages", 3)
@@ -62,8 +63,8 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         else:
             return None
         around = context.neighbours()
-        legal = around.values["num_warps"] * gpu.warp_size <= MAX_THREADS_PER_CTA
-        better = around.best(np.asarray(legal))
+        held = around.values["num_warps"].astype(np.int64)
+        better = around.best((held * gpu.warp_size <= MAX_THREADS_PER_CTA) & (held & (held - 1) == 0))
         return found(
             self,
             context,
