@@ -37,7 +37,7 @@ class LearnedPredictor:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
             launch = moe.launch(problem, configuration, known)
-            found = moe.interval(task, self._seen(moe, problem, gpu), moe.core.estimate(launch, source))
+            found = moe.interval(task, self._seen(moe, task, problem, gpu), moe.core.estimate(launch, source))
             return _choose(fallback, found, moe.domain.covers(launch, known))
         return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
 
@@ -49,7 +49,7 @@ class LearnedPredictor:
             return fallback
         known = machine(gpu, problem.dtype)
         launch = moe.core.best_launch(problem, known)
-        found = moe.interval("best", self._seen(moe, problem, gpu), moe.core.estimate(launch, BEST))
+        found = moe.interval("best", self._seen(moe, "best", problem, gpu), moe.core.estimate(launch, BEST))
         return _choose(fallback, found, moe.domain.covers(launch, known))
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
@@ -74,7 +74,7 @@ class LearnedPredictor:
         launch = moe.core.best_launch(problem, known)
         estimate = moe.core.estimate(launch, BEST)
         size = calibration.scale(moe.scale, estimate.features)
-        seen = self._seen(moe, problem, gpu)
+        seen = self._seen(moe, "best", problem, gpu)
         now = prediction.us if latency_us is None else latency_us
         with np.errstate(invalid="ignore", divide="ignore"):
             room = np.log(now) - np.log(at_least) - estimate.log_us
@@ -92,9 +92,9 @@ class LearnedPredictor:
         return self.weights.moe if fits and plain else None
 
     @staticmethod
-    def _seen(moe: MoeModel, problem: ProblemBatch, gpu: GpuSpec) -> bool:
-        """Whether errors are as small as on GPUs of the training rows; w2 was never measured, so never."""
-        return gpu.name in moe.gpus and problem.op == "w13"
+    def _seen(moe: MoeModel, task: str, problem: ProblemBatch, gpu: GpuSpec) -> bool:
+        """Whether errors are as small as on GPUs with rows of this kind; w2 was never measured, so never."""
+        return gpu.name in moe.gpus.get(task, ()) and problem.op == "w13"
 
     def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers_operator(problem) or problem.cache != "warm":

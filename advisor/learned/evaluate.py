@@ -6,7 +6,7 @@ judges on what was left out. Baselines (`baselines.py`) are fitted in the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,25 +112,30 @@ HARD_SPLIT = ("H100", "H200", "L40", "RTX A6000", "RTX PRO 6000 S")
 """GPUs that PipeWeave was tested on and not trained on."""
 
 
-def write_card(paths: Iterable[Path | str], weights_path: Path | str, card_path: Path | str,
-               progress: Progress = lambda text: None) -> dict[str, Any]:  # fmt: skip
-    """Evaluate by leaving out models, each swept GPU, and the five GPUs of the published split, and write the model card.
+def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: None) -> dict[str, Any]:
+    """All splits the model card reports, by title: models, each swept GPU, and the five GPUs of the published split left out.
 
-    Trains about nine times. Returns the figures, by title.
+    Trains nine times: half an hour on two cores.
     """
-    from advisor.learned import model_card, weights
-
     paths = list(paths)
-    found = weights.load(weights_path)
-    figures = {
+    return {
         "Models left out, four folds (`advisor evaluate DATA --cross model`)": cross(paths, "model", progress, with_baselines=True),
         "Each swept GPU left out (`advisor evaluate DATA --cross gpu`)": cross(paths, "gpu", progress, with_baselines=True),
         f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA --test-gpu …`)": given_split(paths, HARD_SPLIT, progress),
     }
-    text = model_card.card(found.about, found.digest(), figures, Path(weights_path).stat().st_size,
-                           {kind: model.held_out for kind, model in found.direct.items()})  # fmt: skip
+
+
+def write_card(weights_path: Path | str, card_path: Path | str, splits: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Write the model card: what training itself held out, and `splits` (of `group_splits`), where they were run."""
+    from advisor.learned import model_card, weights
+
+    found = weights.load(weights_path)
+    held = found.moe.held_out if found.moe else {}
+    titles = {by: f"{by.capitalize()}s left out (held out by `advisor train`)".replace("Gpu", "GPU") for by in held}
+    figures = {titles[by]: model_card.of_training(f) for by, f in held.items()} | dict(splits or {})
+    library = {kind: model.held_out for kind, model in found.direct.items()}
+    text = model_card.card(found.about, found.digest(), figures, Path(weights_path).stat().st_size, library)
     Path(card_path).write_text(text, encoding="utf-8")
-    return figures
 
 
 class Judged:
@@ -239,4 +244,4 @@ def _figures(judged: Judged) -> dict[str, Any]:
     return result
 
 
-__all__ = ["cross", "evaluate", "given_split", "judge", "write_card"]
+__all__ = ["cross", "evaluate", "given_split", "group_splits", "judge", "write_card"]

@@ -77,10 +77,24 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
     return "\n".join(lines)
 
 
+def of_training(held_out: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures that training kept (`MoeModel.held_out`) in the form of an evaluation."""
+    tasks = {k: f for k, f in held_out.items() if k != "diagnosis"}
+    diagnosis = held_out.get("diagnosis")
+    found: dict[str, Any] = {"tasks": tasks}
+    if diagnosis:
+        found["diagnosis"] = {"all": {k: v for k, v in diagnosis.items() if k != "per_gpu"}, "per_gpu": diagnosis["per_gpu"]}
+    return found
+
+
 def _one(found: Mapping[str, Any] | None) -> str:
     if not found:
         return "–"
     return f"{found['mape_percent']:.2f} % (" + ", ".join(f"{gpu} {value:.1f}" for gpu, value in found["per_gpu"].items()) + ")"
+
+
+def _bound_alone(figures: Mapping[str, Any]) -> str:
+    return f"{figures['bound_alone']['mape_percent']:.0f} %" if "bound_alone" in figures else "–"
 
 
 def _figures(figures: Mapping[str, Any]) -> list[str]:
@@ -93,7 +107,7 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
             worst = sorted(f.get("per_gpu", {}).items(), key=lambda item: -item[1]["mape_percent"])
             rows.append((
                 TASKS.get(kind, kind), f"{f['rows']:,}", f"{f['mape_percent']:.2f} %", f"{f['median_percent']:.2f} %",
-                f"{f['bias_percent']:+.2f} %", f"{f['coverage_percent']:.0f} %", f"{f['bound_alone']['mape_percent']:.0f} %",
+                f"{f['bias_percent']:+.2f} %", f"{f['coverage_percent']:.0f} %", _bound_alone(f),
                 ", ".join(f"{gpu} {g['mape_percent']:.1f}" for gpu, g in worst),
             ))  # fmt: skip
         lines += _table(("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU"), rows)

@@ -168,7 +168,7 @@ class MoeModel:
     scale: Forest
     calibration: Calibration
     domain: Domain
-    gpus: tuple[str, ...]
+    gpus: Mapping[str, tuple[str, ...]]  # by kind of row ("served", "exact", "best")
     held_out: Mapping[str, Any] = field(default_factory=dict)  # figures on models and GPUs left out while training
 
     def task(self, configuration: ConfigurationBatch | None) -> tuple[str, float]:
@@ -201,7 +201,7 @@ class MoeModel:
                 out |= grown.arrays(f"moe/{name}")
         out |= self.calibration.arrays("moe/calibration")
         meta = {
-            "gpus": list(self.gpus), "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
+            "gpus": {k: list(names) for k, names in self.gpus.items()}, "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
             "capabilities": list(self.domain.capabilities), "physics": list(reach.PARAMETERS),
             "held_out": dict(self.held_out),
         }  # fmt: skip
@@ -223,5 +223,5 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
         scale=scales,
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),
-        gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}),
+        gpus={k: tuple(names) for k, names in meta["gpus"].items()}, held_out=meta.get("held_out", {}),
     )

@@ -247,7 +247,7 @@ def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str
     solid = concatenate([t.launch for t in found.values() if t.launch is not None])
     return MoeModel(
         core=core, ranker=fit_ranker(data, core), scale=scales, calibration=table, domain=domain_of(solid),
-        gpus=tuple(sorted({str(g) for t in found.values() for g in t.gpu})), held_out=_held_out_figures(found, held, table, sizes),
+        gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in found.items()}, held_out=_held_out_figures(found, held, table, sizes),
     )  # fmt: skip
 
 

@@ -1,0 +1,47 @@
+"""The model card: complete, and written from figures alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.learned import evaluate
+from advisor.learned import weights as store
+
+
+@pytest.fixture
+def written(weights, tmp_path):
+    store.save(weights, tmp_path / "w.npz")
+    evaluate.write_card(tmp_path / "w.npz", tmp_path / "CARD.md")
+    return (tmp_path / "CARD.md").read_text()
+
+
+def test_says_what_it_was_trained_on_and_how_well_it_does(written, weights):
+    assert weights.digest() in written
+    for name in weights.about["gpus"]:
+        assert name in written
+    for heading in ("## Trained on", "## How well it does", "Models left out", "GPUs left out", "## Where not to trust it", "## What was tried"):
+        assert heading in written
+    assert "nan" not in written.lower()
+
+
+def test_tables_are_whole(written):
+    lines = written.split("\n")
+    for above, line in zip(lines, lines[1:], strict=False):
+        if above.startswith("|") and line.startswith("|"):
+            assert above.count("|") == line.count("|")
+
+
+def test_figures_of_a_split_are_shown(world, predictor, weights, tmp_path):
+    from advisor.learned import data
+
+    store.save(weights, tmp_path / "w.npz")
+    figures = evaluate.judge(data.read([world]), predictor)
+    evaluate.write_card(tmp_path / "w.npz", tmp_path / "CARD.md", {"A split": figures | {"baselines": {"linear model": 12.3}}})
+    text = (tmp_path / "CARD.md").read_text()
+    assert "### A split" in text
+    assert "12.3 %" in text
+    assert "within 1 % of the best" in text
+
+
+def test_in_sample_is_said(world, weights):
+    assert evaluate.evaluate([world], weights)["in_sample"] is True
