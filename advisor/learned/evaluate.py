@@ -119,9 +119,9 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
     """
     paths = list(paths)
     return {
-        "Models left out, four folds (`advisor evaluate DATA --cross model`)": cross(paths, "model", progress, with_baselines=True),
-        "Each swept GPU left out (`advisor evaluate DATA --cross gpu`)": cross(paths, "gpu", progress, with_baselines=True),
-        f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA --test-gpu …`)": given_split(paths, HARD_SPLIT, progress),
+        "Models left out, four folds (`advisor evaluate DATA --leave-out model`)": cross(paths, "model", progress, with_baselines=True),
+        "Each swept GPU left out (`advisor evaluate DATA --leave-out gpu`)": cross(paths, "gpu", progress, with_baselines=True),
+        f"Trained without {', '.join(HARD_SPLIT)} (`evaluate.given_split`)": given_split(paths, HARD_SPLIT, progress),
     }
 
 

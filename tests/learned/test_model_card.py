@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from advisor.learned import evaluate
@@ -19,14 +21,15 @@ def test_says_what_it_was_trained_on_and_how_well_it_does(written, weights):
     assert weights.digest() in written
     for name in weights.about["gpus"]:
         assert name in written
-    for heading in ("## Trained on", "## How well it does", "Models left out", "GPUs left out", "## Where not to trust it", "## What was tried"):
+    headings = ("## Trained on", "## How well it does", "Models left out", "GPUs left out", "## Where not to trust it", "## What was tried")
+    for heading in headings:
         assert heading in written
     assert "nan" not in written.lower()
 
 
 def test_tables_are_whole(written):
     lines = written.split("\n")
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in pairwise(lines):
         if above.startswith("|") and line.startswith("|"):
             assert above.count("|") == line.count("|")
 
