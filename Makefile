@@ -23,7 +23,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
-	$(BIN)/python -m pytest -m bench -s tests/bench tests/bench/dispatch.py tests/bench/search.py tests/bench/verdicts.py
+	$(BIN)/python -m pytest -m bench -s tests/bench/*.py
 
 gpu: $(VENV)/.test
 	$(BIN)/python -m pytest -m gpu -s tests
