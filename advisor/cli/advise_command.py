@@ -63,7 +63,6 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
     """Resolve the target for one GPU, advise, write and print."""
     from pathlib import Path
 
-    from advisor.compiled.launch_report import is_compiled_target
     from advisor.configs.routing import read_routing
     from advisor.learned import load_predictor
     from advisor.targets import Request, is_folder
@@ -78,13 +77,22 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
     path = Path(arguments.target)
     if is_folder(path):
         return _folder(path, request, predictor, arguments, output)
-    if is_compiled_target(arguments.target):
+    if _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
     page = _write(result, output)
     _print(result, arguments.format, str(page))
     return 0
+
+
+def _is_code(text: str) -> bool:
+    """Whether a target is a kernel in source, or a record; what a table needs loads without the compiler's part."""
+    if text.endswith(".json") or text.isidentifier():
+        return False
+    from advisor.compiled.launch_report import is_compiled_target
+
+    return is_compiled_target(text)
 
 
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> int:

@@ -28,7 +28,7 @@ class AnalyticalPredictor:
         if configuration is None:
             return self.ceiling(problem, gpu)
         analysis = pipelines.analyse(problem, configuration, gpu)
-        return _with_interval(np.maximum(analysis.latency_us, analysis.bound.us), analysis.bound.us)
+        return _with_interval(np.maximum(analysis.latency_us, analysis.config_bound.us), analysis.config_bound.us)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
