@@ -11,7 +11,8 @@ from advisor.learned import calibration, direct
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.learned.base import Prediction
 from advisor.learned.features import BEST
-from advisor.learned.machine import machine
+from advisor.learned.launch import Launch
+from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import MoeModel
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
@@ -28,6 +29,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
+        self._last: tuple[ProblemBatch, Machine, Launch] | None = None
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
@@ -48,9 +50,15 @@ class LearnedPredictor:
         if moe is None or not moe.core.winners.size:
             return fallback
         known = machine(gpu, problem.dtype)
-        launch = moe.core.best_launch(problem, known)
+        launch = self._best_launch(moe, problem, known)
         found = moe.interval("best", self._seen(moe, "best", problem, gpu), moe.core.estimate(launch, BEST))
         return _choose(fallback, found, moe.domain.covers(launch, known))
+
+    def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
+        """The winners' launch; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
+        if self._last is None or self._last[0] is not problem or self._last[1] != known:
+            self._last = (problem, known, moe.core.best_launch(problem, known))
+        return self._last[2]
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """For ranking configurations of one problem: smaller is better; inf where it cannot launch."""
@@ -71,7 +79,7 @@ class LearnedPredictor:
         if moe is None or not moe.core.winners.size:
             return plain
         known = machine(gpu, problem.dtype)
-        launch = moe.core.best_launch(problem, known)
+        launch = self._best_launch(moe, problem, known)
         estimate = moe.core.estimate(launch, BEST)
         size = calibration.scale(moe.scale, estimate.features)
         seen = self._seen(moe, "best", problem, gpu)

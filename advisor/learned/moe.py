@@ -65,6 +65,10 @@ class Core:
         """For each problem the winner that the physics finds fastest."""
         count = np.broadcast_shapes(*(c.shape for c in problem.sizes.values()))[0]
         usable = self.winners[fits(gpu, as_configuration(self.winners))]
+        if count == 1:  # one problem: all winners in one call
+            predicted = reach.terms(moe_launch(problem, as_configuration(usable), gpu), self.physics)[0]
+            best = int(np.argmin(predicted))
+            return moe_launch(problem, as_configuration(usable[best : best + 1]), gpu)
         fastest, chosen = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
         for i in range(usable.shape[0]):
             predicted = reach.terms(moe_launch(problem, as_configuration(usable[i : i + 1]), gpu), self.physics)[0]
