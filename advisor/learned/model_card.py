@@ -56,7 +56,7 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
     """
     lines = [
         "# Model card of the learned weights", "",
-        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written from the weights by `advisor.learned.evaluate.write_card`; do not edit.", "",
+        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor.learned.evaluate.write_card`; do not edit.", "",
         "## Trained on", "",
         *(f"- {kind}: {count:,} rows" for kind, count in sorted(about.get("rows", {}).items())),
         f"- GPUs: {', '.join(about.get('gpus', []))}",
