@@ -24,9 +24,9 @@ SPREAD_SHARE, SPREAD = 0.02, 0.15
 """Scores order, on whatever scale; the prior has the configuration at this share of the order this much slower (log) than the first.
 In the published sweeps the fastest 2 % of what can launch lie within 1 to 15 % of the best."""
 
-LEAST_SIGMA = 0.08
+LEAST_SIGMA = 0.12
 """Standard deviation of the order's error, at least. Fitted on the published sweeps, GPUs left out: with less, measurements that lose
-move the search too little (0.05), with more nothing is gained (0.2)."""
+move the search too little (0.05), with more the order is forgotten (0.3)."""
 
 # Which parameters are worth moving, by what binds: (part of a parameter's name, its length scale relative to the others).
 _WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {

@@ -38,8 +38,8 @@ class Shares:
     """How the predictor's variance splits over the parts; fitted on the published sweeps (`tests/bench/search.py`)."""
 
     common: float = 0.1
-    similar: float = 0.8
-    own: float = 0.1
+    similar: float = 0.6
+    own: float = 0.3
     noise: float = 0.004  # standard deviation of a measurement's log
     doublings: float = 2.0  # of problem size over which errors stay alike
 
