@@ -15,25 +15,36 @@ class _Arguments:
     measured = None
 
 
-def test_every_table_gets_a_report_or_a_reason(corpus_dir, tmp_path):
-    predictor = load_predictor()
-    reported, reasons = 0, {}
-    for number, path in enumerate(tables_in(corpus_dir)):
+def test_every_table_is_read_or_refused_with_a_reason(corpus_dir):
+    read, reasons = 0, {}
+    for path in tables_in(corpus_dir):
         try:
-            target = table_target(path, Request(assume=True))
-            result = _advise(target, predictor, _Arguments(), "")
+            read += bool(table_target(path, Request(assume=True)).launches)
         except AdvisorError as error:
             reasons[path.name] = str(error)
-            continue
-        reported += 1
-        if number % 20 == 0:
-            _write(result, tmp_path / str(number))
-    assert reported >= 630
+    assert read >= 630
     assert all(reason and "\n" not in reason for reason in reasons.values())
     unknown_gpu = [name for name, reason in reasons.items() if "not described" in reason]
     assert len(unknown_gpu) < 60
-    assert all("device_name" not in name or "not described" in reason or "not ours" in reason or reason
-               for name, reason in reasons.items())  # fmt: skip
+
+
+def test_every_third_table_gets_a_report(corpus_dir, tmp_path):
+    """A small and a large token count each; all of them, with all their entries, take a quarter of an hour."""
+    predictor = load_predictor()
+    reported = 0
+    for number, path in enumerate(tables_in(corpus_dir)[::3]):
+        try:
+            target = table_target(path, Request(assume=True, tokens=(2048,) if number % 2 else (1,)))
+        except AdvisorError:
+            continue
+        if not target.launches:  # a null entry: another kernel runs there
+            continue
+        result = _advise(target, predictor, _Arguments(), "")
+        assert result.verdict.bound_us <= result.verdict.ceiling_us * (1 + 1e-9)
+        reported += 1
+        if number % 20 == 0:
+            _write(result, tmp_path / str(number))
+    assert reported >= 200
 
 
 def test_the_audit_does_the_whole_corpus(corpus_dir, capsys):
