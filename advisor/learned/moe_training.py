@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor.learned import calibration, quality, reach
 from advisor.learned.data import Measured
 from advisor.learned.features import BEST, EXACT, SERVED
-from advisor.learned.folds import GPU_FOLDS, MODEL_FOLDS, leave_out
+from advisor.learned.folds import CALIBRATION_FOLDS, GPU_FOLDS, leave_out
 from advisor.learned.forest import Forest
 from advisor.learned.grow import grow
 from advisor.learned.launch import Launch, concatenate, moe_launch
@@ -212,7 +212,7 @@ def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progres
     names = sorted({label for table in found.values() for label in getattr(table, by)}, key=str)
     log_us = {k: np.full(t.latency_us.size, np.nan) for k, t in found.items()}
     features: dict[str, Array] = {}
-    for out, _ in leave_out(names, MODEL_FOLDS if by == "model" else GPU_FOLDS):
+    for out, _ in leave_out(names, CALIBRATION_FOLDS if by == "model" else GPU_FOLDS):
         progress(f"leaving out {by}s {', '.join(map(str, out))}")
         chosen = set(out)
         gone = {k: np.array([label in chosen for label in getattr(t, by)], dtype=bool) for k, t in found.items()}
