@@ -18,7 +18,7 @@ from advisor.pipelines import Array
 
 MAX_LEAVES = 16
 _ROWS_PER_BLOCK = 512
-_TREES_PER_BLOCK = 60
+_TREES_PER_BLOCK = 180
 
 _codes = np.arange(1 << MAX_LEAVES, dtype=np.uint32)
 # Index of the lowest bit that is 0: the first leaf not ruled out.
@@ -56,15 +56,19 @@ class Forest:
         for i, edges in enumerate(self.edges):
             codes[i] = np.searchsorted(edges, features[:, i].astype(np.float32), side="left") if edges.size else 0
         out = np.full(rows, self.base)
+        width = self.leaf.shape[1]
         for begin in range(0, rows, _ROWS_PER_BLOCK):
             block = codes[:, begin : begin + _ROWS_PER_BLOCK]
             for first in range(0, self.leaf.shape[0], _TREES_PER_BLOCK):
                 trees = slice(first, first + _TREES_PER_BLOCK)
-                failed = block[self.feature[trees].ravel()] > self.code[trees].reshape(-1, 1)
-                masks = failed * self.ruled_out[trees].reshape(-1, 1)
-                gone = np.bitwise_or.reduce(masks.reshape(-1, self.feature.shape[1], block.shape[1]), axis=1)
-                chosen = _FIRST_FREE[gone]
-                out[begin : begin + _ROWS_PER_BLOCK] += np.take_along_axis(self.leaf[trees], chosen, axis=1).sum(axis=0)
+                feature, code, ruled_out = self.feature[trees], self.code[trees], self.ruled_out[trees]
+                gone = np.zeros((feature.shape[0], block.shape[1]), dtype=np.uint16)
+                mask = np.empty_like(gone)
+                for node in range(feature.shape[1]):
+                    np.multiply(block[feature[:, node]] > code[:, node, None], ruled_out[:, node, None], out=mask)
+                    np.bitwise_or(gone, mask, out=gone)
+                place = np.take(_FIRST_FREE, gone) + (np.arange(feature.shape[0]) * width)[:, None]
+                out[begin : begin + _ROWS_PER_BLOCK] += np.take(self.leaf[trees].ravel(), place).sum(axis=0)
         return out
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

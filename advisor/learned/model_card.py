@@ -130,4 +130,5 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rows = [tuple("–" if cell in ("nan", "nan %") else cell for cell in row) for row in rows]
     return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *(f"| {' | '.join(row)} |" for row in rows), ""]
