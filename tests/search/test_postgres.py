@@ -9,7 +9,6 @@ from tests.search.searches import make_tuner, table_of
 from tests.search.test_study import TableBackend, check_accounts, run_workers
 
 
-@pytest.mark.slow
 def test_four_workers_one_of_them_killed_in_mid_trial(postgres):
     tuner, killed = run_workers(postgres, workers=4, kill=1)
     check_accounts(tuner, killed)

@@ -233,7 +233,6 @@ def check_accounts(tuner: Tuner, killed: int) -> None:
     assert best_of(tuner, tuner.decisions[0], 0.0)[1] == alone.min()
 
 
-@pytest.mark.slow
 def test_two_workers_never_measure_the_same_and_survive_a_kill(tmp_path):
     tuner, killed = run_workers(str(tmp_path / "j"), workers=2, kill=1)
     check_accounts(tuner, killed)

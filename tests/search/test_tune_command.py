@@ -87,7 +87,6 @@ def test_resumes_by_name_and_goes_on(tmp_path, capsys):
                  str(SWEEP), "--output", str(tmp_path / "out"), "--study", "mine"]) in (2, 5)  # fmt: skip
 
 
-@pytest.mark.slow
 def test_workers_are_processes(tmp_path, capsys):
     assert tune(tmp_path, "--workers", "2", "--trials", "6", "--margin", "0", tokens="16,64") == 0
     assert "improved" in capsys.readouterr().out
@@ -125,7 +124,6 @@ def test_errors(arguments, code, message, tmp_path, capsys, monkeypatch):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     arguments = ["tune", "softmax", "--device", "fake,gpu=H200", "--sizes", "B=4096,H=2048", "--trials", "4", "--output", str(tmp_path)]
     assert main(arguments) == 0
