@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from advisor.search.winner import best_of
 from tests.search.searches import make_tuner, table_of
 from tests.search.test_study import TableBackend, check_accounts, run_workers
