@@ -295,6 +295,35 @@ class SearchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTiming:
+    """What `@advisor.autotune` knows of one configuration of a tuned problem: its latency, or why it was left out."""
+
+    configuration: Configuration
+    state: str  # measured | compile | fit | time | output | crash
+    us: float | None = None
+    low_us: float | None = None  # 20 % quantile
+    high_us: float | None = None  # 80 % quantile
+    predicted_us: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedProblem:
+    """One tuning key of one kernel, as the tuning cache has it: what was chosen, and every configuration that was looked at."""
+
+    kernel: str
+    key: str
+    triton: str  # version, and settings that change what is compiled
+    decided: str  # measured | exhaustive | imported | undecided
+    configuration: Configuration | None  # the one that runs; None: nothing works
+    latency_us: float | None
+    timings: tuple[TunedTiming, ...]  # fastest first, what was left out last
+    launch: str | None = None  # LaunchReport id, where the model knows the problem
+    note: str = ""  # why there is no LaunchReport, or what else to know
+    prediction_error: float | None = None  # median of |predicted / measured - 1|
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One sentence and the numbers in it, for the result as a whole."""
 
@@ -326,4 +355,5 @@ class Result:
     exports: tuple[Export, ...]
     searches: tuple[SearchReport, ...] = ()
     warnings: tuple[str, ...] = ()
+    tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from advisor.autotuning.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
+from advisor.errors import InputError
 from advisor.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
@@ -359,6 +360,20 @@ class _transaction:  # noqa: N801 - reads as a statement
 
 def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float) -> Row:
     return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at)
+
+
+def copy_of(path: Path) -> Cache:
+    """A cache file read into memory; the file is not changed.
+
+    Raises:
+        InputError: It is damaged, of another version, or no cache.
+    """
+    cache = Cache(None)
+    connection = cache._open()
+    if not _copy(path, connection):
+        raise InputError(f"{path}: cannot be read as a tuning cache", None, f"an SQLite file of version {VERSION} that @advisor.autotune wrote",
+                         "`advisor cache prune --damaged` removes a damaged one")  # fmt: skip
+    return cache
 
 
 _caches: dict[Path | None, Cache] = {}

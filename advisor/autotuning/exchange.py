@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from advisor.autotuning import foreign
-from advisor.autotuning.cache import Cache, ProblemKey, Row
+from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.configurations import parameters
 from advisor.autotuning.models import gpu_model
-from advisor.errors import InputError, NotOursError, UsageError
+from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.settings import read_settings
 
 FORMAT = "triton-advisor tuning cache"
 VERSION = 1
 _FOREIGN_NAMES = ("cache.json",)
+_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,51 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
     return Imported(problems=count, timings=timings, origin="export")
 
 
+def cache_file(text: str) -> tuple[Path, str | None] | None:
+    """The file (a cache or an export of one) and the kernel that `PATH[::KERNEL]` names; None: it is no tuning cache.
+
+    PATH is the SQLite file, the folder it lies in, an export, or the word `cache`: the one that the environment names.
+
+    Raises:
+        NothingMatchedError: `cache`, and there is none.
+    """
+    name, _, kernel = text.partition("::")
+    path = Path(name)
+    try:
+        if name == "cache" and not path.exists():
+            path = read_settings().cache_dir / FILE_NAME
+            if not path.exists():
+                raise NothingMatchedError(f"{path.parent}: there is no tuning cache", None, None,
+                                          "run a kernel with @advisor.autotune first, or name the cache's file")  # fmt: skip
+        if path.is_dir() and (path / FILE_NAME).is_file():
+            path = path / FILE_NAME
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            head = stream.read(256)
+    except (OSError, ValueError):
+        return None
+    ours = head.startswith(_SQLITE) or path.name == FILE_NAME or (path.suffix == ".json" and FORMAT.encode() in head)
+    return (path, kernel or None) if ours else None
+
+
+def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = None) -> list[Entry]:
+    """The problems in a cache's file or an export, most recently used first; nothing is written.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    if path.suffix == ".json":
+        cache = Cache(None)
+        _import_export(cache, path, foreign.read_json(path))
+    else:
+        cache = copy_of(path)
+    try:
+        return list(entries(cache, kernel, gpu))
+    finally:
+        cache.close()
+
+
 def _row(values: Mapping[str, Any]) -> Row:
     numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
     parameters(str(values["config"]))  # raises where it is no configuration
@@ -159,4 +206,15 @@ def files_below(path: Path) -> list[Path]:
     return sorted(each for each in path.rglob("*.json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json"))
 
 
-__all__ = ["Entry", "Imported", "NotOursError", "entries", "files_below", "import_path", "to_csv", "to_json"]
+__all__ = [
+    "Entry",
+    "Imported",
+    "NotOursError",
+    "cache_file",
+    "entries",
+    "files_below",
+    "import_path",
+    "read_cache_file",
+    "to_csv",
+    "to_json",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -100,16 +100,25 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     )  # fmt: skip
 
 
+def family_names(names: Iterable[str], family: str) -> dict[str, str]:
+    """What the family calls each of a kernel's parameters."""
+    own = list(names)
+    aliases: Mapping[str, str] = _ALIASES.get(family, {})
+    # Where both names are taken, neither stands for the other.
+    return {name: target if (target := aliases.get(name, name)) not in own else name for name in own}
+
+
+def missing_parameters(configuration: Configuration, family: str) -> list[str]:
+    """What the model of the family needs, and the configuration does not name."""
+    return [name for name in _NEEDED.get(family, ()) if name not in configuration.parameters]
+
+
 def as_configuration(config: Any, family: str) -> Configuration:
     """A `triton.Config` with the parameter names of the family."""
-    aliases: Mapping[str, str] = _ALIASES.get(family, {})
-    parameters: dict[str, int | bool | str] = {}
-    for name, value in config.kwargs.items():
-        target = aliases.get(name, name)
-        if target in config.kwargs:  # both names are taken: neither stands for the other
-            target = name
-        if isinstance(value, (bool, int, str)):
-            parameters[target] = value
+    names = family_names(config.kwargs, family)
+    parameters: dict[str, int | bool | str] = {
+        names[name]: value for name, value in config.kwargs.items() if isinstance(value, (bool, int, str))
+    }
     return Configuration(
         parameters=parameters, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas or 1,
         maxnreg=config.maxnreg,

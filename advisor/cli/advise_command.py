@@ -1,8 +1,9 @@
 """Diagnose launches and recommend configurations.
 
 TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, a
-bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), or a
-record of `advisor record`. Writes DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
+bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
+record of `advisor record`, or a cache of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache
+export`; TARGET::KERNEL for one kernel). Writes DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
-    parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
+    parser.add_argument("--cache", choices=("cold", "warm"),
+                        help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
     parser.add_argument("--measured", metavar="ROWS.csv", help="measured latencies to compare with")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html and result.json")
@@ -47,7 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Advise, for every GPU asked for."""
     from pathlib import Path
 
+    from advisor.autotuning.exchange import cache_file
+
     gpus: list[str | None] = list(arguments.gpu) or [None]
+    cache = cache_file(arguments.target)
+    if cache is not None:
+        return _tuned(arguments, *cache)
     if len(gpus) == 1:
         return _for_gpu(arguments, gpus[0], Path(arguments.output))
     return max(_for_gpu(arguments, gpu, Path(arguments.output) / _slug(gpu)) for gpu in gpus if gpu)
@@ -71,7 +78,7 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
-        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache, sizes=arguments.sizes,
+        routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
     )  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)
@@ -106,10 +113,44 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
-        result = advise_compiled(arguments.target, load_gpu(name), cache=arguments.cache, command=command, progress=advance)
+        result = advise_compiled(arguments.target, load_gpu(name), cache=arguments.cache or "warm", command=command, progress=advance)
     for warning in result.warnings:
         options.warn(warning)
     _print(result, arguments.format, str(_write(result, output)))
+    return 0
+
+
+def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> int:
+    """What `@advisor.autotune` found out: a report per GPU."""
+    from pathlib import Path
+
+    from advisor.autotuning.exchange import read_cache_file
+    from advisor.autotuning.models import gpu_model
+    from advisor.autotuning.report import advise_tuned
+    from advisor.cli.progress import progress_bar
+    from advisor.errors import NothingMatchedError, UsageError
+    from advisor.hardware import match_device_name
+    from advisor.learned import load_predictor
+
+    said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
+    if given := [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]:
+        raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
+                         "leave them out")  # fmt: skip
+    everything = read_cache_file(file, kernel)
+    wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
+    if not wanted or not any(entry.key.gpu in wanted for entry in everything):
+        there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in everything})[:8])
+        raise NothingMatchedError(f"{file.name}: nothing like it was tuned", " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
+                                  there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    command = shlex.join(["advisor", *sys.argv[1:]])
+    for gpu in wanted:
+        found = [entry for entry in everything if entry.key.gpu == gpu]
+        output = Path(arguments.output) / _slug(gpu.replace("/", "-")) if len(wanted) > 1 else Path(arguments.output)
+        with progress_bar("reading the tuning cache") as advance:
+            result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
+                                  cache=arguments.cache, progress=advance)  # fmt: skip
+        _print(result, arguments.format, str(_write(result, output)))
     return 0
 
 

@@ -193,6 +193,15 @@ def fields_of(value: Configuration) -> dict[str, str]:
     return {clean(key): clean(number) for key, number in fields.items()}
 
 
+def where_run(result: Result) -> str:
+    """Whether anything ran for this result, in a few words."""
+    if result.fingerprint.mode != "offline":
+        return "run on a GPU"
+    if any(launch.measured is not None for launch in result.launches) or any(each.latency_us is not None for each in result.tuned):
+        return "offline: nothing was run for this report; what is measured was given to it"
+    return "offline: nothing was run"
+
+
 def source_text(finding: Finding) -> str:
     """`file.py:87`, or nothing."""
     if not finding.source_file:

@@ -10,12 +10,13 @@ import re
 
 from advisor.schema import Finding, Fingerprint, LaunchReport, Result, SearchReport
 
-from . import figures
+from . import figures, tuned
 from .grouping import Group, group
 
 LIMIT = 60_000
 LONGEST_CELL = 300
 LONGEST_SNIPPET = 6_000
+MOST_TUNED = 40
 
 _ACTIVE = re.compile(r"([\\`*_{}\[\]()#+!|~^$])")
 _LINKED = re.compile(r"(@|#|://|\bwww\.|\bGH-)", re.IGNORECASE)
@@ -88,7 +89,9 @@ def _head(result: Result) -> list[str]:
         f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",
     ]
     if result.fingerprint.mode == "offline":
-        parts.append("Nothing was run: every latency without the word *measured* is a prediction.\n")
+        given = figures.where_run(result) != "offline: nothing was run"
+        ran = "Nothing was run for this report, what is *measured* was given to it" if given else "Nothing was run"
+        parts.append(f"{ran}: every latency without the word *measured* is a prediction.\n")
     for number, action in enumerate(result.actions[:3], 1):
         saving = f", saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})" if action.saving_us > 0 else ""
         parts.append(f"{number}. **{escape(action.title)}**{saving}. {escape(action.detail, longest=600)}")
@@ -178,10 +181,12 @@ def _tail(result: Result) -> list[str]:
     parts = []
     if result.verdict.unknowns:
         parts.append("What is not known:\n" + "".join(f"- {escape(text)}\n" for text in result.verdict.unknowns[:20]))
-    rows = "".join(f"| {name} | {escape(value)} |\n" for name, value in environment(result.fingerprint))
+    rows = "".join(f"| {name} | {escape(value)} |\n" for name, value in environment(result.fingerprint, figures.where_run(result)))
     body = f"| | |\n|---|---|\n{rows}| advisor | {escape(result.tool_version)} |\n\n{block(result.command, 'sh')}"
     parts.append(details("Environment and the command to repeat it", body).rstrip() + "\n")
     parts += [_search(search) for search in result.searches]
+    if result.tuned:
+        parts.append(_tuned(result).rstrip() + "\n")
     for export in result.exports[:4]:
         language = "json" if export.kind == "table" else "python"
         title = f"{'table' if export.kind == 'table' else 'triton.Config list'}: {escape(export.name)}"
@@ -198,10 +203,23 @@ def _search(search: SearchReport) -> str:
     )
 
 
-def environment(fingerprint: Fingerprint) -> list[tuple[str, str]]:
-    """What is known of the machine, by name, in the order it is shown."""
+def _tuned(result: Result) -> str:
+    """What was tuned: a line each; every timing is on the page and in the JSON."""
+    rows = [
+        f"| {code(view.title)} | {code(view.chosen)} | {view.latency} | {escape(view.accuracy)} | {escape(view.counts)} |\n"
+        for view in tuned.views(result.tuned)
+    ]
+    kept = rows[:MOST_TUNED]
+    body = "| tuned | runs | latency | model | configurations |\n|---|---|--:|---|---|\n" + "".join(kept)
+    if len(rows) > len(kept):
+        body += f"\n{len(rows) - len(kept)} of {len(rows)} left out for length.\n"
+    return details(f"{len(rows)} tuned problems", body)
+
+
+def environment(fingerprint: Fingerprint, where_run: str = "offline: nothing was run") -> list[tuple[str, str]]:
+    """What is known of the machine, by name, in the order it is shown; `where_run` where it was offline (`figures.where_run`)."""
     values: list[tuple[str, object]] = [
-        ("mode", "offline, nothing was run" if fingerprint.mode == "offline" else "on a GPU"),
+        ("mode", where_run.replace("offline:", "offline,") if fingerprint.mode == "offline" else "on a GPU"),
         ("GPU", fingerprint.gpu),
         ("GPU UUID", fingerprint.gpu_uuid),
         ("driver", fingerprint.driver),

@@ -14,7 +14,7 @@ from advisor import result_json
 from advisor.resources import folder
 from advisor.schema import Result, SearchReport
 
-from . import charts, figures, plots, svg, views
+from . import charts, figures, plots, svg, tuned, views
 from .charts import Chart
 from .grouping import group
 from .markdown import environment as fingerprint_rows
@@ -81,7 +81,9 @@ def to_html(result: Result) -> str:
         "passed": views.passed_rules(result),
         "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
-        "fingerprint": fingerprint_rows(result.fingerprint),
+        "tuned": tuned.views(result.tuned),
+        "where_run": figures.where_run(result),
+        "fingerprint": fingerprint_rows(result.fingerprint, figures.where_run(result)),
         "faults": [(view, fault) for view in launches for fault in view.launch.faults],
         "download": _download(result),
     }

@@ -10,11 +10,13 @@ from rich.text import Text
 
 from advisor.schema import Action, Finding, Latency, LaunchReport, Result
 
-from . import figures
+from . import figures, tuned
 from .grouping import Group, group
 
 FINDINGS_OF_ONE_LAUNCH = 3
 MOST_ACTIONS = 3
+MOST_TUNED = 20
+TIMINGS_OF_ONE_PROBLEM = 12
 _NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
 _GAINS = 96  # column of what a finding saves and what a recommendation takes; a longer text pushes it out
 _ASCII = str.maketrans({"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
@@ -55,7 +57,10 @@ def lines(result: Result, *, report: str | None = None) -> list[Text]:
     groups = group(result.launches)
     for part in groups:
         out += _group_lines(part, result, single=len(result.launches) == 1)
-    if not groups:
+    out += [line for view in tuned.views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
+    if len(result.tuned) > MOST_TUNED:
+        out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
+    if not groups and not result.tuned:
         out.append(Text(f"{figures.subject(result)}: no launches", style="bold"))
     out += [_finding(item, indent=2) for item in figures.ordered_findings(result.table_findings)]
     out += _verdict_lines(result)
@@ -76,6 +81,27 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
         out += _launch_lines(launch, label, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
     out.append(Text(""))
     return out
+
+
+def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
+    """A tuned problem: what runs, the next best, and what was left out."""
+    head = Text(f"tuned {view.title}", style="bold")
+    head.append(f"   {view.problem.decided}; {view.counts}; {view.accuracy}", style="not bold")
+    out = [head]
+    for row in view.rows[:TIMINGS_OF_ONE_PROBLEM]:
+        line = Text(f"  {'*' if row.chosen else ' '} ")
+        line.append(row.label, style="green" if row.chosen else "")
+        line.pad_right(max(0, _GAINS - len(line)))
+        predicted = f"   predicted {row.predicted:>{_NUMBER}} µs" if row.predicted != "-" else ""
+        outcome = f"   measured {row.us:>{_NUMBER}} µs {row.slower:>7}" if row.us != "-" else f"   {row.state}"
+        line.append(outcome + predicted + (f"   ({row.reason})" if row.reason else ""))
+        out.append(line)
+    rest = len(view.rows) + view.more - TIMINGS_OF_ONE_PROBLEM
+    if rest > 0:
+        out.append(Text(f"    {rest} more, in the report"))
+    if view.problem.note:
+        out.append(Text(f"  ? {figures.clean(view.problem.note)}", style="dim"))
+    return [*out, Text("")]
 
 
 def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:

@@ -1,0 +1,209 @@
+"""`advisor advise` on a tuning cache: what ran in production becomes a report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.cli import main
+from advisor.result_json import from_json
+
+from . import kernels
+from .kernels import GEMM_SPACE, call, call_gemm, tuned
+
+RACE = Path(__file__).with_name("race.py")
+
+
+def advised(tmp_path, target, *more):
+    """The result of `advisor advise TARGET`."""
+    assert main(["advise", str(target), "--output", str(tmp_path / "out"), *more]) == 0
+    return from_json((tmp_path / "out" / "result.json").read_bytes())
+
+
+def gemm_latency(launch):
+    """Half as fast as the model would have it; narrow tiles do not fit."""
+    if launch["BLOCK_SIZE_N"] == 32:
+        from triton.runtime.errors import OutOfResources
+
+        raise OutOfResources(300000, 232448, "shared memory")
+    return 0.03 + launch["M"] * 1e-4 + launch["num_stages"] * 1e-4
+
+
+@pytest.fixture
+def produced(fresh_cache):
+    """A cache with two problems of a gemm, and one of a kernel of no known family."""
+    kernel, _ = tuned(gemm_latency, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+    call_gemm(kernel, 16, 4096, 4096)
+    call_gemm(kernel, 512, 4096, 4096)
+    call(tuned({16: 1.0, 32: 2.0, 64: 0.5})[0])
+    return fresh_cache
+
+
+@pytest.mark.parametrize("form", ["word", "folder", "file", "export"])
+def test_every_form_of_target_gives_the_same(form, produced, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    export = tmp_path / "tuned.json"
+    assert main(["cache", "export", str(export)]) == 0
+    before = (produced / FILE_NAME).read_bytes()
+    forms = {"word": "cache", "folder": produced, "file": produced / FILE_NAME, "export": export}
+    if form == "folder":  # the folder of this test is called `cache`: the word must not hide it
+        assert (tmp_path / "cache").is_dir()
+    result = advised(tmp_path, forms[form])
+    assert (produced / FILE_NAME).read_bytes() == before
+    assert result.gpu == "H200" and len(result.tuned) == 3 and len(result.launches) == 2
+    by_launch = {problem.launch: problem for problem in result.tuned}
+    for launch in result.launches:
+        problem = by_launch[launch.id]
+        assert launch.problem.family == "gemm" and launch.measured.us == problem.latency_us
+        assert launch.measured.origin == "measured" and launch.bound.us < launch.measured.us
+        assert launch.ceiling.us <= launch.measured.us and launch.configuration == problem.configuration
+        assert launch.predicted is not None and problem.prediction_error > 0
+    out = capsys.readouterr().out
+    assert "tuned scale (1024, 'torch.bfloat16')" in out and "its family is not known" in out
+
+
+def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
+    result = advised(tmp_path, produced)
+    small = next(problem for problem in result.tuned if problem.key.startswith("(16,"))
+    left_out = [timing for timing in small.timings if timing.us is None]
+    assert left_out and all(timing.state == "fit" and "shared memory" in timing.reason for timing in left_out)
+    assert all(timing.predicted_us > 0 for timing in small.timings)
+    measured = [timing.us for timing in small.timings if timing.us is not None]
+    assert measured == sorted(measured) and small.latency_us == measured[0]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "does not fit the GPU" in page and "Tuned in production" in page
+    assert "offline: nothing was run for this report; what is measured was given to it" in page
+    assert main(["advise", str(produced), "--output", str(tmp_path / "out"), "--format", "md"]) == 0
+    assert "3 tuned problems" in capsys.readouterr().out
+
+
+def test_what_is_advised_was_not_tried_and_has_the_kernels_own_names(tmp_path, fresh_cache):
+    import triton
+
+    def short(a_ptr, b_ptr, c_ptr, M, N, K, BM, BN, BK):
+        """A gemm with other names, and no grouping."""
+
+    space = [triton.Config({"BM": 16, "BN": n, "BK": 32}, num_warps=4, num_stages=2) for n in (32, 64)]
+    problem = lambda args: {"M": args["M"], "N": args["N"], "K": args["K"], "dtype": "bf16"}  # noqa: E731
+    kernel, _ = tuned(lambda launch: 5.0, short, space, key=["M", "N", "K"], family="gemm", problem=problem)
+    kernel[(1,)](kernels.Tensor(), kernels.Tensor(), kernels.Tensor(), 4096, 4096, 4096)
+    (launch,) = advised(tmp_path, fresh_cache).launches
+    advice = launch.recommendation
+    assert set(advice.configuration.parameters) == {"BM", "BN", "BK"} and "BM" in advice.triton_config
+    assert advice.latency.origin == "predicted" and "not tried" in advice.reason
+    assert advice.configuration.label() not in {timing.configuration.label() for timing in advised(tmp_path, fresh_cache).tuned[0].timings}
+
+
+def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
+    cache = Cache(produced)
+    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
+    slow = max((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    fast = min((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    cache.record(key.id, Row(config=slow.config, state="measured", us=10 * fast.us))
+    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.close()
+    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
+    assert launch.measured.us == 10 * fast.us and launch.ceiling.us <= fast.us
+    if launch.recommendation.latency.origin == "measured":
+        assert launch.recommendation.speedup == pytest.approx(10)
+    else:
+        assert launch.recommendation.latency.us < fast.us
+
+
+def test_a_latency_too_short_for_an_empty_l2_is_taken_as_warm(tmp_path, fresh_cache):
+    from advisor.hardware import load_gpu
+    from advisor.pipelines import analyse, configuration_batch, problem_batch
+    from advisor.schema import Configuration, Problem
+
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 1024}, cache="warm")
+    batch = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})])
+    warm, cold = (
+        float(analyse(problem_batch([each]), batch, load_gpu("H200")).bound.us[0])
+        for each in (problem, Problem(**{**{k: getattr(problem, k) for k in ("family", "op", "sizes")}, "cache": "cold"}))
+    )
+    assert warm < cold
+    for us, state in ((1e-3 * (warm + cold) / 2, "warm"), (1e-3 * cold * 1.5, "cold")):
+        kernel, _ = tuned(lambda launch, us=us: us, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+        call_gemm(kernel, 16, 4096, 1024)
+        launch = advised(tmp_path, fresh_cache).launches[0]
+        assert launch.problem.cache == state and not launch.faults
+        Cache(fresh_cache).forget(lambda key, used: True)
+
+
+def test_what_was_tuned_before_the_source_changed_is_not_counted(produced, tmp_path):
+    cache = Cache(produced)
+    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
+    old = ProblemKey(**{**{name: getattr(key, name) for name in ("kernel", "triton", "gpu", "key", "family", "problem")}, "source": "old"})
+    cache.add_problem(old)
+    cache.record_all(old.id, cache.rows(key.id).values())
+    cache._do(lambda connection: connection.execute("UPDATE problems SET used = 1 WHERE source = 'old'"))
+    cache.close()
+    result = advised(tmp_path, produced)
+    assert len(result.tuned) == 4 and len(result.launches) == 2
+    assert sum("tuned anew since" in problem.note for problem in result.tuned) == 1
+
+
+def test_one_kernel_one_gpu_or_a_report_for_each(produced, tmp_path, capsys):
+    cache = Cache(produced)
+    elsewhere = ProblemKey(kernel="scale", source="s", triton="3.9.0", gpu="<b>GPU</b>", key="(1,)")
+    cache.add_problem(elsewhere)
+    cache.record(elsewhere.id, Row(config='{"BLOCK":16}', state="measured", us=3.0))
+    cache.close()
+    assert main(["advise", str(produced), "--output", str(tmp_path / "both")]) == 0
+    assert (tmp_path / "both" / "h200" / "report.html").exists()
+    page = (tmp_path / "both" / "-b-gpu--b-" / "report.html").read_text(encoding="utf-8")
+    assert "<b>GPU</b>" not in page and "&lt;b&gt;GPU" in page
+    assert len(advised(tmp_path, f"{produced}::scale", "--gpu", "NVIDIA H200").tuned) == 1
+    assert main(["advise", f"{produced}::nothing"]) == 5
+    assert main(["advise", str(produced), "--gpu", "A100"]) == 5
+    assert main(["advise", str(produced), "--tokens", "1"]) == 2
+    assert "holds its own problems" in capsys.readouterr().err
+
+
+def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
+    damaged = tmp_path / FILE_NAME
+    damaged.write_bytes(b"SQLite format 3\0" + b"x" * 4000)
+    assert main(["advise", str(damaged)]) == 2
+    assert "cannot be read as a tuning cache" in capsys.readouterr().err
+    assert main(["advise", "cache"]) == 5
+    cache = Cache(fresh_cache)
+    for number, (family, problem) in enumerate([
+        ("gemm", '{"op":"gemm","sizes":{"M":0,"N":1,"K":1},"dtype":"bf16"}'), ("gemm", "[" * 5000), ("<script>", "{}"),
+        ("gemm", '{"op":"gemm","sizes":{"M":1e400},"dtype":"bf16"}'), ("gemm", '{"op":"x","sizes":{"M":8},"dtype":"bf16"}'),
+    ]):  # fmt: skip
+        key = ProblemKey(kernel="<script>alert(1)</script>", source=str(number), triton="", gpu="H200", key=f"({number},)",
+                         family=family, problem=problem)  # fmt: skip
+        cache.add_problem(key)
+        names = ["not json", '{"BLOCK_SIZE_M":16,"BLOCK_SIZE_N":1e999,"BLOCK_SIZE_K":16}', '{"num_warps":"x"}']
+        cache.record_all(key.id, [Row(config=each, state="measured", us=1.0) for each in names])
+    cache.close()
+    result = advised(tmp_path, fresh_cache)
+    assert len(result.tuned) == 5 and not result.launches and all(problem.note for problem in result.tuned)
+    assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_cache_that_eight_processes_wrote(tmp_path, fresh_cache):
+    from .race import BLOCKS, KEYS
+
+    log = tmp_path / "log"
+    started = [subprocess.Popen([sys.executable, str(RACE), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+               for _ in range(8)]  # fmt: skip
+    try:
+        winners = [json.loads(each.communicate("go\n", timeout=120)[0].splitlines()[-1]) for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+    result = advised(tmp_path, fresh_cache)
+    runs = {problem.key: problem for problem in result.tuned}
+    assert len(runs) == len(KEYS)
+    for key, winner in zip(KEYS, winners[0], strict=True):
+        problem = runs[f"({key}, 'torch.bfloat16')"]
+        assert problem.configuration.parameters["BLOCK"] == winner and problem.decided == "measured"
+        assert {timing.configuration.parameters["BLOCK"] for timing in problem.timings} == set(BLOCKS)
+        assert all(timing.us for timing in problem.timings)
