@@ -12,12 +12,13 @@ from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import read_facts
 from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, launch_report, targets_from
 from advisor.compiled.pool import borrowed
+from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.errors import InputError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
-from advisor.schema import Latency, LaunchReport, Recommendation, Result
+from advisor.schema import Latency, LaunchReport, Recommendation, Result, SourceText
 from advisor.verdict import verdict
 
 WORTH_CHANGING = 1.02
@@ -43,6 +44,7 @@ def advise_compiled(text: str, gpu: GpuSpec, *, cache: str, command: str, progre
     """
     targets = targets_from(text)
     reports: list[LaunchReport] = []
+    sources: dict[SourceText, None] = {}
     unreadable: list[Unreadable] = []
     with borrowed(None) as pool:
         for number, target in enumerate(targets, start=1):
@@ -51,6 +53,7 @@ def advise_compiled(text: str, gpu: GpuSpec, *, cache: str, command: str, progre
                     unreadable.append(found)
                 else:
                     reports.append(_report(target, found, gpu))
+                    sources |= dict.fromkeys(source_texts(found.inspection, reports[-1].source_lines))
             if progress:
                 progress(number, len(targets))
     if not reports:
@@ -64,7 +67,7 @@ def advise_compiled(text: str, gpu: GpuSpec, *, cache: str, command: str, progre
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
         model=None, verdict=verdict(launches, tuple(unknowns)), actions=actions(launches), launches=launches, table_findings=(),
-        exports=(), warnings=tuple(f"{failed.id}: {failed.reason}" for failed in unreadable),
+        exports=(), sources=tuple(sources), warnings=tuple(f"{failed.id}: {failed.reason}" for failed in unreadable),
     )  # fmt: skip
 
 

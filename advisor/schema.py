@@ -192,6 +192,31 @@ class MeasuredRounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """What one line of the author's source asks of each pipeline, over the whole launch.
+
+    `demand` is in the units of PIPELINE_UNITS, `time_us` what that takes at full throughput, spread over the whole GPU.
+    `exposed_us`: load latency that is predicted to be waited for here.
+    """
+
+    file: str
+    line: int
+    demand: dict[str, float]
+    time_us: dict[str, float]
+    exposed_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceText:
+    """A piece of the author's source as it was read: of a kernel, or of a helper it calls."""
+
+    kernel: str  # LaunchReport.kernel whose lines stand in it
+    file: str
+    first_line: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReport:
     """All that is known of one launch."""
 
@@ -219,6 +244,7 @@ class LaunchReport:
     passed_rules: tuple[str, ...]
     recommendation: Recommendation | None
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
+    source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,5 +381,6 @@ class Result:
     exports: tuple[Export, ...]
     searches: tuple[SearchReport, ...] = ()
     warnings: tuple[str, ...] = ()
+    sources: tuple[SourceText, ...] = ()
     tuned: tuple[TunedProblem, ...] = ()
     schema_version: str = SCHEMA_VERSION

@@ -79,8 +79,10 @@ class LineDemand:
     line: int
     tensor_flop: float = 0.0
     fma_flop: float = 0.0
+    fp64_flop: float = 0.0
     xu_op: float = 0.0
     alu_op: float = 0.0
+    smem_bytes: float = 0.0
     load_bytes: float = 0.0
     store_bytes: float = 0.0
     atomic_bytes: float = 0.0
@@ -261,6 +263,8 @@ class _Collected:
                     self.tensor[kind] = self.tensor.get(kind, 0.0) + amount * often * self.scale
                 self.line(operation, "tensor_flop", flop * often)
                 self.line(operation, "fma_flop", once.fma * often)
+                self.line(operation, "fp64_flop", once.fp64 * often)
+                self.line(operation, "smem_bytes", once.smem * often)
                 self.line(operation, "xu_op", once.xu * often)
                 self.line(operation, "alu_op", once.alu * often)
         for key, access in execution.accesses.items():

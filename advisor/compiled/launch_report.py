@@ -11,6 +11,7 @@ from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.pool import Pool, borrowed
 from advisor.compiled.records import inductor_launches, record_target
+from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, make_launch, open_kernel
 from advisor.configs.launches import is_launch_record
 from advisor.errors import AdvisorError, UsageError
@@ -138,4 +139,5 @@ def launch_report(
         ceiling_configuration=None, measured=measured, measured_rounds=None, occupancy=analysis.occupancy,
         efficiency=analysis.bound.us / current.us if current else None, headroom=None, p_speedup_10pct=None,
         gap=analysis.gap_parts, findings=findings, passed_rules=passed, recommendation=None, faults=faults,
+        source_lines=source_lines(analysis),
     )  # fmt: skip

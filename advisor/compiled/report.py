@@ -10,11 +10,12 @@ from typing import Any
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.launch import Inspection, author_file
+from advisor.compiled.source_lines import source_text
 from advisor.compiled.target import symbol_text
 from advisor.schema import Finding
 
 BAR = 12
-LINE_FIELDS = ("tensor_flop", "fma_flop", "xu_op", "alu_op", "load_bytes", "store_bytes", "atomic_bytes")
+LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_bytes", "load_bytes", "store_bytes", "atomic_bytes")
 
 
 def quantity(value: float) -> str:
@@ -166,19 +167,19 @@ def _times(analysis: KernelAnalysis) -> list[str]:
 
 def _source_lines(inspection: Inspection) -> list[str]:
     demand, compiled = inspection.demand, inspection.compiled
-    texts: dict[str, list[str]] = {str(inspection.launch.source.path): inspection.launch.source.text.splitlines()}
+    texts: dict[str, list[str]] = {}
     most = {n: max((getattr(line, n) for line in demand.lines), default=0.0) for n in LINE_FIELDS}
     names = [n for n in LINE_FIELDS if most[n] > 0]
-    shown = {"tensor_flop": "tensor", "fma_flop": "fma", "xu_op": "xu", "alu_op": "alu", "load_bytes": "loads",
-             "store_bytes": "stores", "atomic_bytes": "atomics"}  # fmt: skip
+    shown = {"tensor_flop": "tensor", "fma_flop": "fma", "fp64_flop": "fp64", "xu_op": "xu", "alu_op": "alu", "smem_bytes": "smem",
+             "load_bytes": "loads", "store_bytes": "stores", "atomic_bytes": "atomics"}  # fmt: skip
     if not names:
         return []
     out = ["", "Source lines", "  " + f"{'line':>5} " + " ".join(f"{shown[n]:<8}" for n in names)]
     for line in demand.lines:
         file = author_file(compiled, line.file) or line.file
-        if file not in texts and Path(file).is_file() and file in compiled.origins.values():
-            texts[file] = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
-        text = texts.get(file, [])
+        if file not in texts:
+            texts[file] = (source_text(inspection, file) or "").splitlines()
+        text = texts[file]
         source = text[line.line - 1].strip() if 0 < line.line <= len(text) else f"({Path(file).name})"
         bars = " ".join(f"{_bar(getattr(line, n) / most[n]):<8}" for n in names)
         if any(getattr(line, n) >= 0.005 * most[n] for n in names if n != "alu_op" or len(names) == 1):

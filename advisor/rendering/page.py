@@ -14,7 +14,7 @@ from advisor import result_json
 from advisor.resources import folder
 from advisor.schema import Result, SearchReport
 
-from . import charts, figures, plots, svg, tuned, views
+from . import charts, figures, plots, source_view, svg, tuned, views
 from .charts import Chart
 from .grouping import group
 from .markdown import environment as fingerprint_rows
@@ -62,6 +62,8 @@ def to_html(result: Result) -> str:
     groups = group(result.launches)
     launches = views.launch_views(result, anchors)
     worst = sorted(launches, key=lambda view: view.to_win, reverse=True)
+    rules = views.rule_views(result, launches, anchors)
+    sources = source_view.source_views(result, worst, rules, anchors)
     latency_charts = [charts.latency_over_sizes(part, number) for number, part in enumerate(groups, 1)]
     context: dict[str, Any] = {
         "result": result,
@@ -77,7 +79,9 @@ def to_html(result: Result) -> str:
         "operators": len({view.name for view in launches}) > 1,
         "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
         "rooflines": [_drawing(chart, library) for chart in charts.rooflines(groups)],
-        "rules": views.rule_views(result, launches, anchors),
+        "rules": rules,
+        "sources": sources,
+        "source_anchor": lambda item: source_view.source_anchor(item.finding, sources, item.view),
         "passed": views.passed_rules(result),
         "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),

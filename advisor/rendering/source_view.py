@@ -1,0 +1,125 @@
+"""The author's source with a bar per line and per pipeline, ready for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.schema import PIPELINE_UNITS, PIPELINES, Finding, Result, SourceLine, SourceText
+
+from . import figures
+from .views import Anchors, FindingView, LaunchView, RuleView
+
+EXPOSED = "waiting"
+"""Name of the column of load latency that nothing hides: no pipeline, but time all the same."""
+LEAST_SHOWN = 0.005
+"""Share of the longest line from which on a number stands beside a bar."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What one line asks of one pipeline: the bar's width in per cent of the longest line of all, the time, and the demand in words."""
+
+    width: float
+    text: str  # microseconds, empty where there is next to nothing
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of source; `cells` in the order of the columns, empty where nothing is asked."""
+
+    number: int
+    text: str
+    cells: tuple[Cell | None, ...]
+    findings: tuple[FindingView, ...]
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A function of one file."""
+
+    file: str
+    first: int
+    last: int
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceView:
+    """The source of one kernel with the demand of one of its launches; `columns` are (pipeline, µs of all lines)."""
+
+    view: LaunchView
+    anchor: str
+    columns: tuple[tuple[str, float], ...]
+    pieces: tuple[Piece, ...]
+    others: int  # launches of the kernel that are not shown
+
+
+def source_views(result: Result, worst: list[LaunchView], rules: list[RuleView], anchors: Anchors) -> list[SourceView]:
+    """One per kernel, with the launch that has most to win; kernels in the order of `worst`."""
+    by_kernel: dict[str, list[LaunchView]] = {}
+    for view in worst:
+        if view.launch.source_lines:
+            by_kernel.setdefault(view.launch.kernel, []).append(view)
+    found = []
+    for kernel, views in by_kernel.items():
+        texts = [piece for piece in result.sources if piece.kernel == kernel]
+        if texts:
+            found.append(_source_view(views[0], texts, len(views) - 1, rules, anchors))
+    return found
+
+
+def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: list[RuleView], anchors: Anchors) -> SourceView:
+    lines = {(line.file, line.line): line for line in view.launch.source_lines}
+    names = [n for n in PIPELINES if any(line.time_us.get(n, 0.0) > 0 for line in lines.values())]
+    if any(line.exposed_us > 0 for line in lines.values()):
+        names.append(EXPOSED)
+    columns = tuple((name, sum(_time(line, name) for line in lines.values())) for name in names)
+    longest = max((_time(line, name) for line in lines.values() for name in names), default=0.0) or 1.0
+    marks: dict[tuple[str, int], list[FindingView]] = {}
+    for rule in rules:
+        for item in rule.items:
+            if item.view is view and item.finding.source_file and item.finding.source_line:
+                marks.setdefault((item.finding.source_file, item.finding.source_line), []).append(item)
+    pieces = tuple(_piece(text, lines, names, longest, marks) for text in texts)
+    return SourceView(view=view, anchor=anchors.make("source", view.launch.kernel), columns=columns, pieces=pieces, others=others)
+
+
+def _piece(
+    text: SourceText, lines: Mapping[tuple[str, int], SourceLine], names: list[str], longest: float,
+    marks: Mapping[tuple[str, int], list[FindingView]],
+) -> Piece:  # fmt: skip
+    rows = []
+    for number, row in enumerate(text.lines, text.first_line):
+        line = lines.get((text.file, number))
+        cells = tuple(_cell(line, name, longest) for name in names)
+        rows.append(
+            Row(number=number, text=figures.clean(row.expandtabs(4)), cells=cells, findings=tuple(marks.get((text.file, number), ())),
+                busy=any(cell is not None and cell.text for cell in cells))
+        )  # fmt: skip
+    return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=tuple(rows))
+
+
+def _time(line: SourceLine, name: str) -> float:
+    return line.exposed_us if name == EXPOSED else line.time_us.get(name, 0.0)
+
+
+def _cell(line: SourceLine | None, name: str, longest: float) -> Cell | None:
+    if line is None or _time(line, name) <= 0:
+        return None
+    us = _time(line, name)
+    said = "of load latency not hidden" if name == EXPOSED else figures.quantity(line.demand[name], PIPELINE_UNITS[name])
+    text = figures.microseconds(us) if us >= LEAST_SHOWN * longest else ""
+    return Cell(width=100 * us / longest, text=text, title=f"{name}: {figures.microseconds(us)} µs, {said}")
+
+
+def source_anchor(finding: Finding, shown: list[SourceView], view: LaunchView | None) -> str | None:
+    """The line of the shown source that a finding stands at; None where it is not shown."""
+    for each in shown:
+        if view is not None and each.view.launch.kernel == view.launch.kernel and finding.source_line is not None:
+            for number, piece in enumerate(each.pieces, 1):
+                if piece.file == finding.source_file and piece.first <= finding.source_line <= piece.last:
+                    return f"{each.anchor}-{number}-L{finding.source_line}"
+    return None
