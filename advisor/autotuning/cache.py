@@ -371,7 +371,8 @@ def copy_of(path: Path) -> Cache:
     cache = Cache(None)
     connection = cache._open()
     if not _copy(path, connection):
-        raise InputError(f"{path}: cannot be read as a tuning cache", None, f"an SQLite file of version {VERSION} that @advisor.autotune wrote",
+        limit = f"an SQLite file of version {VERSION} that @advisor.autotune wrote"
+        raise InputError(f"{path}: cannot be read as a tuning cache", None, limit,
                          "`advisor cache prune --damaged` removes a damaged one")  # fmt: skip
     return cache
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import configurations, distributed, foreign, internals, keys, ranking
+from advisor.autotuning import configurations, distributed, foreign, internals, keys, ranking, watching
 from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.compiled_ranking import rank_by_code
 from advisor.autotuning.decision import Decision, How, Timing
@@ -21,6 +21,8 @@ from advisor.settings import Mode, read_settings
 
 if TYPE_CHECKING:
     from advisor.autotuning.tuner import Tuner
+
+BLOCKED = "a kernel that has not ended blocks the GPU for this process, and nothing can be measured"
 
 SHOWN = 64
 """A decision keeps what is known of every configuration that was looked at, and of so many others in ranked order: with a thousand
@@ -141,6 +143,9 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
     if internals.is_capturing():
         session.refresh()
         return _without_measuring(situation, session, provisional=True), {}
+    if watching.is_blocked():
+        session.refresh()
+        return _without_measuring(situation, session, provisional=True, why=BLOCKED), {}
     if situation.mode == "cached":
         session.refresh()
         return _without_measuring(situation, session, provisional=False), {}
@@ -240,9 +245,10 @@ def _unfit(ranked: Ranking, place: int) -> str:
     return "predicted not to fit the GPU" if place in ranked.unfit else ""
 
 
-def _without_measuring(situation: Situation, session: Session, *, provisional: bool) -> Decision:
-    """While a graph is captured, or in mode cached: the best that is known, else the stated default."""
-    why = "a CUDA graph is being captured, and nothing may be measured" if provisional else "mode is cached, and nothing is decided"
+def _without_measuring(situation: Situation, session: Session, *, provisional: bool, why: str | None = None) -> Decision:
+    """While a graph is captured, behind a kernel that hangs, or in mode cached: the best that is known, else the stated default."""
+    if why is None:
+        why = "a CUDA graph is being captured, and nothing may be measured" if provisional else "mode is cached, and nothing is decided"
     best = best_place(session.rows, range(len(situation.call.configs)), situation.tuner.options.noise)
     if best is not None:
         reason = f"{why}: the fastest measured so far"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.autotuning.decision import State
+from advisor.autotuning.watching import NeverEndsError
 from advisor.errors import MeasurementError, shorten
 from advisor.measurement.failures import classify, is_fatal
 
@@ -42,6 +43,8 @@ def left_out(error: Exception, stage: str) -> LeftOut:
         return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error)
     if isinstance(error, OutputDiffersError):
         return LeftOut(state="output", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error)
+    if isinstance(error, NeverEndsError):
+        return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=True, error=error)
     failure = classify(error, stage)
     fatal = is_fatal(error, failure)
     if _is_compiler(error):

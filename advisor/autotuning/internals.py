@@ -120,6 +120,18 @@ def synchronizer() -> Callable[[], None] | None:
         return None
 
 
+def event_maker() -> Callable[[], Any] | None:
+    """What makes an event that can be recorded on the current stream and asked whether it has passed; None where there is none."""
+    driver = active_driver()
+    if driver is None or is_interpreted():
+        return None
+    try:
+        event = driver.get_device_interface().Event
+    except (AttributeError, NotImplementedError):
+        return None
+    return event if hasattr(event, "query") else None
+
+
 def listener() -> Any:
     """`triton.knobs.autotuning.listener` (from 3.7 on), or None."""
     from triton import knobs

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import internals
+from advisor.autotuning import internals, watching
 from advisor.autotuning.cache import Cache, Row
 from advisor.autotuning.failures import LeftOut, TooSlowError, left_out
 from advisor.autotuning.leases import Extending
@@ -160,23 +159,22 @@ class Session:
         if internals.prints():
             print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
         run = self._launcher(config)
-        limit, wait = self.tuner.options.time_limit_s, internals.synchronizer()
+        limit = self.tuner.options.time_limit_s
         runs = 0
 
         def limited() -> None:
             nonlocal runs
             runs += 1
-            # The first run may compile; the second is timed. A benchmark that captures a graph cannot be interrupted.
-            if runs != 2 or limit is None or internals.is_capturing():
+            # The first run may compile, and is watched; the second is timed. A benchmark that captures a graph cannot be interrupted.
+            if runs > 2 or limit is None or internals.is_capturing():
                 return run()
+            if runs == 2:
+                self._wait(place)
             start = time.perf_counter()
-            if wait is not None:
-                wait()
             run()
-            if wait is not None:
-                wait()
+            self._wait(place)
             taken = time.perf_counter() - start
-            if taken > limit:
+            if runs == 2 and taken > limit:
                 raise TooSlowError("one run takes too long", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
             return None
 
@@ -187,6 +185,11 @@ class Session:
             return (values[0], values[1], values[2]) if len(values) >= 3 else (values[0], values[0], values[0])
         return float(result), float(result), float(result)
 
+    def _wait(self, place: int) -> None:
+        """Waits for what was launched; a kernel that never ends becomes an error."""
+        what = f"{self.tuner.base_fn.__name__} with {self.call.configs[place]}"
+        watching.wait(self.tuner.options.time_limit_s, internals.event_maker(), what)
+
     def _check_output(self, place: int) -> None:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
         tuner = self.tuner
@@ -195,9 +198,14 @@ class Session:
             assert tuner.options.tolerance is not None
             self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance)
             for first in range(len(self.call.configs)):
-                with contextlib.suppress(Exception):  # the first that runs at all is what the others are compared with
+                try:  # the first that runs at all is what the others are compared with
                     self._run_and(first, self.outputs.keep)
                     break
+                except watching.NeverEndsError:
+                    raise
+                except Exception as error:  # what else it says is found out when it is measured itself
+                    if left_out(error, "launch").fatal:
+                        raise
         if self.outputs.wanted is not None:
             self._run_and(place, self.outputs.compare)
 
@@ -214,6 +222,7 @@ class Session:
             tuner.pre_hook(full)
             try:
                 tuner.fn.run(*call.args, **current)
+                self._wait(place)
                 look()
             except Exception as error:
                 failure = error

@@ -201,10 +201,11 @@ def _diagnosed(
     entry: Entry, tuned: TunedProblem, gpu: GpuSpec, predictor: Predictor, cache: str | None, taken: set[str]
 ) -> tuple[LaunchReport, TunedProblem]:
     """The launch that runs, diagnosed, and the problem with what is predicted of every configuration now."""
-    assert tuned.configuration is not None
+    configuration = tuned.configuration
+    assert configuration is not None  # `_why_not` says so
     problem = _cached(_problem(entry), tuned, gpu, cache)
     family = problem.family
-    current = _named(tuned.configuration, family)
+    current = _named(configuration, family)
     tuned = _predicted(tuned, problem, gpu, predictor)
     known = [_Known(timing=timing, named=_named(timing.configuration, family)) for timing in tuned.timings]
     name = _name(entry, problem, taken)
@@ -217,7 +218,7 @@ def _diagnosed(
         measured[name] = Measured(latency=_latency(row))
     report = advise(target, predictor, command="", measured=measured).launches[0]
     report = _with_faster(report, known, gpu)
-    return _own_names(report, tuned.configuration, family), replace(tuned, launch=name)
+    return _own_names(report, configuration, family), replace(tuned, launch=name)
 
 
 def _latency(timing: TunedTiming) -> Latency:
@@ -302,30 +303,31 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec) ->
     best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
     if best is None or best.timing.us is None or report.measured is None:
         return report
+    now = report.measured.us
     if report.ceiling is not None and best.timing.us < report.ceiling.us:
-        report = _with_ceiling(report, best, gpu)
-    if report.measured.us < best.timing.us * WORTH_CHANGING:
+        report = _with_ceiling(report, best, now, gpu)
+    if now < best.timing.us * WORTH_CHANGING:
         return report
     if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
         return report
     return replace(
         report,
         recommendation=Recommendation(
-            configuration=best.named, latency=_latency(best.timing), speedup=report.measured.us / best.timing.us, p_speedup_10pct=None,
+            configuration=best.named, latency=_latency(best.timing), speedup=now / best.timing.us, p_speedup_10pct=None,
             reason="the fastest measured; another was decided before", triton_config="",
         ),
     )  # fmt: skip
 
 
-def _with_ceiling(report: LaunchReport, best: _Known, gpu: GpuSpec) -> LaunchReport:
-    assert best.timing.us is not None and report.configuration is not None and report.measured is not None
+def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec) -> LaunchReport:
+    assert best.timing.us is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
     found = diagnose(
         context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=best.timing.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=report.measured.us)
+                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us)
     )  # fmt: skip
     return replace(report, ceiling=_latency(best.timing), ceiling_configuration=best.named, gap=found.gap, findings=found.findings,
-                   headroom=report.measured.us / best.timing.us - 1)  # fmt: skip
+                   headroom=now_us / best.timing.us - 1)  # fmt: skip
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:

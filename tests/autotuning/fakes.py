@@ -9,13 +9,18 @@ from typing import Any
 
 
 class Event:
-    """A CUDA event on the CPU's clock."""
+    """A CUDA event on the CPU's clock; the GPU is busy until `busy_until`."""
+
+    busy_until = 0.0
 
     def __init__(self, enable_timing: bool = True) -> None:
         self.at = 0.0
 
     def record(self) -> None:
         self.at = time.perf_counter()
+
+    def query(self) -> bool:
+        return time.perf_counter() >= Event.busy_until
 
     def elapsed_time(self, other: Event) -> float:
         return 1e3 * (other.at - self.at) + 1e-6

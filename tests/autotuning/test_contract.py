@@ -273,3 +273,98 @@ def test_the_listener_hears(monkeypatch, capsys):
     assert second["duration"] is None and second["cache_hit"]
     assert list(second["configs_timings"].values()) == [[1.0] * 3, [2.0] * 3]
     assert capsys.readouterr().out.count("best config selected") == 1
+
+
+@pytest.fixture
+def gpu_clock(monkeypatch):
+    """A GPU that a kernel may keep busy, and a process that gives up after 0.2 s."""
+    from advisor.autotuning import watching
+
+    from .fakes import Event
+
+    monkeypatch.setattr(Event, "busy_until", 0.0)
+    monkeypatch.setattr(watching, "HANG_LEAST_S", 0.2)
+    monkeypatch.setattr(watching, "_hung", [])
+    SECONDS.clear()
+    return Event
+
+
+SECONDS = {}
+
+
+def busy(x, n, BLOCK):
+    """Keeps the GPU busy for `SECONDS[BLOCK]`; launching returns at once."""
+    import time
+
+    from .fakes import Event
+
+    Event.busy_until = max(time.perf_counter(), Event.busy_until) + SECONDS.get(BLOCK, 0.0)
+
+
+def blocks(kernel):
+    """What `triton.testing.do_bench` does first: it would wait for ever."""
+    from .fakes import FakeKernel
+
+    assert isinstance(kernel, FakeKernel)
+
+    def bench(run, quantiles):
+        for _ in range(3):
+            run()
+        return [1.0 / kernel.launches[-1]["BLOCK"]] * 3
+
+    return bench
+
+
+def hanging(seconds, space=(16, 32, 64), **options):
+    from advisor.autotune import autotune
+
+    SECONDS.update(seconds)
+    kernel = FakeKernel(busy)
+    return autotune(configs(*space), ["n"], do_bench=blocks(kernel), **{"time_limit_s": 0.02, **options})(kernel), kernel
+
+
+def test_a_slow_kernel_is_waited_for_and_left_out(gpu_clock):
+    tuner, _ = hanging({32: 0.06})
+    tuner[(1,)](None, 8)
+    assert tuner.best_config.kwargs["BLOCK"] == 64
+    assert states(tuner) == {16: "measured", 32: "time", 64: "measured"}
+    assert "at most 0.02 s" in next(each.reason for each in tuner.decision.timings if each.state == "time")
+
+
+@pytest.mark.parametrize("check", [None, True])
+def test_a_kernel_that_never_ends_is_an_error_recorded_and_not_tried_again(gpu_clock, check, caplog, torch):
+    import time
+
+    from advisor.autotuning.watching import NeverEndsError
+
+    tuner, kernel = hanging({32: 3600.0}, check_output=check)
+    started = time.perf_counter()
+    with pytest.raises(NeverEndsError, match=r"BLOCK: 32.*cannot be stopped.*restart"):
+        tuner[(1,)](torch.zeros(2), 8)
+    assert time.perf_counter() - started < 5.0
+    launched = len(kernel.launches)
+    # The process goes on without measuring: the best that was found out before.
+    tuner[(1,)](torch.zeros(2), 8)
+    tuner[(1,)](torch.zeros(2), 8)
+    assert [launch["BLOCK"] for launch in kernel.launches[launched:]] == [16, 16]
+    assert tuner.decision.how == "cached" and "blocks the GPU" in tuner.decision.reason and tuner.decision.provisional
+    for n in (9, 10):
+        tuner[(1,)](torch.zeros(2), n)  # nothing is known of these keys: the first configuration, and one warning
+        assert tuner.best_config.kwargs["BLOCK"] == 16
+    assert sum("blocks the GPU" in record.message for record in caplog.records) == 1
+    # It ends after all: tuning goes on where it was, without the configuration that hung.
+    gpu_clock.busy_until = 0.0
+    launched = len(kernel.launches)
+    tuner[(1,)](torch.zeros(2), 8)
+    assert tuner.best_config.kwargs["BLOCK"] == 64 and states(tuner)[32] == "time"
+    assert all(launch["BLOCK"] != 32 for launch in kernel.launches[launched:])
+    # And so for every other process.
+    other, kernel = hanging({32: 3600.0}, check_output=check)
+    other[(1,)](torch.zeros(2), 8)
+    assert other.best_config.kwargs["BLOCK"] == 64 and all(launch["BLOCK"] != 32 for launch in kernel.launches)
+
+
+def test_without_a_limit_nothing_is_watched(gpu_clock):
+    tuner, _ = hanging({32: 3600.0}, space=(16, 32), time_limit_s=None)
+    tuner[(1,)](None, 8)
+    assert tuner.best_config.kwargs["BLOCK"] == 32
