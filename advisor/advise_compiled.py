@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from advisor import __version__
 from advisor.advise import gpu_figures, triton_config
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import read_facts
+from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, launch_report, targets_from
-from advisor.compiled.pool import borrowed
 from advisor.compiled.source_lines import source_texts
+from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.errors import InputError
@@ -25,50 +26,61 @@ WORTH_CHANGING = 1.02
 """As for tables: a predicted speedup below the noise floor of a good measurement is not recommended."""
 
 
-def advise_compiled(text: str, gpu: GpuSpec, *, cache: str, command: str, progress: Callable[[int, int], None] | None = None) -> Result:
+def advise_compiled(
+    text: str, gpu: GpuSpec, *, cache: str, command: str, asked: LaunchOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:  # fmt: skip
     """Compile and count every launch that TARGET stands for, and diagnose it.
 
-    The configurations of one kernel's `@triton.autotune` list, and recorded launches that differ in nothing else, are one space: the
-    best of them is the tunable ceiling.
+    The configurations of one kernel (its `@triton.autotune` list, those given, recorded launches that differ in nothing else) are one
+    space: the best of them is the tunable ceiling. Without a grid their work cannot be told to be the same, and no ceiling is named.
 
     Args:
-        text: FILE.py::KERNEL, a file that TorchInductor generated, or a record of `advisor record`.
+        text: FILE.py::KERNEL, a file that TorchInductor generated, a record of `advisor record`, or a cache of Triton.
         gpu: GPU to compile for.
         cache: What the L2 holds at launch, cold or warm.
         command: The command line that repeats this.
+        asked: What the user says of the launch.
         progress: Called with (done, total) launches.
 
     Raises:
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    targets = targets_from(text)
+    targets = targets_from(text, asked, gpu)
     reports: list[LaunchReport] = []
     sources: dict[SourceText, None] = {}
-    unreadable: list[Unreadable] = []
-    with borrowed(None) as pool:
-        for number, target in enumerate(targets, start=1):
-            for _, found in analyse_targets([target], gpu, cache, pool):
-                if isinstance(found, Unreadable):
-                    unreadable.append(found)
-                else:
-                    reports.append(_report(target, found, gpu))
-                    sources |= dict.fromkeys(source_texts(found.inspection, reports[-1].source_lines))
-            if progress:
-                progress(number, len(targets))
+    unknowns: dict[str, None] = {PROBLEM_NOTE: None}
+    warnings: list[str] = []
+    for target, found in analyse_targets(targets, gpu, cache, progress=progress):
+        if isinstance(found, Unreadable):
+            warnings.append(f"{found.id}: {found.reason}")
+            continue
+        reports.append(_report(target, found, gpu))
+        sources |= dict.fromkeys(source_texts(found.inspection, reports[-1].source_lines))
+        unknowns |= dict.fromkeys(_assumptions(target, found))
+        stale = staleness(target.cached, target.launch) if target.cached is not None else None
+        warnings += [stale] if stale else []
     if not reports:
-        raise InputError(f"{text}: no launch could be compiled", unreadable[0].reason if unreadable else None, None,
+        raise InputError(f"{text}: no launch could be compiled", warnings[0] if warnings else None, None,
                          "see `advisor inspect`, where types, constants and the grid can be given")  # fmt: skip
-    launches = tuple(_with_ceilings(reports))
-    unknowns = [PROBLEM_NOTE]
-    unknowns += sorted({unknown for _, unknown in _assumptions(reports)})
-    if len(launches) == len({report.kernel for report in launches}):
-        unknowns.append("Only one configuration of each kernel is known, so nothing is said of what tuning could win.")
+    gridless = {report.id for report, target in zip(reports, _kept(targets, reports), strict=True) if target.launch.grid is None}
+    launches = tuple(_with_ceilings(reports, gridless))
+    if gridless:
+        unknowns["Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared."] = None
+    elif any(report.ceiling is None for report in launches):
+        unknowns["Where only one configuration of a kernel is known, nothing is said of what tuning could win."] = None
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
         model=None, verdict=verdict(launches, tuple(unknowns)), actions=actions(launches), launches=launches, table_findings=(),
-        exports=(), sources=tuple(sources), warnings=tuple(f"{failed.id}: {failed.reason}" for failed in unreadable),
+        exports=(), sources=tuple(sources), warnings=tuple(warnings),
     )  # fmt: skip
+
+
+def _kept(targets: Sequence[KernelTarget], reports: Sequence[LaunchReport]) -> list[KernelTarget]:
+    """The targets that have a report, in the reports' order."""
+    by_id = {target.id: target for target in targets}
+    return [by_id[report.id] for report in reports]
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
@@ -80,29 +92,42 @@ def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> Lau
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)
 
 
-def _assumptions(reports: list[LaunchReport]) -> list[tuple[str, str]]:
-    return [(r.id, f"{r.kernel}: its arguments and grid are guessed from the source (`advisor inspect` takes them).")
-            for r in reports if r.configuration_source.startswith("guessed")]  # fmt: skip
+MOST_ASSUMPTIONS = 12
+"""Of one launch; `advisor inspect` shows all."""
 
 
-def _with_ceilings(reports: list[LaunchReport]) -> list[LaunchReport]:
+def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
+    """What is not known of a launch, or was taken from elsewhere, each a sentence with the kernel's name."""
+    if target.cached is not None:
+        return [UNRECORDED]
+    name = analysis.inspection.compiled.name
+    found = [text for text in analysis.inspection.assumptions if not text.startswith("Assumed the first configuration of @triton.autotune")]
+    if not found:
+        return []
+    if target.launch.grid is None and not target.launch.assumed:
+        return [f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."]
+    return [f"{name}: {text[0].lower()}{text[1:]}" for text in found[:MOST_ASSUMPTIONS]]
+
+
+def _with_ceilings(reports: list[LaunchReport], gridless: Collection[str]) -> list[LaunchReport]:
     """The best of the launches that differ only in their configuration is the ceiling of each, and what to change to."""
     alike: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
     for report in reports:
-        alike[(report.kernel, tuple(sorted(report.problem.sizes.items())), report.problem.dtype)].append(report)
+        alike[(report.kernel, report.problem.op, tuple(sorted(report.problem.sizes.items())), report.problem.dtype)].append(report)
     out: dict[str, LaunchReport] = {}
     for group in alike.values():
         able = [report for report in group if report.predicted is not None]
         best = min(able, key=lambda report: report.predicted.us if report.predicted else 0.0, default=None)
+        known = len(group) > 1 and best is not None and not any(report.id in gridless for report in group)
         for report in group:
-            out[report.id] = _with_ceiling(report, best, len(group)) if best is not None else report
+            out[report.id] = _with_ceiling(report, best, len(group)) if known and best is not None else report
     return [out[report.id] for report in reports]
 
 
 def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> LaunchReport:
     if best.predicted is None or best.configuration is None:
         return report
-    source = f"analytical model, best of {count} configurations" if count > 1 else "analytical model, the one configuration known"
+    source = f"analytical model, best of {count} configurations ({best.id})"
     now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
     ceiling = min(best.predicted.us, now) if now is not None else best.predicted.us
     speedup = now / best.predicted.us if now is not None else 1.0

@@ -31,6 +31,7 @@ KERNELS = {
             "num_warps": [1, 2, 4, 8, 16],
             "num_stages": [1, 2],
         },
+        "grid": "cdiv(num_rows, ROWS_PER_CTA)",
         "example": {"B": 4096, "H": 4096},
         "valid": "valid",
         "default": "default",

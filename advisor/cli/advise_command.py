@@ -2,8 +2,9 @@
 
 TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, a
 bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
-record of `advisor record`, or a cache of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache
-export`; TARGET::KERNEL for one kernel). Writes DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
+record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
+(`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
+DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advisor.advise import Measured
+    from advisor.hardware import GpuSpec
     from advisor.learned.base import Predictor
     from advisor.schema import Result
     from advisor.targets import Request, Target
@@ -29,10 +31,13 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
+    from advisor.cli.kernel_options import add_kernel_arguments
+
     parser.add_argument("target", metavar="TARGET", help="a tuned table, a folder of tables, or a bundled kernel")
     parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
                         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one (may be repeated)")  # fmt: skip
     options.add_model_arguments(parser)
+    add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
     parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
@@ -70,7 +75,9 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
     """Resolve the target for one GPU, advise, write and print."""
     from pathlib import Path
 
+    from advisor.cli.kernel_options import given_for_a_kernel
     from advisor.configs.routing import read_routing
+    from advisor.errors import UsageError
     from advisor.learned import load_predictor
     from advisor.targets import Request, is_folder
 
@@ -82,10 +89,12 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
     )  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)
-    if is_folder(path):
+    if is_folder(path) and not _is_triton_cache(arguments.target):
         return _folder(path, request, predictor, arguments, output)
     if _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
+    if given := given_for_a_kernel(arguments):
+        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL", "give --sizes instead")
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
     page = _write(result, output)
@@ -94,26 +103,56 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
 
 
 def _is_code(text: str) -> bool:
-    """Whether a target is a kernel in source, or a record; what a table needs loads without the compiler's part."""
-    if text.endswith(".json") or text.isidentifier():
+    """Whether a target is a kernel in source, a record, or a cache of Triton; what a table needs loads without the compiler's part."""
+    if text.isidentifier() or (text.endswith(".json") and not _is_triton_cache(text)):
         return False
     from advisor.compiled.launch_report import is_compiled_target
 
     return is_compiled_target(text)
 
 
+def _is_triton_cache(text: str) -> bool:
+    """Whether a target is a cache of Triton, part of one, or an entry of it."""
+    from pathlib import Path
+
+    path = Path(text.partition("::")[0])
+    if not (path.is_dir() or path.with_suffix(".ttir").is_file()):
+        return False
+    from advisor.compiled.triton_cache import is_cache_target
+
+    return is_cache_target(text)
+
+
+def _cached_gpu(text: str) -> GpuSpec | None:
+    """A GPU that the newest entry of a cache runs on; None: the target is none, or no such GPU is described."""
+    if not _is_triton_cache(text):
+        return None
+    from advisor.compiled.target import gpu_of
+    from advisor.compiled.triton_cache import cached_kernels
+
+    entry = cached_kernels(text)[0]
+    gpu = gpu_of(entry.target)
+    if gpu is not None:
+        options.warn(f"no --gpu is given: taken as run on {gpu.name}, which runs code for {entry.target.name}")
+    return gpu
+
+
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> int:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advise_compiled import advise_compiled
+    from advisor.cli.kernel_options import launch_options
     from advisor.cli.progress import progress_bar
     from advisor.errors import UsageError
     from advisor.hardware import load_gpu
 
-    if name is None:
+    gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)
+    if gpu is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
     command = shlex.join(["advisor", *sys.argv[1:]])
     with progress_bar("compiling") as advance:
-        result = advise_compiled(arguments.target, load_gpu(name), cache=arguments.cache or "warm", command=command, progress=advance)
+        result = advise_compiled(
+            arguments.target, gpu, cache=arguments.cache or "warm", command=command, asked=launch_options(arguments), progress=advance
+        )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
     _print(result, arguments.format, str(_write(result, output)))

@@ -1,7 +1,9 @@
 """Show what the compiler makes of a kernel: registers, spills, shared memory, instructions, and the demand of every source line.
 
-FILE.py is parsed, never run. What is not given is guessed and said: types by how arguments are used, constants from
-@triton.autotune or a small default. Without --grid one program is counted.
+FILE.py is parsed, never run. What is not given comes from the file's own description (KERNELS) where it has one, and is else guessed
+and said: types by how arguments are used, constants from @triton.autotune or a small default. Without a grid one program is counted.
+A cache of Triton (a folder such as ~/.triton/cache, one of its folders, an entry's JSON; ::KERNEL names a kernel of it) is read as it
+lies there, and needs no source.
 """
 
 from __future__ import annotations
@@ -9,74 +11,122 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from advisor.compiled.kernel import Target
+    from advisor.compiled.launch import Inspection
+    from advisor.hardware import GpuSpec
 
 HELP = "compiled resources and demand per source line of any kernel"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor inspect`."""
-    from advisor.cli.options import positive_integer
+    from advisor.cli.kernel_options import add_kernel_arguments
+    from advisor.cli.options import named_sizes
 
-    parser.add_argument("kernel", metavar="FILE.py::KERNEL")
+    parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file, or a cache of Triton")
     parser.add_argument("--target", metavar="ARCH", help="what to compile for: sm_80, sm_90, sm_100, gfx942, …")
     parser.add_argument("--gpu", metavar="NAME", help="a GPU of ceilings/ (`advisor gpus`): compiles for it, and adds times and bounds")
-    parser.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE", help="a tl.constexpr argument")
-    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="value of a numeric argument")
-    parser.add_argument("--content", action="append", default=[], metavar="NAME=VALUE", help="what an index tensor holds everywhere")
-    parser.add_argument("--signature", metavar="TYPES", help='"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"')
-    parser.add_argument("--element", default="fp16", metavar="TYPE", help="type behind pointers whose type is not given (fp16)")
-    parser.add_argument("--grid", metavar="X[,Y[,Z]]", help="programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'")
-    parser.add_argument("--num-warps", type=positive_integer, metavar="N")
-    parser.add_argument("--num-stages", type=positive_integer, metavar="N")
-    parser.add_argument("--num-ctas", type=positive_integer, metavar="N")
-    parser.add_argument("--maxnreg", type=positive_integer, metavar="N")
-    parser.add_argument("--toml", metavar="FILE", help="the same in a file: signature, constexprs, arguments, grid, num_warps, …")
+    parser.add_argument("--sizes", type=named_sizes, metavar="M=…,N=…", help="problem of a kernel that its file describes (KERNELS)")
+    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="its type")
+    parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
+    add_kernel_arguments(parser)
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
-    from advisor.compiled import target as targets
-    from advisor.compiled.analysis import kernel_analysis
-    from advisor.compiled.assembly import read_facts
-    from advisor.compiled.kernel import Target
+    from advisor.cli.kernel_options import launch_options
     from advisor.compiled.launch import inspect_launch
-    from advisor.compiled.report import as_json, as_text
-    from advisor.diagnosis.compiled_rules import check_compiled
+    from advisor.compiled.launch_options import one_launch
+    from advisor.compiled.target import compile_target, gpu_of, is_kernel_target, open_kernel
+    from advisor.compiled.triton_cache import is_cache_target
     from advisor.errors import UsageError
     from advisor.hardware import load_gpu
 
-    source, kernel = targets.open_kernel(arguments.kernel)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
-    if arguments.target:
-        target = targets.compile_target(arguments.target)
-        if gpu is not None and Target.of(gpu) != target:
-            raise UsageError(f"{gpu.name} does not run code for {target.name}", arguments.target, Target.of(gpu).name)
-    elif gpu is not None:
-        target = Target.of(gpu)
-    else:
+    target = compile_target(arguments.target) if arguments.target else None
+    if not is_kernel_target(arguments.kernel) and is_cache_target(arguments.kernel):
+        return _cached(arguments, target, gpu)
+    source, kernel = open_kernel(arguments.kernel)
+    target = _agreed(target, gpu)
+    if target is None:
         raise UsageError("inspect needs to know what to compile for", None, "--target sm_90 or --gpu NAME")
-    gpu = gpu or targets.gpu_of(target)
-    options = {name: getattr(arguments, name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
-    given = {
-        "types": targets.signature(arguments.signature, source, kernel) if arguments.signature else {},
-        "constexprs": targets.assignments(arguments.constexpr, "--constexpr"),
-        "arguments": targets.assignments(arguments.arg, "--arg"),
-        "contents": targets.assignments(arguments.content, "--content"),
-        "options": {k: v for k, v in options.items() if v is not None},
-        "grid": arguments.grid, "element": targets.type_name(arguments.element),
-    }  # fmt: skip
-    data = targets.read_toml(arguments.toml) if arguments.toml else {}
-    launch = targets.launch_from_toml(source, kernel, data, given)
-    inspection = inspect_launch(launch, target)
+    gpu = gpu or gpu_of(target)
+    launch = one_launch(source, kernel, launch_options(arguments), gpu)
+    print(_shown(inspect_launch(launch, target), gpu, arguments))
+    return 0
+
+
+def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
+    """What to compile for; None: neither is given."""
+    from advisor.compiled.kernel import Target
+    from advisor.errors import UsageError
+
+    if gpu is None:
+        return target
+    own = Target.of(gpu)
+    if target not in (None, own):
+        assert target is not None
+        raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, own.name)
+    return own
+
+
+def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec | None) -> int:
+    """Every entry of a cache that runs on the target, one after the other; the others are named on stderr."""
+    from advisor.cli import options
+    from advisor.cli.kernel_options import launch_options
+    from advisor.compiled.pool import borrowed
+    from advisor.compiled.target import gpu_of
+    from advisor.compiled.triton_cache import UNRECORDED, cached_kernels, cached_launch, inspect_cached, staleness
+    from advisor.errors import AdvisorError, InputError, UsageError
+
+    wanted = _agreed(target, gpu)
+    shown: list[str] = []
+    asked = launch_options(arguments)
+    with borrowed(None) as pool:
+        for entry in cached_kernels(arguments.kernel):
+            try:
+                if wanted not in (None, entry.target):
+                    options.warn(f"{entry.id} is compiled for {entry.target.name}, and left out")
+                    continue
+                launch = cached_launch(entry, asked)
+                inspection = inspect_cached(entry, launch, pool)
+            except UsageError:
+                raise
+            except AdvisorError as error:
+                if error.exit_code != 2:
+                    raise
+                options.warn(f"{entry.id}: {error}")
+                continue
+            if stale := staleness(entry, launch):
+                options.warn(stale)
+            shown.append(_shown(inspection, gpu or gpu_of(entry.target), arguments))
+    if not shown:
+        raise InputError(f"{arguments.kernel}: no entry that can be shown", None, None, "see the lines above")
+    if arguments.format == "json":
+        print(shown[0] if len(shown) == 1 else "[" + ",\n".join(shown) + "]")
+    else:
+        print("\n\n".join(shown))
+        print(f"\n{UNRECORDED}")
+    return 0
+
+
+def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:
+    """One inspection as text or as JSON."""
+    from advisor.compiled.analysis import kernel_analysis
+    from advisor.compiled.assembly import read_facts
+    from advisor.compiled.report import as_json, as_text
+    from advisor.diagnosis.compiled_rules import check_compiled
+
     for attempt in inspection.attempts:
         print(f"advisor: note: {attempt}", file=sys.stderr)
     facts = read_facts(inspection.compiled)
     analysis = kernel_analysis(inspection, gpu, arguments.cache, facts) if gpu is not None else None
     findings = check_compiled(inspection, facts, gpu)
     if arguments.format == "json":
-        print(json.dumps(as_json(inspection, facts, analysis, findings), indent=2, ensure_ascii=False))
-    else:
-        print(as_text(inspection, facts, analysis, findings))
-    return 0
+        return json.dumps(as_json(inspection, facts, analysis, findings), indent=2, ensure_ascii=False)
+    return as_text(inspection, facts, analysis, findings)

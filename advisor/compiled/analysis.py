@@ -32,6 +32,7 @@ class KernelAnalysis:
     """What a `LaunchReport` needs of a compiled kernel on one GPU."""
 
     gpu: GpuSpec
+    cache: str  # what the L2 holds when the launch starts: warm | cold
     inspection: Inspection
     facts: CodeFacts
     work: Work = field(repr=False)
@@ -65,7 +66,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         )
     resources = inspection.compiled.resources
     return KernelAnalysis(
-        gpu=gpu, inspection=inspection, facts=facts, work=needed, asked=asked,
+        gpu=gpu, cache=cache, inspection=inspection, facts=facts, work=needed, asked=asked,
         pipelines=_pipeline_times(needed, asked, gpu, least, config),
         occupancy=Occupancy(
             ctas=round(float(asked.launched_ctas[0])), resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),

@@ -17,6 +17,7 @@ from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest
 from advisor.compiled.pool import Pool, borrowed
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
+from advisor.schema import Problem
 
 LARGEST_ATTEMPTS = 12
 SMALL_GUESSES = ("small blocks", "integers as sizes")
@@ -33,6 +34,8 @@ class KernelLaunch:
         shapes: Shape per tensor descriptor.
         grid: Programs; None: not known, one is counted.
         divisible: Arguments that are multiples of 16; None: pointers, and integers whose value says so.
+        problem: What is computed, where the file says so.
+        assumed: What was not given and taken from elsewhere.
     """
 
     source: SourceFile
@@ -43,6 +46,8 @@ class KernelLaunch:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
     divisible: frozenset[str] | None = None
+    problem: Problem | None = None
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class Inspection:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was guessed or assumed, each a sentence."""
-        found = [f"Assumed {text}." for text in self.guess.assumed]
+        found = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]

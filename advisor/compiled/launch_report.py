@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
+from advisor.compiled.launch_options import LaunchOptions, launches
 from advisor.compiled.pool import Pool, borrowed
 from advisor.compiled.records import inductor_launches, record_target
 from advisor.compiled.source_lines import source_lines
-from advisor.compiled.target import is_kernel_target, make_launch, open_kernel
+from advisor.compiled.target import is_kernel_target, open_kernel
+from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.configs.launches import is_launch_record
-from advisor.errors import AdvisorError, UsageError
+from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
 
@@ -23,13 +26,22 @@ PROBLEM_NOTE = "The work is what this kernel's code does: another kernel for the
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTarget:
-    """One launch to report on. `measured_us` where a record has it, on `device`."""
+    """One launch to report on.
+
+    Attributes:
+        count: How often it ran.
+        measured_us: Where a record has it, on `device`.
+        source: Where its configuration comes from.
+        cached: The entry of Triton's cache that it is, compiled already.
+    """
 
     id: str
     launch: KernelLaunch
     count: int = 1
     measured_us: float | None = None
     device: str | None = None
+    source: str = ""
+    cached: CachedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,57 +53,90 @@ class Unreadable:
 
 
 def is_compiled_target(text: str) -> bool:
-    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, or a launch record."""
-    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text)
+    """Whether a TARGET is a kernel in a file, a file TorchInductor generated, a launch record, or a cache of Triton."""
+    return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text) or is_cache_target(text)
 
 
-def targets_from(text: str) -> list[KernelTarget]:
+def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """The launches a TARGET stands for.
+
+    Args:
+        text: FILE.py::KERNEL, a record, a file of TorchInductor's, or a cache of Triton (a folder of it, an entry; `::KERNEL`).
+        asked: What is said of the launch, for kernels in files and in caches.
+        gpu: The GPU it is for, where the grid depends on it.
 
     Raises:
         UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
     """
+    asked = asked or LaunchOptions()
     if is_kernel_target(text):
         source, kernel = open_kernel(text)
-        function = source.kernel(kernel)
-        if function.autotune is not None and function.autotune.configs:
-            found = []
-            for i, config in enumerate(function.autotune.configs):
-                launch = make_launch(source, kernel, constexprs={
-                    k: v for k, v in config.parameters.items() if function.parameter(k) is not None
-                }, options={"num_warps": config.num_warps, "num_stages": config.num_stages})  # fmt: skip
-                found.append(KernelTarget(id=f"{kernel}-config{i}", launch=launch))
-            return found
-        return [KernelTarget(id=kernel, launch=make_launch(source, kernel))]
+        return [KernelTarget(id=each.id, launch=each.launch, source=each.source) for each in launches(source, kernel, asked, gpu)]
+    if not is_launch_record(text) and is_cache_target(text):
+        return [
+            KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
+            for entry in cached_kernels(text)
+        ]  # fmt: skip
+    if asked != LaunchOptions():
+        raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
         return [
-            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device) for r in record_target(text)
+            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device, source="recorded")
+            for r in record_target(text)
         ]  # fmt: skip
     if text.endswith(".py"):
         return [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
-    raise UsageError("not a kernel", text, "FILE.py::KERNEL, a file TorchInductor generated, or a record of `advisor record`")
+    raise UsageError("not a kernel", text,
+                     "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
 
 
 def analyse_targets(
-    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", pool: Pool | None = None
-) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:
-    """Compile and count every target for one GPU; failures are values."""
-    found: list[tuple[KernelTarget, KernelAnalysis | Unreadable]] = []
-    with borrowed(pool) as workers:
-        for target in targets:
-            try:
-                inspection = inspect_launch(target.launch, Target.of(gpu), workers)
-                found.append((target, kernel_analysis(inspection, gpu, cache)))
-            except AdvisorError as error:
-                if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
-                    raise
-                found.append((target, Unreadable(id=target.id, reason=str(error))))
-    return found
+    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", pool: Pool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:  # fmt: skip
+    """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
+
+    Args:
+        targets: What to look at.
+        gpu: GPU to compile for.
+        cache: What the L2 holds at launch, cold or warm.
+        pool: Workers to compile with; None: as many as there are cores, two at most.
+        progress: Called with (done, total) targets, from the calling thread.
+    """
+    found: dict[int, KernelAnalysis | Unreadable] = {}
+    with borrowed(pool) as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
+        waiting = {threads.submit(_analyse, target, gpu, cache, workers): i for i, target in enumerate(targets)}
+        try:
+            for done, future in enumerate(as_completed(waiting), start=1):
+                found[waiting[future]] = future.result()
+                if progress is not None:
+                    progress(done, len(targets))
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+    return [(target, found[i]) for i, target in enumerate(targets)]
+
+
+def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis | Unreadable:
+    try:
+        if target.cached is None:
+            return kernel_analysis(inspect_launch(target.launch, Target.of(gpu), workers), gpu, cache)
+        if target.cached.target != Target.of(gpu):
+            raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
+                             "name a GPU it runs on with --gpu")  # fmt: skip
+        return kernel_analysis(inspect_cached(target.cached, target.launch, workers), gpu, cache)
+    except AdvisorError as error:
+        if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
+            raise
+        return Unreadable(id=target.id, reason=str(error))
 
 
 def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
     """A stand-in for the problem: the nearest family, the kernel's name as operator, its integer arguments as sizes."""
     demand = inspection.demand
+    if inspection.launch.problem is not None:
+        return replace(inspection.launch.problem, cache="cold" if cache == "cold" else "warm")
     family: Family = "gemm" if demand.total_tensor_flop else "elementwise"
     sizes = {
         n: v for n, v in inspection.launch.given.scalars.items()
@@ -118,6 +163,13 @@ def configuration_of(inspection: Inspection) -> Configuration:
     )  # fmt: skip
 
 
+def _source(target: KernelTarget) -> str:
+    """Where the configuration comes from, in words."""
+    if target.source:
+        return target.source
+    return "given, or the file's own" if target.launch.grid else "guessed from the source"
+
+
 def launch_report(
     target: KernelTarget, analysis: KernelAnalysis, findings: tuple[Finding, ...] = (), passed: tuple[str, ...] = ()
 ) -> LaunchReport:
@@ -131,9 +183,9 @@ def launch_report(
         faults = (f"measured {measured.us:.3g} us is below the bound {analysis.config_bound.us:.3g} us: "
                   "a fault of the model or of the measurement",)  # fmt: skip
     return LaunchReport(
-        id=target.id, kernel=analysis.inspection.compiled.name, problem=problem_of(analysis.inspection),
+        id=target.id, kernel=analysis.inspection.compiled.name, problem=problem_of(analysis.inspection, analysis.cache),
         configuration=configuration_of(analysis.inspection),
-        configuration_source="recorded" if target.launch.grid else "guessed from the source", pipelines=analysis.pipelines,
+        configuration_source=_source(target), pipelines=analysis.pipelines,
         binding_pipeline=analysis.binding_pipeline, config_binding_pipeline=analysis.config_binding_pipeline,
         bound=analysis.bound, config_bound=analysis.config_bound, predicted=analysis.predicted, ceiling=None,
         ceiling_configuration=None, measured=measured, measured_rounds=None, occupancy=analysis.occupancy,

@@ -1,8 +1,7 @@
-"""Kernel launches from records, and from what Triton and TorchInductor leave on disk."""
+"""Kernel launches from records, and from what TorchInductor leaves on disk."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,38 +125,3 @@ def _embedded(source: SourceFile) -> Iterator[SourceFile]:
                 yield parse_source(node.value, source.path)
             except InputError:
                 continue
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedKernel:
-    """An entry of Triton's own cache: the IR is there, the source is not."""
-
-    name: str
-    folder: Path
-    ttir: str
-    ttgir: str
-    ptx: str
-    metadata: dict[str, Any]
-
-
-def triton_cache(folder: str | Path | None = None) -> list[CachedKernel]:
-    """Entries of `~/.triton/cache` (or another folder): kernels with their IR and metadata, newest first.
-
-    Raises:
-        InputError: The folder is none.
-    """
-    root = Path(folder) if folder is not None else Path.home() / ".triton" / "cache"
-    if not root.is_dir():
-        raise InputError(f"{root}: is not a folder", None, "a Triton cache")
-    found = []
-    for path in sorted(root.glob("*/*.ttir"), key=lambda p: -p.stat().st_mtime):
-        stem = path.with_suffix("")
-        try:
-            metadata = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
-            texts = [f.read_text(encoding="utf-8", errors="replace") if f.is_file() else ""
-                     for f in (path, stem.with_suffix(".ttgir"), stem.with_suffix(".ptx"))]  # fmt: skip
-        except (OSError, ValueError):
-            continue
-        if isinstance(metadata, dict):
-            found.append(CachedKernel(name=stem.name, folder=path.parent, ttir=texts[0], ttgir=texts[1], ptx=texts[2], metadata=metadata))
-    return found

@@ -24,7 +24,9 @@ TYPE_NAMES = {
     "fp8": "fp8e4nv", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "int": "i32", "uint32": "u32", "uint64": "u64",
     "int1": "i1", "u1": "i1",
 }  # fmt: skip
-TOML_KEYS = ("signature", "constexprs", "arguments", "contents", "sizes", "shapes", "grid", "divisible", *OPTION_NAMES)
+TOML_KEYS = (
+    "signature", "constexprs", "arguments", "contents", "sizes", "shapes", "grid", "divisible", "problem", "dtype", "configs", *OPTION_NAMES
+)  # fmt: skip
 
 
 def is_kernel_target(text: str) -> bool:
@@ -176,7 +178,7 @@ def make_launch(
         guessed = next(guesses(source, function, launch.given))
         known = {**guessed.constexprs, **scalars, **constants}
         return replace(launch, grid=grid_of(grid, known, source))
-    return replace(launch, grid=_checked_grid(grid, grid))
+    return replace(launch, grid=checked_grid(grid, grid))
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
@@ -194,10 +196,15 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
         raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
     except NotLiteralError as error:
         raise UsageError("the grid cannot be worked out", text, None, str(error)) from None
-    return _checked_grid(value, text)
+    return checked_grid(value, text)
 
 
-def _checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
+def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
+    """A grid from one size or a sequence of them.
+
+    Raises:
+        UsageError: It is none.
+    """
     sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
     if not good:
@@ -240,7 +247,7 @@ def gpu_of(target: Target) -> GpuSpec | None:
     """A GPU that runs code for the target: the largest that `ceilings/` describes, or None."""
     capability = str(target.arch) if target.backend == "hip" else f"{int(target.arch) // 10}.{int(target.arch) % 10}"
     fitting = [gpu for gpu in list_gpus() if gpu.compute_capability == capability]
-    return max(fitting, key=lambda gpu: (gpu.dram_bytes_per_s * gpu.num_sms, gpu.name), default=None)
+    return max(fitting, key=lambda gpu: (gpu.dram_bytes_per_s * gpu.num_sms, -len(gpu.name), gpu.name), default=None)
 
 
 def open_kernel(text: str) -> tuple[SourceFile, str]:

@@ -115,6 +115,10 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    if "cubin" in request:  # compiled already: Triton's cache
+        with tempfile.TemporaryDirectory(prefix="advisor-cubin-") as folder:
+            tools = disassemble(base64.b64decode(request["cubin"]), Path(folder), request.get("sass", True))
+        return {"tools": tools, "triton": triton.__version__}
     backend, arch, warp_size = request["target"]
     target = GPUTarget(backend, arch, warp_size)
     with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:

@@ -17,7 +17,7 @@ IDS = [name for _, name, _ in ENTRIES]
 FUNCTIONS = ("valid", "default", "arguments", "make_inputs", "prepare", "reference")
 KEYS = {
     "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "space", "min_capability", "example",
-    "tolerance", *FUNCTIONS,
+    "tolerance", "grid", "shapes", "routing", *FUNCTIONS,
 }  # fmt: skip
 SIZES = {
     "gemm": {"M", "N", "K"},
