@@ -19,6 +19,8 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
     able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
     current = sum(now for _, now in able)
     ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
+    rated = sum(now for report, now in able if report.ceiling)  # what has no ceiling is at no share of one
+    percent = 100 * ceiling / rated if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
     share: dict[str, float] = defaultdict(float)
     for report, now in able:
@@ -26,15 +28,16 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
     measured = sum(1 for report, _ in able if report.measured)
     return Verdict(
-        sentence=_sentence(launches, [report for report, _ in able], 100 * ceiling / current if current else 0.0, ceiling, bound, binding),
-        current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=100 * ceiling / current if current else 0.0,
+        sentence=_sentence(launches, [report for report, _ in able], percent, current, ceiling, bound, binding),
+        current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
         binding_pipeline=binding, origin="measured" if able and measured == len(able) else "predicted", unknowns=unknowns,
     )  # fmt: skip
 
 
 def _sentence(
-    launches: tuple[LaunchReport, ...], able: list[LaunchReport], percent: float, ceiling_us: float, bound_us: float, binding: str
-) -> str:
+    launches: tuple[LaunchReport, ...], able: list[LaunchReport], percent: float, current: float, ceiling_us: float, bound_us: float,
+    binding: str,
+) -> str:  # fmt: skip
     """What the verdict says."""
     one = len(launches) == 1
     words = "launch" if one else f"{len(launches)} launches"
@@ -51,6 +54,9 @@ def _sentence(
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
         sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
+    elif not any(report.ceiling for report in able):
+        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
+        sentence += f"{current / bound_us:.2f} times the bound; {binding} binds, and no other configuration is known to compare with"
     else:
         sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} at {percent:.0f} % of the tunable ceiling ({origin}); "
         sentence += f"{binding} binds"

@@ -80,12 +80,13 @@ def _longest_run(text: str) -> int:
 
 def _head(result: Result) -> list[str]:
     verdict = result.verdict
-    share = figures.share_text(verdict.percent_of_ceiling / 100, passed="beyond the predicted ceiling")
+    share = figures.share_text(verdict.percent_of_ceiling / 100 if verdict.ceiling_us > 0 else None, passed="beyond the predicted ceiling")
+    ceiling = f"{figures.microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else "not known"
     parts = [
         f"### {escape(verdict.sentence, longest=600)}\n",
         f"{code(result.target)} on {escape(result.gpu)}" + (f", {escape(result.model)}" if result.model else "") + "\n",
         f"| {verdict.origin} | ceiling (predicted) | bound | of ceiling | binding pipeline |\n|--:|--:|--:|--:|---|\n"
-        f"| {figures.microseconds(verdict.current_us)} µs | {figures.microseconds(verdict.ceiling_us)} µs"
+        f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
         f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",
     ]
     if result.fingerprint.mode == "offline":

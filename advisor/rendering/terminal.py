@@ -163,9 +163,12 @@ def _verdict_lines(result: Result) -> list[Text]:
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
         line = Text(f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs")
-        line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
+        if verdict.ceiling_us > 0:
+            line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
         line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
-        line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
+        if verdict.ceiling_us > 0:
+            line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
+        line.rstrip()
         out.append(line)
     out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]
     return out
