@@ -7,10 +7,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.schema import FAMILIES, Family, Problem
+
+if TYPE_CHECKING:
+    from advisor.configs.launches import RecordedLaunch
 
 ProblemHint = Callable[[dict[str, Any]], Any]
 
@@ -133,6 +137,20 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
         }
         return Problem(family=entry["family"], op=op, sizes=sizes, dtype=dtype, **other)
     raise UsageError("no operator of KERNELS is the call's", None, "one whose `when` holds")
+
+
+def problem_of_record(entry: Mapping[str, Any], launch: RecordedLaunch) -> Problem:
+    """The problem of a recorded launch, by the kernel's `KERNELS` entry.
+
+    Raises:
+        UsageError: No operator's `when` holds, or an expression cannot be evaluated.
+        KeyError, TypeError, ValueError: The record lacks what the entry names.
+    """
+    named: dict[str, Any] = {**launch.arguments, **launch.constexprs}
+    for name, tensor in launch.tensors.items():
+        shape = tensor.get("descriptor_shape") or tensor.get("shape", ())
+        named[name] = SimpleNamespace(shape=tuple(int(size) for size in shape), dtype=str(tensor.get("dtype", "")))
+    return problem_of_call(entry, named)
 
 
 def evaluate(expression: str, named: Mapping[str, Any]) -> Any:

@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on", metavar="LIST", help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, "
         "predicted-regressed, ceiling<70, or none (default: regressed,failed,cannot-launch)",
     )  # fmt: skip
+    parser.add_argument("--launches", metavar="FILE", action="append", default=[],
+                        help="a record of `advisor record`: changed kernels are compared on what they were launched with")  # fmt: skip
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
     parser.add_argument("--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -104,7 +106,8 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     fail_on = tuple(arguments.fail_on.split(",")) if arguments.fail_on is not None else None
     wanted = Options(
         gpus=tuple(name.strip() for group in arguments.gpu for name in group.split(",") if name.strip()), fail_on=fail_on,
-        compiling=not arguments.no_compile, command=shlex.join(["advisor", *sys.argv[1:]]),
+        compiling=not arguments.no_compile, launches=tuple(options.existing_file(name) for name in arguments.launches),
+        command=shlex.join(["advisor", *sys.argv[1:]]),
         request=Request(model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
                         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel, assume=True),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from advisor.comparison import gate as gates
 from advisor.comparison.files import result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
+from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, read_settings
 from advisor.comparison.tables import table_subject
@@ -40,6 +41,7 @@ class Options:
     gpus: tuple[str, ...] = ()  # empty: advisor.toml's, else DEFAULT_GPUS
     fail_on: tuple[str, ...] | None = None  # None: advisor.toml's, else the default conditions
     compiling: bool = True
+    launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
     request: Request = field(default_factory=Request)
     command: str = ""
 
@@ -72,8 +74,10 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
                                   base_path=str(base))]  # fmt: skip
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
+        named = [(path, Path(path)) for path in settings.launches]
         subjects = kernel_subjects(str(head), "compared", *sources, settings=settings, gpus=gpus, predictor=predictor,
-                                   compiling=Compiling(wanted=options.compiling))  # fmt: skip
+                                   compiling=Compiling(wanted=options.compiling),
+                                   recorded=read_recorded([*_given(options), *named]))  # fmt: skip
     sides = [Compared(label=str(path), fingerprint=mark) for path, mark in zip((base, head), fingerprints, strict=True)]
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
 
@@ -123,7 +127,8 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     settings, warnings = _settings(base, head)
     gpus = _gpus(options, settings)
     context = _Context(base=base, head=head, options=options, settings=settings, gpus=gpus, predictor=predictor,
-                       compiling=Compiling(wanted=options.compiling))  # fmt: skip
+                       compiling=Compiling(wanted=options.compiling),
+                       recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
     relevant = [change for change in differing if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
     subjects: list[Subject] = []
@@ -162,6 +167,7 @@ class _Context:
     gpus: tuple[GpuSpec, ...]
     predictor: Predictor
     compiling: Compiling
+    recorded: Recorded
 
     def subjects(self, change: FileChange) -> list[Subject]:
         """What there is to say of a changed file; nothing where it is neither a table nor holds a kernel."""
@@ -223,7 +229,7 @@ class _Context:
             if not any(sources):
                 return []
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
-                                    predictor=self.predictor, compiling=self.compiling)  # fmt: skip
+                                    predictor=self.predictor, compiling=self.compiling, recorded=self.recorded)  # fmt: skip
             return [_without_folder(subject, folder) for subject in found]
 
     @staticmethod
@@ -291,6 +297,28 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
         if entry is not None and entry.kind == "file":
             return read_settings(tree.read(entry)), [warning] if warning else []
     return Settings(), []
+
+
+def _given(options: Options) -> list[tuple[str, Path | bytes]]:
+    return [(str(path), path) for path in options.launches]
+
+
+def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:
+    """The records given, and those that advisor.toml names: of the base, else of the head, read from the tree."""
+    found = _given(options)
+    for path in settings.launches:
+        tree, entry = next(((each, each.entries()[path]) for each in (base, head) if path in each.entries()), (base, None))
+        if entry is None:
+            warnings.append(f"{FILE_NAME}: launches: {path} is on neither side")
+            continue
+        try:
+            content = tree.read(entry)
+            read_recorded([(path, content)])
+        except AdvisorError as error:  # what a change brings along must not end the comparison
+            warnings.append(f"{FILE_NAME}: launches: {error}")
+            continue
+        found.append((path, content))
+    return read_recorded(found)
 
 
 def _gpus(options: Options, settings: Settings) -> tuple[GpuSpec, ...]:

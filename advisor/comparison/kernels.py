@@ -17,6 +17,7 @@ import numpy as np
 
 from advisor.advise import advise
 from advisor.comparison import resources
+from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
@@ -82,9 +83,9 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
 
 def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
-    predictor: Predictor, compiling: resources.Compiling,
+    predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
 ) -> list[Subject]:  # fmt: skip
-    """One subject per kernel of the file that differs between the versions."""
+    """One subject per kernel of the file that differs between the versions; `recorded` launches name problems."""
     sides = [_versions(source) for source in (base, head)]
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
     out = []
@@ -94,7 +95,7 @@ def kernel_subjects(
             continue
         word: CHANGES = change if old is not None and new is not None else "added" if old is None else "removed"
         said = settings.kernel(path, name)
-        out.append(_subject(path, name, word, old, new, said, gpus, predictor, compiling))
+        out.append(_subject(path, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded()))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
@@ -182,7 +183,7 @@ def _undocumented(node: ast.AST) -> ast.AST:
 
 def _subject(
     path: str, name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
-    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling,
+    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
 ) -> Subject:  # fmt: skip
     shown = new or old
     assert shown is not None
@@ -191,7 +192,9 @@ def _subject(
     best: dict[str, Configuration] = {}
     first: Problem | None = None
     try:
-        problems = problems_of(shown, said, name)
+        launched, told = recorded_problems(recorded, path, name, shown.entry, said)
+        notes += told
+        problems = problems_of(shown, said, name, launched)
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
@@ -219,8 +222,9 @@ def _subject(
     )  # fmt: skip
 
 
-def problems_of(version: KernelVersion, said: KernelSettings, name: str) -> list[Problem]:
-    """The problems that advisor.toml names; else the example of the kernel's own KERNELS entry, once per operator.
+def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
+    """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
+    per operator.
 
     Raises:
         InputError: There is none, or one is not of the family.
@@ -236,10 +240,13 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str) -> list
     named = [str(each) for each in operators] if isinstance(operators, dict) else []
     if said.problems:
         op = said.op or (named[0] if named else str(family))
-        return [problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems]
+        return merged([problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems], launched)
+    if launched:
+        return list(launched)
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
-        raise InputError(f"{name}: no problems to compare on", None, None, f'add [kernels."…::{name}"] with problems to advisor.toml')
+        raise InputError(f"{name}: no problems to compare on", None, None,
+                         f'add [kernels."…::{name}"] with problems to advisor.toml, or give recorded launches (--launches)')  # fmt: skip
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]

@@ -2,12 +2,14 @@
 
     gpus = ["H100", "H200", "MI300X"]
     fail_on = ["regressed", "failed", "cannot-launch"]
+    launches = ["benchmarks/launches.jsonl"]        # records of `advisor record`: more problems of the kernels in them
 
     [kernels."kernels/gemm.py::gemm_kernel"]        # or "kernels/gemm.py": every kernel of the file
     family = "gemm"                                 # where the file has no KERNELS literal
     op = "gemm"
     problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K = 4096, dtype = "fp8"}]
     configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
+    sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of recorded launches, by the kernel's arguments; dtype = "a_ptr"
 
     [tables."configs/E=128,*.json"]                 # a pattern as the shell's; the first that matches counts
     model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
@@ -28,20 +30,26 @@ from advisor.schema import FAMILIES, Problem
 
 FILE_NAME = "advisor.toml"
 LARGEST_BYTES = 256 * 1024
-TOP = ("gpus", "fail_on", "kernels", "tables")
-KERNEL = ("family", "op", "problems", "configuration")
+TOP = ("gpus", "fail_on", "launches", "kernels", "tables")
+KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype")
 TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
 PROBLEM_OPTIONS = ("op", "dtype", "weight_dtype", "output_dtype", "cache")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSettings:
-    """What the file says of one kernel. `configuration` maps the kernel's parameter names to the family's."""
+    """What the file says of one kernel.
+
+    `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
+    of a recorded launch, whose argument `dtype` has the element type.
+    """
 
     family: str | None = None
     op: str | None = None
     problems: tuple[Mapping[str, Any], ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,7 @@ class Settings:
 
     gpus: tuple[str, ...] = ()
     fail_on: tuple[str, ...] | None = None
+    launches: tuple[str, ...] = ()  # paths inside the tree
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -84,6 +93,10 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         if "/" in name or name.endswith(".toml"):  # a pull request must not name files to be read
             raise InputError(f"{where}: gpus", name, "names that `advisor gpus` lists")
         load_gpu(name)
+    launches = tuple(_texts(document.get("launches", []), f"{where}: launches"))
+    for path in launches:
+        if path.startswith(("/", "~")) or ".." in path.replace("\\", "/").split("/"):  # a pull request must not name files elsewhere
+            raise InputError(f"{where}: launches", path, "paths inside the repository")
     fail_on = tuple(_texts(document["fail_on"], f"{where}: fail_on")) if "fail_on" in document else None
     kernels = {
         key: _kernel(_table(value, f'{where}: kernels."{key}"'), f'{where}: kernels."{key}"')
@@ -93,7 +106,7 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         key: _known(_table(value, f'{where}: tables."{key}"'), TABLE, f'{where}: tables."{key}"')
         for key, value in _table(document.get("tables", {}), f"{where}: tables").items()
     }
-    return Settings(gpus=gpus, fail_on=fail_on, kernels=kernels, tables=tables)
+    return Settings(gpus=gpus, fail_on=fail_on, launches=launches, kernels=kernels, tables=tables)
 
 
 def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
@@ -102,12 +115,14 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     if family is not None and family not in FAMILIES:
         raise InputError(f"{where}: family", family, "one of " + ", ".join(FAMILIES))
     names = _table(values.get("configuration", {}), f"{where}: configuration")
+    sizes = _table(values.get("sizes", {}), f"{where}: sizes")
     problems = values.get("problems", [])
     if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
         raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
     return KernelSettings(
-        family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()}
-    )
+        family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()},
+        sizes={str(k): str(v) for k, v in sizes.items()}, dtype=str(values["dtype"]) if "dtype" in values else None,
+    )  # fmt: skip
 
 
 def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> Problem:

@@ -92,7 +92,7 @@ class FolderTree:
     folder: Path
     label: str
     revision: str | None = None
-    suffixes: tuple[str, ...] = field(default=(".json", ".py", ".csv", ".toml"))
+    suffixes: tuple[str, ...] = field(default=(".json", ".jsonl", ".py", ".csv", ".toml"))
 
     def entries(self) -> dict[str, Entry]:
         """Every file below the folder; links to folders are listed, not entered."""
