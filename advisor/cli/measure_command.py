@@ -1,7 +1,8 @@
 """Time launches on this machine's GPU, and append one row for each to a file as they come.
 
-TARGET is a bundled kernel (fused_moe, gemm, gemm_kernel, …), FILE.py::KERNEL, a tuned table, or a file of rows or shapes; or give a
-campaign with --plan. What the output holds already is not measured again, so a run that was cut off goes on where it was.
+TARGET is a bundled kernel (fused_moe, gemm, gemm_kernel, …), FILE.py::KERNEL, a tuned table, a file of rows or shapes, or a record of
+`advisor record` (each launch again as it was, on tensors of the same shapes, strides and types; LAUNCHES.jsonl::KERNEL for one kernel);
+or give a campaign with --plan. What the output holds already is not measured again, so a run that was cut off goes on where it was.
 
 examples:
   advisor measure fused_moe --model Qwen3-30B-A3B --tokens 1,64,4096 --configurations 32 -o rows.csv
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +34,7 @@ PROGRESS_INTERVAL_S = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor measure`."""
-    parser.add_argument("target", nargs="?", help="a bundled kernel, FILE.py::KERNEL, a tuned table, or rows or shapes (CSV)")
+    parser.add_argument("target", nargs="?", help="a bundled kernel, FILE.py::KERNEL, a tuned table, rows or shapes (CSV), or a record")
     parser.add_argument("-o", "--output", required=True, metavar="ROWS.csv", help="the file rows are appended to")
     parser.add_argument("--plan", metavar="FILE", help="a campaign (TOML) instead of a target")
     parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="stop after this long: 90s, 9m, 1h")
@@ -76,7 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.plan:
             summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
         else:
-            summary = measure(launches_of_target(arguments), arguments.output, seed=arguments.seed, **common)
+            with tempfile.TemporaryDirectory(prefix="advisor-measure-") as folder:
+                launches = launches_of_target(arguments, Path(folder))
+                summary = measure(launches, arguments.output, seed=arguments.seed, **common)
     finally:
         watch.end()
     return _report(summary)
@@ -99,14 +103,18 @@ def _report(summary: Summary) -> int:
     return 3 if failed and not summary.measured else 0
 
 
-def launches_of_target(arguments: argparse.Namespace) -> list[Launch]:
-    """The launches that the target and its options name.
+def launches_of_target(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
+    """The launches that the target and its options name; `folder` takes the kernels of a record.
 
     Raises:
         UsageError, InputError: It names none, or cannot be read.
     """
+    from advisor.configs.launches import is_launch_record
+
     target = arguments.target
-    if target.endswith(".json"):
+    if is_launch_record(target.partition("::")[0]):
+        found = _recorded_launches(arguments, folder)
+    elif target.endswith(".json"):
         found = _table_launches(arguments)
     elif target.endswith((".csv", ".csv.gz")):
         found = _row_launches(arguments)
@@ -114,6 +122,28 @@ def launches_of_target(arguments: argparse.Namespace) -> list[Launch]:
         found = _kernel_launches(arguments)
     cache = arguments.cache
     return [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+
+
+def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
+    """The launches of a record, as they were."""
+    from advisor.autotuning.recognise import problem_of_record
+    from advisor.errors import NothingMatchedError
+    from advisor.measurement.replay import NOT_CHECKED, recorded_launches
+
+    said = ("op", "sizes", "tokens", "dtype", "routing", "model", "hidden_size", "top_k")
+    if given := [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]:
+        raise UsageError("a record says what was launched", ", ".join(given), None, "leave them out, or measure the kernel itself")
+    if arguments.configurations != 1:
+        raise UsageError("a record has one configuration per launch", "--configurations", None, "measure the kernel itself for others")
+    path, _, kernel = arguments.target.partition("::")
+    found, left_out = recorded_launches(path, folder, problem_of_record)
+    for reason in left_out:
+        warn(f"left out: {reason}")
+    warn(NOT_CHECKED)
+    chosen = [each for each in found if kernel in ("", each.kernel.function)]
+    if not chosen:
+        raise NothingMatchedError(f"{path}: no launch of this kernel", kernel, ", ".join(sorted({each.kernel.function for each in found})))
+    return chosen
 
 
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:

@@ -65,7 +65,7 @@ def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:
         else:
             records = read_launches(content)
         names.append(name)
-        launches += [(each, records.sources[each.source][0]) for each in records.launches if each.source in records.sources]
+        launches += [(each, records.sources[each.source][0]) for each in records.launches if each.source and each.source in records.sources]
     return Recorded(launches=tuple(launches), files=tuple(names))
 
 

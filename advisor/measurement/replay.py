@@ -1,0 +1,256 @@
+"""Recorded launches as launches that can be measured: the kernel rebuilt from its parsed source, the arguments made anew.
+
+Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
+(`advisor.configs.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (indices: what the
+record holds of them, else zeros). A record has no reference, so what a replayed launch writes is not checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import pprint
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
+from advisor.configs.literals import Symbol
+from advisor.configs.rebuild import MODULE_PREFIX, rebuild
+from advisor.configs.source import SourceFile, parse_source
+from advisor.errors import AdvisorError, InputError, NothingMatchedError
+from advisor.measurement.kernel_file import LAUNCH_OPTIONS, KernelRef
+from advisor.measurement.launch import Launch
+from advisor.schema import Configuration, Problem
+
+NOT_CHECKED = "outputs of recorded launches are not checked: a record has no reference"
+
+ProblemOf = Callable[[Mapping[str, Any], RecordedLaunch], Problem]
+"""What problem a launch is, by the kernel's `KERNELS` entry; raises where it is none that it knows."""
+
+_DESCRIPTOR = re.compile(r"tensordesc<\w+\[([\d, ]+)\]")
+_ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
+_FILE = '''"""A launch of `{kernel}`, written by `advisor measure` from a record: parsed source, and the arguments of the call."""
+
+import json
+from pathlib import Path
+
+KERNELS = {kernels}
+
+LAUNCH = json.loads({launch})
+
+
+def make_inputs(problem, device, generator):
+    from advisor.measurement import replay
+
+    return replay.make_inputs(LAUNCH, device, generator)
+
+
+def prepare(inputs, config):
+    from advisor.measurement import replay
+
+    return replay.prepare(LAUNCH, inputs, Path(__file__).parent)
+
+
+def reference(inputs):
+    return ()
+'''
+
+
+def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> tuple[list[Launch], list[str]]:
+    """The launches of a record, the most costly first, each with a kernel file of its own below `folder`; and what was left out.
+
+    Trials of autotuners are left out. A launch of a kernel that no KERNELS literal describes stands under an operator of its own
+    (`recorded_NAME`), which no model knows; B is then the number of programs, H the elements of its largest tensor.
+
+    Raises:
+        InputError: It is no record.
+        NothingMatchedError: None of its launches can be rebuilt.
+    """
+    records = read_launches(path)
+    found, reasons = [], list(records.problems)
+    chosen = [launch for launch in records.launches if not launch.tuning]
+    for launch in sorted(chosen, key=lambda each: (-_cost(each), -each.count, each.id)):
+        try:
+            source = _source(records, launch)
+            found.append(_launch(source, launch, folder, problem_of))
+        except (AdvisorError, *_ODD) as error:
+            reasons.append(f"{launch.kernel}: {error}")
+    if not found:
+        raise NothingMatchedError(f"{path}: no launch that can be measured", reasons[0] if reasons else "no launch was recorded", None,
+                                  "record a program that launches Triton kernels")  # fmt: skip
+    return found, reasons
+
+
+def _cost(launch: RecordedLaunch) -> float:
+    return sum(launch.times_us) / len(launch.times_us) * launch.count if launch.times_us else 0.0
+
+
+def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
+    """The recorded file of a kernel, with the globals and the files beside it that were recorded."""
+    if launch.source not in records.sources:
+        raise InputError("its source was not recorded", launch.kernel)
+    path, text = records.sources[launch.source or ""]
+    siblings = {records.sources[name][0]: records.sources[name][1] for name in launch.files if name in records.sources}
+    return replace(parse_source(text, path), values=dict(launch.constants), siblings=siblings)
+
+
+def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> Launch:
+    rebuilt = rebuild(source, launch.kernel)
+    entry = source.kernels_literal.get(launch.kernel)
+    entry = dict(entry) if isinstance(entry, dict) else {}
+    try:
+        problem = problem_of(entry, launch)
+    except (AdvisorError, *_ODD):
+        problem = _stand_in(launch)
+    name = re.sub(r"\W", "_", f"{launch.kernel[:80]}_{launch.id[:16]}")
+    place = folder / name
+    place.mkdir(parents=True)
+    for module, text in rebuilt.modules.items():
+        (place / Path(module).name).write_text(text, encoding="utf-8", errors="surrogatepass")
+    configuration = _configuration(entry, launch)
+    literal: dict[str, dict[str, Any]] = {
+        launch.kernel: {
+            "family": problem.family, "ops": {problem.op: {"sizes": {}}}, "make_inputs": "make_inputs", "prepare": "prepare",
+            "reference": "reference",
+        }
+    }  # fmt: skip
+    said = {
+        "kernel": launch.kernel, "module": rebuilt.entry, "signature": dict(launch.signature), "arguments": dict(launch.arguments),
+        "constexprs": {key: _plain(value) for key, value in launch.constexprs.items()}, "grid": list(launch.grid),
+        "tensors": {key: dict(value) for key, value in launch.tensors.items()}, "contents": dict(launch.contents),
+        "options": dict(launch.options),
+    }  # fmt: skip
+    file = place / f"{name}.py"
+    text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(said)))
+    file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
+
+
+def _stand_in(launch: RecordedLaunch) -> Problem:
+    elements = [math.prod(int(size) for size in tensor.get("shape", ())) for tensor in launch.tensors.values()]
+    return Problem(
+        family="elementwise", op=f"recorded_{launch.kernel}",
+        sizes={"B": max(1, math.prod(launch.grid)), "H": min(max([1, *elements]), 2**31 - 1)}, dtype=_dtype(launch),
+    )  # fmt: skip
+
+
+def _dtype(launch: RecordedLaunch) -> str:
+    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    return next((names[str(each.get("dtype"))] for each in launch.tensors.values() if str(each.get("dtype")) in names), "fp32")
+
+
+def _configuration(entry: Mapping[str, Any], launch: RecordedLaunch) -> Configuration:
+    """What was tuned of the launch (all of its integer constants, where nothing says), and the record's name for it."""
+    space = entry.get("space")
+    tuned = set(space) if isinstance(space, dict) else None
+    parameters: dict[str, int | bool | str] = {
+        name: value for name, value in launch.constexprs.items()
+        if isinstance(value, int) and (name in tuned if tuned is not None else True)
+    }  # fmt: skip
+    options: dict[str, Any] = {name: value for name, value in launch.options.items() if name in LAUNCH_OPTIONS and value}
+    return Configuration(parameters={**parameters, "launch": launch.id}, **options)
+
+
+def _plain(value: Any) -> Any:
+    """A constant as a literal."""
+    if isinstance(value, Symbol):
+        return {"symbol": value.text}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(each) for each in value]}
+    return value
+
+
+# ------------------------------------------------------------------------------------------------------- in the worker that measures
+
+
+def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[str, Any]:
+    """Tensors as recorded, with values from the generator; no output to be checked."""
+    import torch
+
+    seed = generator.initial_seed() if hasattr(generator, "initial_seed") else generator.getrandbits(62)
+    random = torch.Generator(device=device).manual_seed(seed)
+    tensors = {
+        name: _tensor(name, said, launch["contents"].get(name), str(launch["signature"].get(name, "")), device, random)
+        for name, said in launch["tensors"].items()
+    }
+    return {"tensors": tensors, "output": ()}
+
+
+def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device: str, generator: Any) -> Any:
+    import torch
+
+    dtype = getattr(torch, str(said["dtype"]), None)
+    if not isinstance(dtype, torch.dtype):
+        raise InputError(f"the record's tensor {name}: type", said["dtype"], "a type of torch")
+    shape, strides = [int(size) for size in said["shape"]], [int(stride) for stride in said["strides"]]
+    length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+    offset = 0 if said.get("aligned", True) else 1  # an address that 16 does not divide compiles to other code
+    storage = torch.zeros(length + offset, dtype=dtype, device=device)
+    if isinstance(content, list) and not dtype.is_floating_point:
+        values = torch.tensor(content, dtype=dtype, device=device)
+        storage[offset:].as_strided(shape, strides).copy_(values.reshape(shape))
+    elif dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        storage.normal_(generator=generator)
+    elif dtype.is_floating_point:
+        storage.copy_(torch.randn(length + offset, device=device, generator=generator))
+    tensor = storage[offset:].as_strided(shape, strides)
+    found = _DESCRIPTOR.match(kind)
+    if found is None:
+        return tensor
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(tensor, shape, strides, [int(size) for size in found[1].split(",")])
+
+
+def prepare(launch: Mapping[str, Any], inputs: Mapping[str, Any], folder: Path) -> Callable[[], tuple]:
+    """The launch, as it was recorded."""
+    kernel = _kernel(folder, launch["module"], launch["kernel"])
+    constants = {name: _value(value) for name, value in launch["constexprs"].items()}
+    arguments = {**launch["arguments"], **constants, **inputs["tensors"]}
+    options, grid = dict(launch["options"]), tuple(launch["grid"])
+    _set_allocator()
+
+    def run() -> tuple:
+        kernel[grid](**arguments, **options)
+        return ()
+
+    return run
+
+
+def _set_allocator() -> None:
+    """Memory for kernels that make tensor descriptors of their own."""
+    import torch
+    import triton
+
+    if torch.cuda.is_available() and hasattr(triton, "set_allocator"):
+        triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping) and "symbol" in value:
+        from triton import language
+
+        return getattr(language, str(value["symbol"]).rsplit(".", 1)[-1])
+    if isinstance(value, Mapping) and "tuple" in value:
+        return tuple(_value(each) for each in value["tuple"])
+    return value
+
+
+def _kernel(folder: Path, module: str, name: str) -> Any:
+    """The rebuilt kernel. Every launch has modules of the same names: each is imported from its own folder, and only from there."""
+    for known in [each for each in sys.modules if each.startswith(MODULE_PREFIX)]:
+        del sys.modules[known]
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        return getattr(importlib.import_module(module), name)
+    finally:
+        sys.path.remove(str(folder))
+
+
+__all__: Sequence[str] = ["NOT_CHECKED", "make_inputs", "prepare", "recorded_launches"]
