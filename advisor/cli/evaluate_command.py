@@ -1,8 +1,9 @@
 """Judge predictions against measured rows.
 
 Prints errors and bias per GPU and regime, coverage of the intervals, hit rates of the ranking, and the quality of "at least 10 % can
-be won". With --leave-out the model is trained anew for every group left out (whole models, or whole GPUs), which is the only honest
-figure for what it was not trained on; without it, rows the weights were trained on are in the sample, and the output says so.
+be won", each as far as the rows allow: ranking needs near-optimal rows of sweeps, the last their summaries. Without an option the
+weights are judged as they are, and rows they were trained on are told apart. The honest figures are those of groups that were left
+out: --leave-out and --test-gpu train anew on the other rows; --card runs all such splits and writes the model card.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
@@ -19,12 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor evaluate`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--leave-out", choices=("model", "gpu"), help="train anew with each model, or each GPU, left out")
+    parser.add_argument("--leave-out", choices=("model", "gpu", "shape", "nk"),
+                        help="train anew with each group left out: models (of fused MoE), GPUs, or for library kernels whole shapes, or "
+                        "all shapes of a weight matrix (N, K) or row length")  # fmt: skip
+    parser.add_argument("--test-gpu", action="append", default=[], metavar="NAME",
+                        help="train anew without this GPU and judge on it (may be repeated: all are left out together)")  # fmt: skip
+    parser.add_argument("--baselines", action="store_true",
+                        help="with --leave-out or --test-gpu: also fit a linear model and PipeWeave's network (needs torch)")  # fmt: skip
+    parser.add_argument("--card", metavar="FILE", help="run all splits with their baselines, and write the weights' model card")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
+    from advisor.cli.options import check_writable
     from advisor.errors import UsageError
     from advisor.learned import evaluate as evaluation
     from advisor.learned import weights
@@ -32,42 +42,97 @@ def run(arguments: argparse.Namespace) -> int:
     def progress(text: str) -> None:
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
+    chosen = [name for name, value in (("--leave-out", arguments.leave_out), ("--test-gpu", arguments.test_gpu), ("--card", arguments.card))
+              if value]  # fmt: skip
+    if len(chosen) > 1:
+        raise UsageError("each asks for splits of its own", " ".join(chosen), "one of them", "run one after the other")
+    if arguments.baselines and chosen not in (["--leave-out"], ["--test-gpu"]):
+        raise UsageError("baselines are fitted to rows that are left in", "--baselines", "with --leave-out or --test-gpu",
+                         "add one of them (--card fits baselines anyway)")  # fmt: skip
+    if arguments.weights and chosen in (["--leave-out"], ["--test-gpu"]):
+        raise UsageError(f"{chosen[0]} trains anew", "--weights", "one of the two", "leave one of them out")
     if arguments.leave_out:
-        if arguments.weights:
-            raise UsageError("--leave-out trains anew", "--weights", "one of the two", "leave one of them out")
-        figures = evaluation.cross(arguments.data, by=arguments.leave_out, progress=progress)
+        figures = evaluation.cross(arguments.data, arguments.leave_out, progress, arguments.baselines)
+    elif arguments.test_gpu:
+        figures = evaluation.given_split(arguments.data, arguments.test_gpu, progress, arguments.baselines)
     else:
         path = arguments.weights or weights.shipped()
         if path is None:
             raise UsageError("no weights are shipped with this installation", None, None, "give --weights FILE, or run `advisor train`")
-        figures = evaluation.evaluate(arguments.data, weights.load(path), progress)
+        if arguments.card:
+            check_writable(arguments.card)
+            weights.load(path)  # unreadable weights are told before the hour that follows
+            figures = evaluation.group_splits(arguments.data, progress)
+            evaluation.write_card(path, arguments.card, figures)
+        else:
+            figures = evaluation.evaluate(arguments.data, weights.load(path), progress)
     if arguments.format == "json":
-        print(json.dumps(figures, indent=2, default=str, allow_nan=True))
+        print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
+    elif arguments.card:
+        print(f"{arguments.card}: model card of {path}, {len(figures)} splits")
     else:
         show(figures)
     return 0
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for."""
+    return value.item() if hasattr(value, "item") else str(Path(value) if isinstance(value, Path) else value)
+
+
+def _finite(value: Any) -> Any:
+    """NaN (a figure that the rows do not allow, such as the AUC of one class) as null: JSON has no NaN."""
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
 
 
 def show(figures: dict[str, Any]) -> None:
     """The figures as tables."""
     if figures.get("in_sample"):
         print("the weights were trained on models and GPUs of these rows: the figures flatter them (--leave-out does not)\n")
-    heads = f"{'task':<28}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}"
-    print(f"{heads}{'in 80 % interval':>18}{'bound alone':>13}{'below bound':>13}")
+    heads = f"{'task':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}"
+    print(f"{heads}{'in 80 % interval':>18}{'bound alone':>13}{'below bound':>13}{'learned %':>11}")
     for task, f in figures.get("tasks", {}).items():
-        print(f"{task:<28}{f['rows']:>8}{f['mape_percent']:>9.2f}{f['median_percent']:>10.2f}{f['bias_percent']:>8.2f}"
-              f"{f['coverage_percent']:>17.1f} {f['bound_alone']['mape_percent']:>12.1f} {f['bound_violations']:>12}")  # fmt: skip
-        for gpu, g in f.get("per_gpu", {}).items():
-            print(f"  {gpu:<26}{g['rows']:>8}{g['mape_percent']:>9.2f}{g['median_percent']:>10.2f}{g['bias_percent']:>8.2f}"
-                  f"{g['coverage_percent']:>17.1f}")  # fmt: skip
-        for regime, g in f.get("per_regime", {}).items():
-            print(f"  {regime:<26}{g['rows']:>8}{g['mape_percent']:>9.2f}{g['median_percent']:>10.2f}{g['bias_percent']:>8.2f}")
-    for title, key in (("ranking", "ranking"), ('"at least 10 % can be won"', "diagnosis")):
+        print(f"{TITLES.get(task, task):<32}{_errors(f)}{f['bound_alone']['mape_percent']:>12.1f} {f['bound_violations']:>12}"
+              f"{f['learned_percent']:>11.1f}")  # fmt: skip
+        for group in ("per_novelty", "per_gpu", "per_regime", "per_operator"):
+            for name, g in f.get(group, {}).items():
+                print(f"  {name:<30}{_errors(g)}")
+    for title, key in (("ranking: share of problems with a configuration within 1 % of the best among the first k", "ranking"),
+                       ('"at least 10 % can be won", told from the measured latency of the default', "diagnosis")):  # fmt: skip
         found = figures.get(key)
         if not found:
             continue
         print(f"\n{title}")
-        total = found.get("all") or {k: v for k, v in found.items() if k != "per_gpu"}
-        for name, row in {"all": total, **found.get("per_gpu", {})}.items():
-            shown = "  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
-            print(f"  {name:<26}{shown}")
+        _lines(found.get("all") or {k: v for k, v in found.items() if k != "per_gpu"}, found.get("per_gpu", {}))
+    if found := figures.get("baselines"):
+        print(f"\n{'baselines, fitted to the same rows':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}")
+        for task, by_name in found["tasks"].items():
+            for name, f in by_name.items():
+                print(f"{TITLES.get(task, task) + ', ' + name:<32}{_errors(f)}")
+                for gpu, g in f["per_gpu"].items():
+                    print(f"  {gpu:<30}{_errors(g)}")
+        for name, d in found["diagnosis"].items():
+            print(f'\n"at least 10 % can be won", {name}')
+            _lines(d["all"], d["per_gpu"])
+    for note in figures.get("notes", ()):
+        print(f"\nnote: {note}")
+
+
+TITLES = {"served": "as served", "exact": "known configuration", "best": "best of a sweep (the ceiling)"}
+
+
+def _errors(f: dict[str, Any]) -> str:
+    cells = f"{f['rows']:>8}{f['mape_percent']:>9.2f}{f['median_percent']:>10.2f}{f['bias_percent']:>8.2f}"
+    return cells + (f"{f['coverage_percent']:>17.1f} " if "coverage_percent" in f else "")
+
+
+def _lines(total: dict[str, Any], per_gpu: dict[str, Any]) -> None:
+    for name, row in {"all": total, **per_gpu}.items():
+        shown = "  ".join(f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+        print(f"  {name:<26}{shown}")

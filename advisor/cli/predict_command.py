@@ -4,7 +4,8 @@ Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, pred
 p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
 operator; bf16); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K,
 GROUP_SIZE_M, num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where
-latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won.
+latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. A library kernel (any family but fused
+MoE, without a configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
+    import sys
     from pathlib import Path
 
     import numpy as np
@@ -41,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = {name: np.full(len(rows), np.nan) for name in names}
     binding = np.full(len(rows), "", dtype=object)
     measured = rows.columns.get("latency_us")
+    blank = 0
     for batch in batches(rows, load_gpu, arguments.gpu):
         index, problem, gpu = batch.rows, batch.problem, batch.gpu
         work = pipelines.work(problem, gpu)
@@ -51,17 +54,25 @@ def run(arguments: argparse.Namespace) -> int:
             demand = pipelines.demand(problem, batch.configuration, gpu)
             out["config_bound_us"][index] = pipelines.config_bound(work, demand, gpu, problem.cache).us
         prediction = predictor.predict(problem, batch.configuration, gpu)
-        ceiling = predictor.ceiling(problem, gpu)
+        # What a library launches was tuned by others, and cannot be tuned here.
+        library = problem.family != "fused_moe" and batch.configuration is None
+        ceiling = prediction if library else predictor.ceiling(problem, gpu)
         out["predicted_us"][index] = prediction.us
         out["predicted_low_us"][index] = prediction.low_us
         out["predicted_high_us"][index] = prediction.high_us
         out["ceiling_us"][index] = np.minimum(ceiling.us, prediction.us)
+        if library:
+            blank += index.size
+            continue
         latency = measured[index] if measured is not None else np.full(index.size, np.nan)
         p = predictor.p_speedup(problem, gpu, None, prediction, ceiling)
         known = np.isfinite(latency)
         if known.any():
             p = np.where(known, predictor.p_speedup(problem, gpu, np.where(known, latency, prediction.us), prediction, ceiling), p)
         out["p_speedup_10pct"][index] = p
+    if blank:
+        print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
+              "there is nothing to tune", file=sys.stderr)  # fmt: skip
     # A configuration that cannot launch has no latency: an empty cell, not infinity.
     for name in names:
         out[name][~np.isfinite(out[name])] = np.nan

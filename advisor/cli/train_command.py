@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor train`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
     parser.add_argument("-o", "--output", required=True, metavar="WEIGHTS", help="where to write the weights (.npz)")
+    parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
                         help="leave a mixture-of-experts model out (may be repeated)")  # fmt: skip
@@ -38,12 +39,18 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned.training import train
 
     check_writable(arguments.output)
+    if arguments.card:
+        check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
     fitted = train(
         arguments.data, exclude_gpus=excluded, exclude_models=arguments.exclude_model,
         progress=lambda text: print(f"advisor: {text}", file=sys.stderr, flush=True),
     )  # fmt: skip
     weights.save(fitted, arguments.output)
+    if arguments.card:
+        from advisor.learned.evaluate import write_card
+
+        write_card(arguments.output, arguments.card)
     rows = sum(fitted.about.get("rows", {}).values())
     print(f"{arguments.output}: weights {fitted.digest()}, fitted to {rows} rows of {len(fitted.about.get('gpus', []))} GPUs")
     return 0

@@ -14,8 +14,11 @@ SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
 has a 10 % to 90 % range of about -0.30 to +0.30 (A100, A40, H800, L40 pooled; `make bench` prints it)."""
 
-SIGMA = SPREAD / 1.2816
-"""Standard deviation of a normal distribution with that 80 % interval."""
+Z_80 = 1.2816
+"""Standard deviations that the 80 % interval of a normal distribution reaches to either side."""
+
+SIGMA = SPREAD / Z_80
+"""Standard deviation of log latency."""
 
 
 class AnalyticalPredictor:
@@ -50,7 +53,7 @@ class AnalyticalPredictor:
         sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
         with np.errstate(invalid="ignore"):
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
-        return _normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
+        return normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
 
 
 def _with_interval(us: Array, floor: Array) -> Prediction:
@@ -61,7 +64,7 @@ def _with_interval(us: Array, floor: Array) -> Prediction:
     )  # fmt: skip
 
 
-def _normal_cdf(x: Array) -> Array:
+def normal_cdf(x: Array) -> Array:
     """The standard normal distribution function (Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8)."""
     t = 1 / (1 + 0.2316419 * np.abs(x))
     poly = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct
-from advisor.learned.analytical import AnalyticalPredictor
+from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
 from advisor.learned.base import Prediction
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
@@ -72,12 +72,13 @@ class LearnedPredictor:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least. Without:
-        the launch's own uncertainty is added to the ceiling's (as if independent).
+        the launch's own uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model
+        predicted: the library chooses its configuration, no space was searched, and nobody knows what could be won.
         """
-        plain = self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, at_least)
+        plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
-            return plain
+            return np.where(prediction.learned & (problem.family != "fused_moe"), np.nan, plain)
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
         estimate = moe.core.estimate(launch, BEST)
@@ -112,6 +113,24 @@ class LearnedPredictor:
             return fallback
         us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
         return _choose(fallback, (us, low, high), inside)
+
+
+def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
+    """P(now / ceiling >= at_least), both normal in log latency with the widths of their own intervals: learned ones are narrow, analytical
+    ones wide, and where the two meet both count."""
+    now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)
+    if latency_us is None:
+        spread = np.hypot(spread, _sigma(prediction))
+    with np.errstate(invalid="ignore"):
+        margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
+    return normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
+
+
+def _sigma(prediction: Prediction) -> Array:
+    """Standard deviation of log latency whose 80 % interval reaches as far up as the prediction's."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        width = np.log(prediction.high_us / prediction.us)
+    return np.maximum(np.nan_to_num(width, nan=SPREAD, posinf=SPREAD), 1e-3) / Z_80
 
 
 def _choose(fallback: Prediction, found: tuple[Array, Array, Array], inside: NDArray[np.bool_]) -> Prediction:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}
+"""How people call the tasks of fused MoE; a kind of library kernels is called by its own name."""
 
 ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("crude baseline: boosted trees on twenty log-ratios, squared error",
@@ -16,7 +17,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("physics and forest, smooth cache residency", "6.6 %; 5.2 %"),
     ("residency as a sharp step at the size of the L2, held there by a prior", "3.8 %; 5.2 %"),
     ("L2 rate as a free mixture with 64 B/clk/SM", "3.6 %; 5.3 % (A100 anomalous)"),
-    ("L2 rate of sm_80 from the white paper", "3.6 %; 4.5 %"),
+    ("L2 rate of sm_80 as a constant fitted to the A100's served launches: 4,809 B/clk, 94 % of the white paper's 5,120",
+     "3.6 %; 4.5 %"),
     ("best of a sweep: physics' fastest winner, own forest / common forest / mean of both",
      "2.06 / 2.25 / 2.08 %; GPUs 5.7 / 5.1 / 5.3 %"),
     ("known configuration: common forest / own forest / mean", "default 3.5 / 3.1 / 3.2 %, near-optimal 3.1 / 2.5 / 2.7 %; "
@@ -50,13 +52,14 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
     Args:
         about: `Weights.about`.
         digest: `Weights.digest()`.
-        evaluations: Title -> figures of `evaluate.evaluate` or `evaluate.cross`; the title names the command.
+        evaluations: Title -> figures of `evaluate.cross` or `evaluate.given_split`; the title names the command that prints them.
         size_bytes: Of the weights' file.
         library: Kind of library kernel -> `DirectModel.held_out`.
     """
     lines = [
         "# Model card of the learned weights", "",
-        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor.learned.evaluate.write_card`; do not edit.", "",
+        f"Weights `{digest}`, {size_bytes / 1e6:.1f} MB. Written by `advisor evaluate DATA --weights WEIGHTS --card FILE`: do not edit.",
+        "",
         "## Trained on", "",
         *(f"- {kind}: {count:,} rows" for kind, count in sorted(about.get("rows", {}).items())),
         f"- GPUs: {', '.join(about.get('gpus', []))}",
@@ -66,11 +69,13 @@ def card(about: Mapping[str, Any], digest: str, evaluations: Mapping[str, Mappin
         "Reproduce: `advisor train DATA -o ceilings/learned.npz` (same rows, same machine: same bits).", "",
         "## How well it does", "",
     ]  # fmt: skip
+    lines += ["DATA: the folder of measured rows. Errors are shares of the measured latency, bias the mean of log(predicted / measured)."]
+    lines += [""]
     for title, figures in evaluations.items():
         lines += [f"### {title}", "", *_figures(figures)]
     if library:
         rows = [(kind, *(_one(found.get(by)) for by in ("shape", "gpu"))) for kind, found in sorted(library.items())]
-        lines += ["### Library kernels (printed by `advisor train`; MAPE, a third of the trees)", ""]
+        lines += ["### Library kernels, held out by training (`advisor train DATA -o WEIGHTS --card FILE`; MAPE, a third of the trees)", ""]
         lines += _table(("kind", "shapes left out", "one GPU left out"), rows)
     lines += ["## Where not to trust it", "", *(f"- {text}" for text in LIMITS), ""]
     lines += ["## What was tried", "", "| attempt | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in ATTEMPTS), ""]
@@ -125,7 +130,25 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
         heads = ("within 1 % of the best", *(f"first {k.split('_')[2]}" for k in ranks), "problems")
         lines += _table(heads, rows)
     if found := figures.get("baselines"):
-        lines += _table(("baseline, same folds", "MAPE"), [(name, f"{value:.1f} %") for name, value in found.items()])
+        lines += _baselines(found)
+    return lines
+
+
+def _baselines(found: Mapping[str, Any]) -> list[str]:
+    """Tables of `baselines.figures`."""
+    lines: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for task, by_name in found["tasks"].items():
+        for name, f in by_name.items():
+            worst = sorted(f["per_gpu"].items(), key=lambda item: -item[1]["mape_percent"])
+            rows.append((name, TASKS.get(task, task), f"{f['mape_percent']:.1f} %", f"{f['bias_percent']:+.1f} %",
+                         ", ".join(f"{gpu} {g['mape_percent']:.0f}" for gpu, g in worst)))  # fmt: skip
+    if rows:
+        lines += _table(("baseline, same folds", "task", "MAPE", "bias", "MAPE per GPU"), rows)
+    rows = [(name, f"{d['all']['auc']:.3f}", f"{d['all']['precision']:.2f}", f"{d['all']['recall']:.2f}",
+             ", ".join(f"{gpu} {g['auc']:.2f}" for gpu, g in d["per_gpu"].items())) for name, d in found["diagnosis"].items()]  # fmt: skip
+    if rows:
+        lines += _table(("baseline of the diagnosis, same folds", "AUC", "precision", "recall", "AUC per GPU"), rows)
     return lines
 
 

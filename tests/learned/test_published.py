@@ -15,7 +15,9 @@ w2,16,8,2,1024,512,16,64,128,1,4,3,7.25
 """
 
 
-@pytest.mark.parametrize(("name", "gpu"), [("moe_dse_H20.csv", "H20"), ("moe_dse_PRO6000S.csv", "RTX PRO 6000 S")])
+@pytest.mark.parametrize(
+    ("name", "gpu"), [("moe_dse_H20.csv", "H20"), ("moe_dse_PRO6000S.csv", "RTX PRO 6000 S"), ("moe_dse_H800_99_5.csv", "H800")]
+)
 def test_pipeweave_sweep(tmp_path, name, gpu):
     (tmp_path / name).write_text(SWEEP)
     parts = data.read([tmp_path])
@@ -30,10 +32,37 @@ def test_gzip_and_hardware_column(tmp_path):
     assert (part.kind, part.gpu.name, part.latency_us.tolist()) == ("served", "A40", [11.0])
 
 
-def test_neusight_milliseconds(tmp_path):
-    (tmp_path / "ops.csv").write_text("Device,OPName,B,H,Latency\nTesla T4,softmax,64,1024,0.25\n")
+# The header of scripts/asplos/data/dataset/train/collect/bmm/p2.1.0/*.csv, and of the others with H in place of M, N, K.
+NEUSIGHT = (
+    "OPName,Latency,Device,Torch Version,CUDNN Version,Kernel Name,Warps per SM,Blocks per SM,Grid x,Grid y,Grid z,"
+    "Block x,Block y,Block z,CUDA Version,Kernels,B,"
+)
+
+
+def test_neusight_operators(tmp_path):
+    (tmp_path / "softmax.csv").write_text(
+        NEUSIGHT + "H\nsoftmax,0.25,Tesla T4,p2.1.0,8902,softmax_warp_forward,1.3,0.2,16,1,1,32,4,1,cu121,;softmax_warp_forward,64,1024\n")
     (part,) = data.read([tmp_path])
-    assert part.latency_us.tolist() == [250.0]
+    assert (part.kind, part.gpu.name, part.latency_us.tolist()) == ("normalization/softmax/fp32", "T4", [250.0])
+    assert part.problem.sizes["H"].tolist() == [1024]
+
+
+def test_neusight_products_and_what_is_left_out(tmp_path):
+    line = "Tesla V100-PCIE-32GB,p2.1.0,8902,volta_sgemm_128x32_nn,1.3,0.16,4,1,384,256,1,1,cu121,;volta_sgemm_128x32_nn,384,128,64,128"
+    (tmp_path / "x.csv").write_text(f"{NEUSIGHT}M,N,K\nbmm,0.1117248,{line}\nconv,1.5,{line}\n")
+    (part,) = data.read([tmp_path])
+    assert (part.kind, part.gpu.name) == ("gemm/gemm/fp32", "V100-PCIe")
+    assert part.latency_us.tolist() == pytest.approx([111.7248])
+    assert sorted(float(part.problem.sizes[n][0]) for n in "BMNK") == [64, 128, 128, 384]
+
+
+def test_pipeweave_dataset(tmp_path):
+    # The header of dataset/gemm_fp8_train.csv, whose name tells the type.
+    (tmp_path / "gemm_fp8_train.csv").write_text(
+        "M,N,K,avg_duration,hardware,tc_bf16,num_sms,sm_freq,tensor_all_ops,overall_perf\n"
+        "108,8192,1024,13.6596,NVIDIA H20,1024,78,1830,2147483648.0,0.5377\n")
+    (part,) = data.read([tmp_path])
+    assert (part.kind, part.gpu.name, part.latency_us.tolist()) == ("gemm/gemm/fp8", "H20", [13.6596])
 
 
 @pytest.mark.parametrize("text", ["weight_type,M\nw13,1\n", "Latency,Device\nabc,Tesla T4\n", "", "a,b\n1,2\n", "\x00\x01"])

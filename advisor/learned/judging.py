@@ -1,0 +1,205 @@
+"""Figures of a predictor on measured rows: what was predicted, what was measured, and how far apart they are, as JSON values.
+
+Rows are judged by task: launches as served, launches of a known configuration, the best of a sweep, and each kind of library
+kernel. Ranking and diagnosis need sweeps, and are judged where the rows hold some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.learned import direct, moe_training, quality
+from advisor.learned.base import Predictor
+from advisor.learned.data import Measured
+from advisor.learned.moe import as_rows
+from advisor.pipelines.from_rows import one_problem
+from advisor.pipelines.space import family_space
+
+Progress = Callable[[str], None]
+REGIMES = ("M <= E", "memory-bound", "compute-bound")
+MOE_KINDS = ("served", "exact", "best")
+LEAST_CONFIGURATIONS = 1.25
+"""Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
+have one near-optimal configuration only."""
+
+
+class Judged:
+    """Columns of what was predicted and measured, per kind of row; grows row by row, `figures` sums it up."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, dict[str, list[Any]]] = {}
+        self.places: dict[str, list[int | None]] = {}
+        self.notes: set[str] = set()
+
+    def add(self, kind: str, **columns: Any) -> None:
+        """Append columns [n] to a kind."""
+        mine = self.columns.setdefault(kind, {})
+        for name, values in columns.items():
+            mine.setdefault(name, []).extend(np.asarray(values).tolist())
+
+    @staticmethod
+    def join(parts: Sequence[Judged]) -> Judged:
+        """All parts as one."""
+        whole = Judged()
+        for part in parts:
+            whole.notes |= part.notes
+            for kind, columns in part.columns.items():
+                whole.add(kind, **columns)
+            for gpu, places in part.places.items():
+                whole.places.setdefault(gpu, []).extend(places)
+        return whole
+
+
+def task_of(part: Measured) -> str:
+    """The task that a batch of rows belongs to: its kind, or the group of library kernels that share a model."""
+    if part.kind in MOE_KINDS or not direct.covers_operator(part.problem):
+        return part.kind
+    return direct.kind_of(part.problem)
+
+
+def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progress = lambda text: None,
+            seen: Callable[[Measured], list[str]] | None = None) -> Judged:  # fmt: skip
+    """Predict every row.
+
+    Args:
+        measured: Rows of any kinds.
+        predictor: What is judged.
+        progress: Told what is being done.
+        seen: For rows, what of each the predictor was trained on ("model and GPU seen", …).
+    """
+    out = Judged()
+    measured = [*measured, *_best_of_rows(measured, out)]
+    for part in measured:
+        progress(f"judging {part.kind} of {part.gpu.name}")
+        bound = pipelines.bound(pipelines.work(part.problem, part.gpu), part.gpu, part.problem.cache)
+        size = len(part)
+        common = {
+            "gpu": [part.gpu.name] * size, "measured": part.latency_us, "bound": np.broadcast_to(bound.us, (size,)),
+            "weight": moe_training._weights(part) if part.problem.family == "fused_moe" else np.ones(size),
+            "regime": _regimes(part, bound), "op": [part.problem.op] * size, "model": [", ".join(map(str, m)) for m in part.models()],
+            "novelty": seen(part) if seen else [],
+        }  # fmt: skip
+        prediction = predictor.ceiling(part.problem, part.gpu) if part.kind == "best" else (
+            predictor.predict(part.problem, part.configuration, part.gpu))  # fmt: skip
+        out.add(task_of(part), **common, predicted=prediction.us, low=prediction.low_us, high=prediction.high_us,
+                learned=prediction.learned)  # fmt: skip
+        if part.kind == "best" and part.paired_us is not None:
+            known = np.isfinite(part.paired_us)
+            p = predictor.p_speedup(part.problem, part.gpu, np.where(known, part.paired_us, prediction.us), prediction, prediction)
+            won = part.paired_us / part.latency_us >= quality.WIN
+            out.add("diagnosis", gpu=np.array(common["gpu"])[known], probability=p[known], label=won[known])
+    _rank(measured, predictor, out, progress)
+    return out
+
+
+def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
+    """The least of every problem's rows as the best of its sweep, where a file looks like a sweep and no summary has its best."""
+    summaries = {part.source for part in measured if part.kind == "best"}
+    summarised = {key for part in measured if part.kind == "best" for key in moe_training._keys(part)}
+    rows: dict[str, list[tuple[Measured, int]]] = {}  # of every file: where the least of each problem is
+    count: dict[str, int] = {}
+    for part in measured:
+        if part.kind != "exact" or part.source in summaries:
+            continue
+        least: dict[object, int] = {}
+        for i, key in enumerate(moe_training._keys(part)):
+            if key in summarised:
+                continue
+            count[part.source] = count.get(part.source, 0) + 1
+            if key not in least or part.latency_us[i] < part.latency_us[least[key]]:
+                least[key] = i
+        rows.setdefault(part.source, []).extend((part, i) for i in least.values())
+    made = []
+    for source, places in rows.items():
+        if count.get(source, 0) < LEAST_CONFIGURATIONS * max(len(places), 1):
+            continue
+        for part in {id(p): p for p, _ in places}.values():
+            chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
+            made.append(Measured(kind="best", gpu=chosen.gpu, problem=chosen.problem, configuration=None, latency_us=chosen.latency_us,
+                                 source=source + ", least of the rows"))  # fmt: skip
+    if made:
+        out.notes.add("no sweep summary: the best of a sweep is the least of a problem's rows, and nothing says what could be won")
+    return made
+
+
+def _regimes(part: Measured, bound: pipelines.Bound) -> list[str]:
+    tensor, dram = (np.broadcast_to(bound.times_us.get(n, np.zeros(1)), (len(part),)) for n in ("tensor", "dram"))
+    if not tensor.any():
+        tensor = np.broadcast_to(bound.times_us.get("fma", np.zeros(1)), (len(part),))
+    few = np.zeros(len(part), dtype=bool)
+    if part.problem.family == "fused_moe":
+        few = np.broadcast_to(part.problem.sizes["M"] <= part.problem.sizes["E"], (len(part),))
+    return [REGIMES[0] if f else (REGIMES[2] if t > d else REGIMES[1]) for f, t, d in zip(few, tensor, dram, strict=True)]
+
+
+def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progress: Progress) -> None:
+    """Rank the whole space for every swept problem, and look for the first near-optimal configuration."""
+    best = [m for m in measured if m.kind == "best"]
+    # A summary names one configuration per sweep, its default: that is no list of those near the optimum.
+    summaries = {m.source for m in best}
+    keys, rows = moe_training.near_optimal([m for m in measured if m.kind == "exact" and m.source not in summaries], best)
+    near: dict[object, set[tuple[float, ...]]] = {}
+    for key, row in zip(keys, rows.tolist(), strict=True):
+        near.setdefault(key, set()).add(tuple(row))
+    if not near:
+        if best:
+            out.notes.add("no rows of near-optimal configurations: the ranking is not judged")
+        return
+    space = family_space("fused_moe")
+    table = [tuple(row) for row in as_rows(space).tolist()]
+    for part in best:
+        progress(f"ranking {part.gpu.name}")
+        for i, key in enumerate(moe_training._keys(part)):
+            if key not in near:
+                continue
+            scores = predictor.scores(one_problem(part.problem, i), space, part.gpu)
+            order = np.argsort(scores, kind="stable")[: max(quality.HIT_RANKS)]
+            place = next((n for n, j in enumerate(order.tolist()) if table[j] in near[key]), None)
+            out.places.setdefault(part.gpu.name, []).append(place)
+
+
+def figures(judged: Judged) -> dict[str, Any]:
+    """All figures, as JSON values: `tasks`, and `ranking` and `diagnosis` where the rows allow."""
+    result: dict[str, Any] = {"tasks": {}}
+    for kind, lists in sorted(judged.columns.items(), key=lambda item: _place(item[0])):
+        c = {n: np.array(v) for n, v in lists.items()}
+        if kind == "diagnosis":
+            if c["label"].size:
+                result["diagnosis"] = {
+                    "all": quality.diagnosis(c["probability"], c["label"]),
+                    "per_gpu": quality.by(lists["gpu"], quality.diagnosis, c["probability"], c["label"]),
+                }
+            continue
+        columns = (c["measured"], c["predicted"], c["weight"])
+        task = quality.errors(*columns) | {
+            "coverage_percent": quality.coverage(c["measured"], c["low"], c["high"], c["weight"]),
+            "learned_percent": 100 * float(c["learned"].mean()),
+            "bound_violations": int((c["measured"] < c["bound"]).sum()),
+            "median_bound_over_latency": float(np.median(c["bound"] / c["measured"])),
+            "bound_alone": quality.errors(c["measured"], c["bound"], c["weight"]),
+        }
+        for name, label in (("per_gpu", "gpu"), ("per_regime", "regime"), ("per_model", "model"), ("per_operator", "op"),
+                            ("per_novelty", "novelty")):  # fmt: skip
+            if len(lists[label]) == len(lists["measured"]) and (len(set(lists[label])) > 1 or label in ("gpu", "regime", "novelty")):
+                task[name] = quality.by(lists[label], _with_coverage, *columns, c["low"], c["high"])
+        result["tasks"][kind] = task
+    if judged.places:
+        every = [p for places in judged.places.values() for p in places]
+        result["ranking"] = quality.hits(every) | {"per_gpu": {g: quality.hits(p) for g, p in sorted(judged.places.items())}}
+    if judged.notes:
+        result["notes"] = sorted(judged.notes)
+    return result
+
+
+def _with_coverage(measured: pipelines.Array, predicted: pipelines.Array, weight: pipelines.Array, low: pipelines.Array,
+                   high: pipelines.Array) -> dict[str, float]:  # fmt: skip
+    return quality.errors(measured, predicted, weight) | {"coverage_percent": quality.coverage(measured, low, high, weight)}
+
+
+def _place(kind: str) -> tuple[int, str]:
+    """Fused MoE first, in the order in which it is spoken of, then library kernels by name."""
+    return (MOE_KINDS.index(kind) if kind in MOE_KINDS else len(MOE_KINDS), kind)

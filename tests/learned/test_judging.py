@@ -1,0 +1,98 @@
+"""`advisor evaluate ROWS --weights W` on each kind of file alone: every figure that the rows allow, and no other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.cli import main
+from advisor.learned import weights as store
+
+LIBRARY = """gpu,op,B,M,N,K,H,latency_us,kernel
+Tesla T4,softmax,64,,,,1024,20.5,k
+Tesla T4,linear,1,64,128,256,,30.5,k
+Tesla P4,add,8,,,,512,9,k
+"""
+GEMM = "gpu,M,N,K,latency_us\nH20,64,512,1024,12.5\nH200,64,512,1024,9.5\n"
+
+
+@pytest.fixture
+def judged(weights, tmp_path, capsys):
+    """Runs the command on files; returns its JSON, and checks that the tables print too."""
+    store.save(weights, tmp_path / "w.npz")
+
+    def run(*paths):
+        arguments = ["evaluate", *map(str, paths), "--weights", str(tmp_path / "w.npz")]
+        assert main(arguments) == 0
+        text = capsys.readouterr().out
+        assert "nan" not in text.split("\n")[0]
+        assert main([*arguments, "--format", "json"]) == 0
+        found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        for note in found.get("notes", ()):
+            assert note in text
+        return found
+
+    return run
+
+
+def test_served_alone(judged, world):
+    found = judged(world / "default.csv")
+    assert set(found["tasks"]) == {"served"} and "ranking" not in found and "diagnosis" not in found
+    assert found["in_sample"] is True
+    served = found["tasks"]["served"]
+    assert served["mape_percent"] < 1.5 and set(served["per_gpu"]) == {"A100", "H800", "L40"}
+    assert {"M <= E", "memory-bound"} <= set(served["per_regime"]) and len(served["per_model"]) == 3
+    assert set(served["per_novelty"]) == {"GPU seen, model seen"}
+
+
+def test_near_optimal_alone_has_its_own_best(judged, world):
+    found = judged(world / "near.csv")
+    assert set(found["tasks"]) == {"exact", "best"}
+    assert found["ranking"]["hit_at_8_percent"] > 80
+    assert "diagnosis" not in found
+    both = judged(world / "near.csv", world / "summary.csv")
+    assert both["ranking"] == found["ranking"] and both["diagnosis"]["all"]["rows"] == found["ranking"]["problems"]
+    assert not any("least" in note for note in both.get("notes", ()))
+
+
+def test_summary_alone_is_not_ranked(judged, world):
+    found = judged(world / "summary.csv")
+    assert set(found["tasks"]) == {"exact", "best"}
+    assert found["diagnosis"]["all"]["rows"] == found["tasks"]["best"]["rows"]
+    assert "ranking" not in found and any("ranking is not judged" in note for note in found["notes"])
+
+
+def test_single_configurations_are_no_sweep(judged, world, tmp_path):
+    lines = (world / "near.csv").read_text().splitlines()
+    first: dict[tuple[str, ...], str] = {}
+    for line in lines[1:]:
+        first.setdefault(tuple(line.split(",")[:7]), line)
+    (tmp_path / "one.csv").write_text("\n".join([lines[0], *first.values()]) + "\n")
+    found = judged(tmp_path / "one.csv")
+    assert set(found["tasks"]) == {"exact"} and "ranking" not in found
+
+
+def test_library_kernels_and_a_mix(judged, world, tmp_path):
+    (tmp_path / "gemm_fp8.csv").write_text(GEMM)
+    (tmp_path / "library_ops.csv").write_text(LIBRARY)
+    found = judged(tmp_path / "gemm_fp8.csv")
+    assert set(found["tasks"]) == {"gemm/fp8"} and set(found["tasks"]["gemm/fp8"]["per_gpu"]) == {"H20", "H200"}
+    assert found["in_sample"] is False and set(found["tasks"]["gemm/fp8"]["per_novelty"]) == {"GPU new"}
+    found = judged(tmp_path / "library_ops.csv")
+    assert set(found["tasks"]) == {"gemm/fp32", "rows/fp32"}
+    assert set(found["tasks"]["rows/fp32"]["per_operator"]) == {"softmax", "add"}
+    mixed = judged(tmp_path / "library_ops.csv", tmp_path / "gemm_fp8.csv", world)
+    assert set(mixed["tasks"]) == {"served", "exact", "best", "gemm/fp8", "gemm/fp32", "rows/fp32"}
+    assert "ranking" in mixed and "diagnosis" in mixed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--leave-out", "gpu", "--test-gpu", "A100"], "splits of its own"), (["--baselines"], "--leave-out or --test-gpu"),
+     (["--leave-out", "gpu", "--weights", "w.npz"], "trains anew"), (["--test-gpu", "H20"], "H20"), (["--leave-out", "nk"], "nk"),
+     (["--card", "/no/such/folder/CARD.md"], "cannot write")],
+)  # fmt: skip
+def test_usage(world, capsys, options, message):
+    assert main(["evaluate", str(world), *options]) == 2
+    assert message in capsys.readouterr().err
