@@ -130,7 +130,9 @@ def test_agrees_with_the_published_table(data_dir: Path) -> None:
         assert gpu.dram_bytes == int(row["dram_bytes"])
         # The device itself reports 60 MiB on H200, where the table has H100's 50.
         assert gpu.l2_bytes == (60 * 1024**2 if gpu.name == "H200" else int(row["l2_kib"]) * 1024)
-        assert gpu.l2_bytes_per_s == pytest.approx(float(row["l2_gb_per_s"]) * 1e9)
+        # The A100's 3235 is less than half of what its white paper says (5120 bytes per clock).
+        l2_gb_per_s = 7219.2 if gpu.name == "A100" else float(row["l2_gb_per_s"])
+        assert gpu.l2_bytes_per_s == pytest.approx(l2_gb_per_s * 1e9)
         assert gpu.smem_bytes_per_sm == int(row["smem_per_sm_kib"]) * 1024
         assert gpu.smem_bytes_per_clock_per_sm == float(row["smem_bytes_per_clock_per_sm"])
         assert gpu.registers_per_sm * 4 == int(row["registers_per_sm_kib"]) * 1024
