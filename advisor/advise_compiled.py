@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from advisor import __version__
 from advisor.advise import gpu_figures, triton_config
 from advisor.compiled.analysis import KernelAnalysis
-from advisor.compiled.assembly import read_facts
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
@@ -19,7 +19,16 @@ from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.errors import InputError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
-from advisor.schema import Latency, LaunchReport, Recommendation, Result, SourceText
+from advisor.schema import (
+    Configuration,
+    Latency,
+    LaunchReport,
+    Recommendation,
+    Result,
+    SearchReport,
+    SearchTrial,
+    SourceText,
+)
 from advisor.verdict import verdict
 
 WORTH_CHANGING = 1.02
@@ -48,43 +57,54 @@ def advise_compiled(
         MissingDependencyError: triton is not installed.
     """
     targets = targets_from(text, asked, gpu)
-    reports: list[LaunchReport] = []
-    sources: dict[SourceText, None] = {}
-    unknowns: dict[str, None] = {PROBLEM_NOTE: None}
-    warnings: list[str] = []
+    looked = _Looked()
     for target, found in analyse_targets(targets, gpu, cache, progress=progress):
-        if isinstance(found, Unreadable):
-            warnings.append(f"{found.id}: {found.reason}")
-            continue
-        reports.append(_report(target, found, gpu))
-        sources |= dict.fromkeys(source_texts(found.inspection, reports[-1].source_lines))
-        unknowns |= dict.fromkeys(_assumptions(target, found))
-        stale = staleness(target.cached, target.launch) if target.cached is not None else None
-        warnings += [stale] if stale else []
-    if not reports:
-        raise InputError(f"{text}: no launch could be compiled", warnings[0] if warnings else None, None,
+        looked.take(target, found, gpu)
+    if not looked.reports:
+        raise InputError(f"{text}: no launch could be compiled", looked.warnings[0] if looked.warnings else None, None,
                          "see `advisor inspect`, where types, constants and the grid can be given")  # fmt: skip
-    gridless = {report.id for report, target in zip(reports, _kept(targets, reports), strict=True) if target.launch.grid is None}
-    launches = tuple(_with_ceilings(reports, gridless))
-    if gridless:
-        unknowns["Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared."] = None
+    launches, searches = _rated(looked)
+    unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
+    if any(looked.targets[report.id].launch.grid is None for report in launches):
+        unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
-        unknowns["Where only one configuration of a kernel is known, nothing is said of what tuning could win."] = None
+        unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
+    shown = {report.kernel for report in launches}
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
         model=None, verdict=verdict(launches, tuple(unknowns)), actions=actions(launches), launches=launches, table_findings=(),
-        exports=(), sources=tuple(sources), warnings=tuple(warnings),
+        exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
+        searches=searches,
     )  # fmt: skip
 
 
-def _kept(targets: Sequence[KernelTarget], reports: Sequence[LaunchReport]) -> list[KernelTarget]:
-    """The targets that have a report, in the reports' order."""
-    by_id = {target.id: target for target in targets}
-    return [by_id[report.id] for report in reports]
+@dataclass(slots=True)
+class _Looked:
+    """What was found of every target, by its id."""
+
+    targets: dict[str, KernelTarget] = field(default_factory=dict)
+    reports: dict[str, LaunchReport] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    sources: dict[SourceText, None] = field(default_factory=dict)
+    unknowns: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
+        """Keep one target's outcome."""
+        self.targets[target.id] = target
+        if isinstance(found, Unreadable):
+            self.failed[target.id] = found.reason
+            self.warnings.append(f"{found.id}: {found.reason}")
+            return
+        report = self.reports[target.id] = _report(target, found, gpu)
+        self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
+        self.unknowns[target.id] = _assumptions(target, found)
+        if target.cached is not None and (stale := staleness(target.cached, target.launch)):
+            self.warnings.append(stale)
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
-    findings = check_compiled(analysis.inspection, read_facts(analysis.inspection.compiled), gpu)
+    findings = check_compiled(analysis.inspection, analysis.facts, gpu, analysis)
     fired = {finding.rule for finding in findings}
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
@@ -106,36 +126,92 @@ def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
         return []
     if target.launch.grid is None and not target.launch.assumed:
         return [f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."]
-    return [f"{name}: {text[0].lower()}{text[1:]}" for text in found[:MOST_ASSUMPTIONS]]
+    taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
+    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith("Assumed ")]
+    return [*([f"{name}: assumed {'; '.join(taken)}."] if taken else []), *rest[:MOST_ASSUMPTIONS]]
 
 
-def _with_ceilings(reports: list[LaunchReport], gridless: Collection[str]) -> list[LaunchReport]:
-    """The best of the launches that differ only in their configuration is the ceiling of each, and what to change to."""
-    alike: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
-    for report in reports:
-        alike[(report.kernel, report.problem.op, tuple(sorted(report.problem.sizes.items())), report.problem.dtype)].append(report)
-    out: dict[str, LaunchReport] = {}
-    for group in alike.values():
+def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
+    """The launches to show with the ceilings that are known, and a search for every space that was looked through.
+
+    A space (the list of `@triton.autotune`, those given, the file's own) stands for one launch: the one that runs untuned, or else the
+    best predicted. Without a grid its configurations cannot be compared, and each stands for itself.
+    """
+    spaces: dict[str, list[LaunchReport]] = defaultdict(list)
+    alone: list[LaunchReport] = []
+    for report in looked.reports.values():
+        target = looked.targets[report.id]
+        comparable = target.space is not None and target.launch.grid is not None and report.predicted is not None
+        (spaces[str(target.space)] if comparable or target.chosen else alone).append(report)
+    shown: dict[str, LaunchReport] = {}
+    searches = []
+    for name, group in spaces.items():
+        best = min(group, key=_predicted_us)
+        main = next((report for report in group if looked.targets[report.id].chosen), best)
+        count = sum(target.space == name for target in looked.targets.values())
+        if main is best and not looked.targets[main.id].chosen:
+            main = replace(main, configuration_source=f"{main.configuration_source}, the best predicted of {count}")
+            label = main.configuration.label() if main.configuration else main.id
+            looked.unknowns[main.id].append(
+                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown: {label}."
+            )
+        shown[main.id] = _with_ceiling(main, best, count) if count > 1 else main
+        searches += [_search(main, name, looked)] if count > 1 else []
+    shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
+    for group in _alike(tuple(shown.values())):
         able = [report for report in group if report.predicted is not None]
-        best = min(able, key=lambda report: report.predicted.us if report.predicted else 0.0, default=None)
-        known = len(group) > 1 and best is not None and not any(report.id in gridless for report in group)
-        for report in group:
-            out[report.id] = _with_ceiling(report, best, len(group)) if known and best is not None else report
-    return [out[report.id] for report in reports]
+        if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
+            shown |= {report.id: _with_ceiling(report, min(able, key=_predicted_us), len(group)) for report in group}
+    return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)
+
+
+def _predicted_us(report: LaunchReport) -> float:
+    return report.predicted.us if report.predicted is not None else math.inf
+
+
+def _alike(reports: tuple[LaunchReport, ...]) -> list[list[LaunchReport]]:
+    """Launches that differ in nothing but their configuration."""
+    groups: dict[tuple[object, ...], list[LaunchReport]] = defaultdict(list)
+    for report in reports:
+        groups[(report.kernel, report.problem.op, tuple(sorted(report.problem.sizes.items())), report.problem.dtype)].append(report)
+    return list(groups.values())
+
+
+def _search(main: LaunchReport, space: str, looked: _Looked) -> SearchReport:
+    """Every configuration of a space as a trial: what is predicted of it, or why it cannot run."""
+    trials = []
+    failures: dict[str, int] = {}
+    for number, target in enumerate(t for t in looked.targets.values() if t.space == space):
+        report = looked.reports.get(target.id)
+        us = report.predicted.us if report is not None and report.predicted is not None else None
+        state = "complete" if us is not None else "failed: does not compile" if report is None else "failed: cannot launch"
+        if us is None:
+            failures[state.removeprefix("failed: ")] = failures.get(state.removeprefix("failed: "), 0) + 1
+        given = target.launch.given
+        names = target.launch.tunable or frozenset(given.constexprs)
+        configuration = (report.configuration if report is not None else None) or Configuration(
+            parameters={n: v for n, v in given.constexprs.items() if n in names and isinstance(v, (int, bool, str))},
+            num_warps=int(given.options.get("num_warps") or 4), num_stages=int(given.options.get("num_stages") or 3),
+        )  # fmt: skip
+        trials.append(SearchTrial(number=number, configuration=configuration, state=state, predicted_us=us))
+    return SearchReport(
+        launch=main.id, sampler="all that are listed, by the analytical model on the compiled code of each",
+        stopped_because="every configuration was looked at", trials=tuple(trials), failures=failures,
+    )  # fmt: skip
 
 
 def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> LaunchReport:
     if best.predicted is None or best.configuration is None:
         return report
-    source = f"analytical model, best of {count} configurations ({best.id})"
+    source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
     now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
     ceiling = min(best.predicted.us, now) if now is not None else best.predicted.us
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
-    if best.id != report.id and speedup >= WORTH_CHANGING:
+    if best.id != report.id and (now is None or speedup >= WORTH_CHANGING):
         recommendation = Recommendation(
             configuration=best.configuration, latency=best.predicted, speedup=speedup, p_speedup_10pct=None,
-            reason=f"best predicted of the {count} configurations given", triton_config=triton_config(best.configuration),
+            reason=f"best predicted of {count} configurations", triton_config=triton_config(best.configuration),
         )  # fmt: skip
     return replace(
         report, ceiling=Latency(us=ceiling, origin="predicted", source=source), ceiling_configuration=best.configuration,

@@ -126,7 +126,7 @@ def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Name
         print(f"advisor: note: {attempt}", file=sys.stderr)
     facts = read_facts(inspection.compiled)
     analysis = kernel_analysis(inspection, gpu, arguments.cache, facts) if gpu is not None else None
-    findings = check_compiled(inspection, facts, gpu)
+    findings = check_compiled(inspection, facts, gpu, analysis)
     if arguments.format == "json":
         return json.dumps(as_json(inspection, facts, analysis, findings), indent=2, ensure_ascii=False)
     return as_text(inspection, facts, analysis, findings)

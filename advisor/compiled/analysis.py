@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
-from advisor.compiled.demand import AccessDemand, KernelDemand, footprints, read_demand
+from advisor.compiled.demand import KernelDemand, footprints, read_demand
 from advisor.compiled.launch import Inspection, inputs_of, own_files
+from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -53,7 +54,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     facts = facts or read_facts(inspection.compiled)
     needed = _work(inspection.demand, gpu)
     asked = _demand(inspection, gpu, facts, needed, cache)
-    least, config = bound(needed, gpu, cache), config_bound(needed, asked, gpu, cache)
+    least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection.demand), gpu, cache)
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
@@ -111,11 +112,6 @@ def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
     return flop * gpu.fma_flop_per_clock_per_sm["fp32"] / rate if rate else flop
 
 
-def _split(demand: KernelDemand) -> tuple[tuple[AccessDemand, ...], tuple[AccessDemand, ...]]:
-    loads = tuple(a for a in demand.accesses if a.kind == "load")
-    return loads, tuple(a for a in demand.accesses if a.kind != "load")
-
-
 def _work(demand: KernelDemand, gpu: GpuSpec) -> Work:
     kind, tensor, rest = _tensor(demand, gpu)
     read, written = demand.read_footprint_bytes, demand.written_footprint_bytes
@@ -132,16 +128,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
     working = busy > 0.01 * busy.max() if busy.size and busy.max() > 0 else np.ones(busy.shape, bool)
     ctas = max(float(working.sum()) * demand.scale, 1.0)
     kind, tensor, rest = _tensor(demand, gpu)
-    loads, _stores = _split(demand)
-    del loads
-    vector = 16.0
-    accesses = (demand.load_bytes + demand.store_bytes) / (vector * gpu.warp_size)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
-    issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + accesses + tensor / instruction_flop
-    per_cta = {
-        "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue, "smem": demand.smem_bytes
-    }  # fmt: skip
     requested = demand.requested_load_bytes
     stored = demand.requested_store_bytes + demand.atomic_bytes
     warp_group = residents.has_warp_group(gpu) and facts.matrix_instruction == "mma"
@@ -153,20 +141,33 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
     compulsory = float(needed.compulsory_bytes[0])
     again = max(_wave_loads(inspection, slots, ctas) - demand.read_footprint_bytes, 0.0)
     missed = again * float(residency.re_read_fraction(_column(compulsory), gpu.l2_bytes)[0])
-    spills = (compiled.resources.spill_bytes or 0) * compiled.num_warps * gpu.warp_size * ctas
+    extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
+    scattered = sum(unused_sector_bytes(a) for a in demand.accesses if a.kind == "load")
+    issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
+    per_cta = {
+        "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue,
+        "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
+    }  # fmt: skip
     mean = busy[working].mean() if busy.size else 1.0
     trips = rows["trips"][working].mean() if busy.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1)),
-        cta_load_bytes=_column(requested / ctas), cta_store_bytes=_column(stored / ctas),
-        l2_bytes=_column(requested + stored + 2 * spills),
+        cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
+        l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=residency.least_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
         compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(MMA_SYNC_SHARE if warp_group else 1.0),
-        num_stages=_column(max(compiled.num_stages, 1)), resources=resources,
+        num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
         largest_cta_ratio=_column(max(float(busy.max() / mean), 1.0)) if busy.size and mean > 0 else None,
     )  # fmt: skip
+
+
+def _certain(asked: Demand, demand: KernelDemand) -> Demand:
+    """The demand without what is estimated of the machine code (spills, conversions, sectors): a bound needs certainty."""
+    ctas = float(asked.ctas[0])
+    per_cta = {**asked.per_cta, "smem": _column(demand.smem_bytes / ctas)}
+    return replace(asked, per_cta=per_cta, cta_load_bytes=_column(demand.requested_load_bytes / ctas))
 
 
 def _wave_loads(inspection: Inspection, slots: float, ctas: float) -> float:
@@ -199,8 +200,8 @@ def _pipeline_times(needed: Work, asked: Demand, gpu: GpuSpec, least: Bound, con
             continue
         rate = rates[name]
         time = float(np.atleast_1d(config.times_us[name])[0])
-        if name in busiest and rate and time == 0.0:
-            time = float(busiest[name][0]) / (rate / gpu.num_sms)
+        if name in busiest and rate:
+            time = max(time, float(busiest[name][0]) / (rate / gpu.num_sms))
         if name in ("l2", "dram") and rate:
             time = max(time, float(totals[name][0]) / rate)
         found.append(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.compiled.costs import element_bytes
 from advisor.compiled.ir import parse
 from advisor.compiled.kernel import CompiledKernel
 
@@ -92,7 +93,7 @@ class CodeFacts:
         matrix_instruction: wgmma, tcgen05, mma, mfma, or None.
         async_copies: Static count of copies from global to shared memory that do not pass registers.
         widths: (load | store, line) -> bytes per thread of each global access there.
-        conversions_in_loop: Layout conversions in loops that go through shared memory, as (line, text).
+        conversions_in_loop: Layout conversions in loops that go through shared memory, as (line, text, bytes of the tensor).
     """
 
     instructions: int
@@ -101,7 +102,7 @@ class CodeFacts:
     matrix_instruction: str | None
     async_copies: int
     widths: Mapping[tuple[str, int], tuple[int, ...]]
-    conversions_in_loop: tuple[tuple[int | None, str], ...]
+    conversions_in_loop: tuple[tuple[int | None, str, float], ...]
     code: tuple[Instruction, ...] = field(repr=False, default=())
 
 
@@ -199,7 +200,7 @@ def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets
     return tuple(found)
 
 
-def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str]]:
+def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]:
     """Layout conversions inside loops of the TTGIR, where the data has to change threads."""
     if not compiled.ttgir:
         return []
@@ -211,7 +212,7 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str]]:
     except InputError:
         return []
     depths = loop_depths(module)
-    found: list[tuple[int | None, str]] = []
+    found: list[tuple[int | None, str, float]] = []
     for function in module.functions.values():
         for operation in function.walk():
             if operation.name == "ttg.convert_layout" and depths.get(id(operation), 0) > 0 and len(operation.types) >= 2:
@@ -219,7 +220,8 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str]]:
                 if "#ttg.dot_op" in after.text and "#mma" in after.text and "#mma" in before.text:
                     continue  # stays in registers
                 if before.elements >= 1024:
-                    found.append((operation.location.line if operation.location else None, f"{before.text} -> {after.text}"))
+                    line = operation.location.line if operation.location else None
+                    found.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
     return found
 
 

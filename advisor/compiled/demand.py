@@ -73,10 +73,11 @@ class LoopDemand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineDemand:
-    """What one line of the author's source asks for, over the whole launch."""
+    """What one line of the author's source asks for, over the whole launch. `executions`: of its busiest operation."""
 
     file: str
     line: int
+    executions: float = 0.0
     tensor_flop: float = 0.0
     fma_flop: float = 0.0
     fp64_flop: float = 0.0
@@ -235,6 +236,7 @@ class _Collected:
     extents: dict[int, list[int] | None] = field(default_factory=dict)
     loops: dict[int, list] = field(default_factory=dict)
     lines: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    executions: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)  # by line and block
     unknown: dict[str, str] = field(default_factory=dict)
     approximations: set[str] = field(default_factory=set)
 
@@ -250,8 +252,11 @@ class _Collected:
         for key, block in execution.block_of.items():
             times = execution.blocks[key]
             often = float(times.sum())
+            here: set[tuple[str, int]] = set()
             for operation in block.operations:
                 once = cost(operation)
+                if operation.location is not None:
+                    here.add((operation.location.file, operation.location.line))
                 flop = sum(once.tensor_flop.values())
                 rows["tensor"] += times * flop
                 rows["fma"] += times * once.fma
@@ -267,6 +272,9 @@ class _Collected:
                 self.line(operation, "smem_bytes", once.smem * often)
                 self.line(operation, "xu_op", once.xu * often)
                 self.line(operation, "alu_op", once.alu * often)
+            for place in here:
+                self.executions[place] = self.executions.get(place, {})
+                self.executions[place][key] = self.executions[place].get(key, 0.0) + often * self.scale
         for key, access in execution.accesses.items():
             kind = access_kind(access.operation)
             size = element_bytes(access_element(access.operation))
@@ -314,7 +322,11 @@ class _Collected:
             )
             for op, entries, trips, reasons, sampled in self.loops.values()
         )  # fmt: skip
-        lines = tuple(LineDemand(file=f, line=n, **v) for (f, n), v in sorted(self.lines.items()))
+        often = {place: max(blocks.values()) for place, blocks in self.executions.items()}
+        lines = tuple(
+            LineDemand(file=file, line=n, executions=often.get((file, n), 0.0), **self.lines.get((file, n), {}))
+            for file, n in sorted({*self.lines, *often})
+        )
         return KernelDemand(
             grid=grid, programs=total, exact=exact, scale=self.scale, per_program=rows, tensor_flop=dict(self.tensor),
             fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],

@@ -5,6 +5,8 @@ The file is parsed, never run: its functions are followed by `advisor.configs.de
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,10 +18,17 @@ from advisor.compiled.launch import KernelLaunch
 from advisor.configs.described import call_function, expression
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
-from advisor.errors import UsageError
+from advisor.errors import AdvisorError, UsageError
+from advisor.hardware import GpuSpec
+from advisor.pipelines import analyse, problem_batch
 from advisor.pipelines import routing as routings
+from advisor.pipelines.space import combinations
 from advisor.schema import FAMILIES, Problem
 
+LARGEST_SPACE = 50_000
+"""Combinations of a space that are ranked by the closed form."""
+NOMINATED = 8
+"""Configurations of a space that are compiled for the tunable ceiling: each best of its tile."""
 LARGEST_ROUTING = 10_000_000
 """Token slots of which the alignment by experts is worked out in full."""
 
@@ -113,7 +122,50 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         source, kernel, arguments, {**configuration, **asked.options}, _grid(source, entry, values), contents=contents,
         shapes={str(k): _whole(source, str(v), values) for k, v in (entry.get("shapes") or {}).items()},
     )  # fmt: skip
-    return replace(launch, assumed=tuple(assumed), problem=_problem(entry, op, sizes, problem["dtype"], asked.routing))
+    of = _problem(entry, op, sizes, str(problem["dtype"]), asked.routing)
+    return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
+
+
+def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -> list[dict[str, Any]]:
+    """The configurations of the file's own space that the closed form of the kernel's family ranks first, each with another tile.
+
+    None where the family's model cannot read the space: then nothing is known of what tuning could win.
+    """
+    entry = description(source, kernel)
+    if entry is None or not isinstance(entry.get("space"), dict):
+        return []
+    space = {str(name): list(values) for name, values in entry["space"].items()}
+    if not space or math.prod(len(values) for values in space.values()) > LARGEST_SPACE:
+        return []
+    op = asked.op or next(iter(entry["ops"]))
+    sizes, _ = _sizes(source, kernel, entry, op, asked)
+    problem = {**sizes, "op": op, "dtype": asked.dtype or str((entry.get("dtypes") or ["bf16"])[0])}
+    rows = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    numbers = {name: tuple(float(v) for v in values) for name, values in space.items() if all(isinstance(v, (int, bool)) for v in values)}
+    if len(numbers) != len(space):
+        return []
+    try:
+        batch = combinations(numbers)  # type: ignore[arg-type]
+        launch = problem_batch([_problem(entry, op, sizes, str(problem["dtype"]), asked.routing)])
+        latency = np.broadcast_to(analyse(launch, batch, gpu).latency_us, (len(rows),))
+    except (AdvisorError, KeyError):
+        return []
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for i in np.argsort(latency, kind="stable"):
+        tile = tuple(v for name, v in rows[i].items() if name not in ("GROUP_SIZE_M", "num_stages"))
+        if len(found) == NOMINATED or not np.isfinite(latency[i]):
+            break
+        if tile not in found and _is_valid(source, entry, rows[i], problem):
+            found[tile] = rows[i]
+    return list(found.values())
+
+
+def _is_valid(source: SourceFile, entry: Mapping[str, Any], configuration: dict[str, Any], problem: dict[str, Any]) -> bool:
+    """Whether the file's `valid` takes a configuration; one that cannot be followed is left to the compiler."""
+    try:
+        return bool(call_function(source, entry.get("valid"), dict(configuration), dict(problem)))
+    except NotLiteralError:
+        return True
 
 
 def _sizes(

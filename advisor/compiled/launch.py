@@ -35,6 +35,7 @@ class KernelLaunch:
         grid: Programs; None: not known, one is counted.
         divisible: Arguments that are multiples of 16; None: pointers, and integers whose value says so.
         problem: What is computed, where the file says so.
+        tunable: Names of the constants that are its configuration; None: all that are not sizes.
         assumed: What was not given and taken from elsewhere.
     """
 
@@ -47,6 +48,7 @@ class KernelLaunch:
     grid: tuple[int, ...] | None = None
     divisible: frozenset[str] | None = None
     problem: Problem | None = None
+    tunable: frozenset[str] | None = None
     assumed: tuple[str, ...] = ()
 
 

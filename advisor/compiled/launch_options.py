@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.compiled import target
-from advisor.compiled.described import Described, description, launch_from_description, operators
+from advisor.compiled.described import Described, description, launch_from_description, nominated, operators
 from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.source import SourceFile
@@ -48,11 +48,19 @@ class LaunchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedLaunch:
-    """A launch with a name for people, and where its configuration comes from (empty: from what was given, or guessed)."""
+    """A launch with a name for people.
+
+    Attributes:
+        source: Where its configuration comes from; empty: from what was given, or guessed.
+        space: What it is one configuration of, among others of the same work; None: it stands alone.
+        chosen: Whether it is the one that runs untuned.
+    """
 
     id: str
     launch: KernelLaunch
     source: str = ""
+    space: str | None = None
+    chosen: bool = False
 
 
 def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> list[NamedLaunch]:
@@ -69,45 +77,63 @@ def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec
 
 
 def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[NamedLaunch]:
-    configurations, origin = _configurations(source, kernel, asked)
+    configurations = _configurations(source, kernel, asked, gpu)
     if not configurations:
         yield NamedLaunch(id=name, launch=one_launch(source, kernel, asked, gpu))
         return
+    tunable = frozenset(n for each in configurations for n in each.constants)
     seen = set()
-    for number, (constants, options) in enumerate(configurations):
-        constants, options = {**constants, **asked.constexprs}, {**options, **asked.options}
+    for number, each in enumerate(configurations):
+        constants, options = {**each.constants, **asked.constexprs}, {**each.options, **asked.options}
         key = repr((sorted(constants.items()), sorted(options.items())))
         if key in seen:
             continue  # what is given takes the place of what they differ in
         seen.add(key)
-        chosen = replace(asked, constexprs=constants, options=options)
-        yield NamedLaunch(id=f"{name}-config{number}", launch=one_launch(source, kernel, chosen, gpu), source=f"{origin} {number}")
+        launch = one_launch(source, kernel, replace(asked, constexprs=constants, options=options), gpu)
+        launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
+        yield NamedLaunch(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
 
 
-def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions) -> tuple[list[tuple[dict[str, Any], dict[str, Any]]], str]:
-    """(constants, options) of each configuration to look at, and where they come from."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    source: str
+    chosen: bool = False
+
+
+def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[_Choice]:
+    """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space."""
     function = source.kernel(kernel)
     listed = asked.toml.get("configs")
     if listed is not None:
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed) or len(listed) > MOST_CONFIGURATIONS:
             raise InputError("configs is not a list of tables", None, f"at most {MOST_CONFIGURATIONS}, as in [[configs]] BLOCK = 64")
-        return [_divided(each) for each in listed], "configs entry"
-    if function.autotune is None:
-        return [], ""
-    found = []
-    for config in function.autotune.configs[:MOST_CONFIGURATIONS]:
-        constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
-        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        found.append((constants, {**options, **_rare(config.num_ctas, config.maxnreg)}))
-    return found, "@triton.autotune configuration"
+        return [_choice(each, f"configs entry {number}") for number, each in enumerate(listed)]
+    if function.autotune is not None:
+        found = []
+        for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS]):
+            constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
+            options = {"num_warps": config.num_warps, "num_stages": config.num_stages, **_rare(config.num_ctas, config.maxnreg)}
+            found.append(_Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
+        return found
+    if gpu is None or not _is_described(source, kernel, asked):
+        return []
+    space = (description(source, kernel) or {}).get("space") or {}
+    if set(space) & {*asked.constexprs, *asked.options, *asked.toml.get("constexprs", {}), *asked.toml}:
+        return []  # part of the configuration is given: that one is meant
+    rows = nominated(source, kernel, _problem_asked(asked, gpu), gpu)
+    untuned = _Choice(constants={}, options={}, source="the file's untuned configuration", chosen=True)
+    return [untuned, *(_choice(row, "the file's space") for row in rows)] if rows else []
+
+
+def _choice(values: Mapping[str, Any], source: str) -> _Choice:
+    constants = {k: v for k, v in values.items() if k not in OPTION_NAMES}
+    return _Choice(constants=constants, options={k: v for k, v in values.items() if k in OPTION_NAMES}, source=source)
 
 
 def _rare(num_ctas: int, maxnreg: int | None) -> dict[str, int]:
     return {k: v for k, v in (("num_ctas", num_ctas if num_ctas != 1 else None), ("maxnreg", maxnreg)) if v}
-
-
-def _divided(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {k: v for k, v in values.items() if k not in OPTION_NAMES}, {k: v for k, v in values.items() if k in OPTION_NAMES}
 
 
 def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> KernelLaunch:
@@ -116,10 +142,9 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     Raises:
         UsageError, InputError: Something given does not fit the kernel.
     """
-    types = target.signature(asked.signature, source, kernel) if asked.signature else {}
-    described = description(source, kernel) is not None and not types and not asked.toml.get("signature")
-    if described:
+    if _is_described(source, kernel, asked):
         return _described(source, kernel, asked, gpu)
+    types = target.signature(asked.signature, source, kernel) if asked.signature else {}
     for what, value in (("--sizes", asked.sizes or None), ("--op", asked.op), ("--dtype", asked.dtype)):
         if value is not None:
             raise UsageError(f"{what} is for kernels that their file describes", kernel, "a KERNELS literal (triton_kernels/README.md)",
@@ -131,19 +156,28 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     return target.launch_from_toml(source, kernel, asked.toml, given)
 
 
-def _described(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
+def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool:
+    """Whether the file's own description is used: types that are given take its place."""
+    return description(source, kernel) is not None and not asked.signature and not asked.toml.get("signature")
+
+
+def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
     toml = asked.toml
-    launch = launch_from_description(source, kernel, Described(
+    return Described(
         sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **asked.sizes}, op=asked.op,
-        dtype=asked.dtype or toml.get("dtype"),
-        arguments={**toml.get("arguments", {}), **asked.arguments}, constexprs={**toml.get("constexprs", {}), **asked.constexprs},
+        dtype=asked.dtype or toml.get("dtype"), arguments={**toml.get("arguments", {}), **asked.arguments},
+        constexprs={**toml.get("constexprs", {}), **asked.constexprs},
         options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options}, routing=asked.routing,
         num_sms=gpu.num_sms if gpu is not None else None,
-    ))  # fmt: skip
-    contents = {**toml.get("contents", {}), **asked.contents}
+    )  # fmt: skip
+
+
+def _described(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
+    launch = launch_from_description(source, kernel, _problem_asked(asked, gpu))
+    contents = {**asked.toml.get("contents", {}), **asked.contents}
     if contents:
         launch = replace(launch, contents={**launch.contents, **contents})
-    grid = asked.grid or toml.get("grid")
+    grid = asked.grid or asked.toml.get("grid")
     if grid is None:
         return launch
     names = {**(launch.problem.sizes if launch.problem else {}), **launch.given.constexprs, **launch.given.scalars}

@@ -32,6 +32,8 @@ class KernelTarget:
         count: How often it ran.
         measured_us: Where a record has it, on `device`.
         source: Where its configuration comes from.
+        space: What it is one configuration of, among others of the same work.
+        chosen: Whether it is the one of its space that runs untuned.
         cached: The entry of Triton's cache that it is, compiled already.
     """
 
@@ -41,6 +43,8 @@ class KernelTarget:
     measured_us: float | None = None
     device: str | None = None
     source: str = ""
+    space: str | None = None
+    chosen: bool = False
     cached: CachedKernel | None = None
 
 
@@ -71,7 +75,10 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     asked = asked or LaunchOptions()
     if is_kernel_target(text):
         source, kernel = open_kernel(text)
-        return [KernelTarget(id=each.id, launch=each.launch, source=each.source) for each in launches(source, kernel, asked, gpu)]
+        return [
+            KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
+            for each in launches(source, kernel, asked, gpu)
+        ]
     if not is_launch_record(text) and is_cache_target(text):
         return [
             KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
@@ -151,10 +158,11 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
 
 def configuration_of(inspection: Inspection) -> Configuration:
     """The tunable part: integer and boolean constants that are not sizes, and the launch options."""
+    tunable = inspection.launch.tunable
     folded = {n for n, v in inspection.launch.given.scalars.items() if type(v) is int and v == 1}
     parameters = {
         n: v for n, v in inspection.compiled.constexprs.items()
-        if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES
+        if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES and (tunable is None or n in tunable)
     }  # fmt: skip
     options = inspection.compiled.options
     return Configuration(

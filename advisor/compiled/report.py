@@ -127,6 +127,7 @@ def as_text(
         out += ["", "Findings"]
         for finding in findings:
             where = f" (line {finding.source_line})" if finding.source_line else ""
+            where += f", saves about {finding.saving_us:.2f} µs ({finding.saving_origin})" if finding.saving_us is not None else ""
             out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}",
                     f"      -> {finding.remedy}"]  # fmt: skip
     if inspection.assumptions:

@@ -14,6 +14,10 @@ EXPOSED = "waiting"
 """Name of the column of load latency that nothing hides: no pipeline, but time all the same."""
 LEAST_SHOWN = 0.005
 """Share of the longest line from which on a number stands beside a bar."""
+LEAST_COLUMN = 0.002
+"""Share of the longest column's time from which on a pipeline has a column of its own."""
+LONGEST_RUN = 8
+"""Lines in a row that may ask for nothing before they are folded into one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +31,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of source; `cells` in the order of the columns, empty where nothing is asked."""
+    """One line of source; `cells` in the order of the columns, empty where nothing is asked. `skipped`: it stands for that many idle
+    lines."""
 
     number: int
     text: str
     cells: tuple[Cell | None, ...]
     findings: tuple[FindingView, ...]
     busy: bool
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class Piece:
     first: int
     last: int
     rows: tuple[Row, ...]
+    us: float  # of all lines and pipelines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +60,7 @@ class SourceView:
     view: LaunchView
     anchor: str
     columns: tuple[tuple[str, float], ...]
+    totals: tuple[tuple[str, float], ...]  # with the columns that are too small to be shown
     pieces: tuple[Piece, ...]
     others: int  # launches of the kernel that are not shown
 
@@ -76,30 +84,59 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
     names = [n for n in PIPELINES if any(line.time_us.get(n, 0.0) > 0 for line in lines.values())]
     if any(line.exposed_us > 0 for line in lines.values()):
         names.append(EXPOSED)
-    columns = tuple((name, sum(_time(line, name) for line in lines.values())) for name in names)
+    totals = tuple((name, sum(_time(line, name) for line in lines.values())) for name in names)
+    most = max((us for _, us in totals), default=0.0)
+    columns = tuple((name, us) for name, us in totals if us >= LEAST_COLUMN * most)
+    names = [name for name, _ in columns]
     longest = max((_time(line, name) for line in lines.values() for name in names), default=0.0) or 1.0
     marks: dict[tuple[str, int], list[FindingView]] = {}
     for rule in rules:
         for item in rule.items:
             if item.view is view and item.finding.source_file and item.finding.source_line:
                 marks.setdefault((item.finding.source_file, item.finding.source_line), []).append(item)
-    pieces = tuple(_piece(text, lines, names, longest, marks) for text in texts)
-    return SourceView(view=view, anchor=anchors.make("source", view.launch.kernel), columns=columns, pieces=pieces, others=others)
+    pieces = sorted((_piece(text, lines, names, longest, marks) for text in texts), key=lambda piece: -piece.us)
+    return SourceView(
+        view=view, anchor=anchors.make("source", view.launch.kernel), columns=columns, totals=totals, pieces=tuple(pieces), others=others
+    )  # fmt: skip
 
 
 def _piece(
     text: SourceText, lines: Mapping[tuple[str, int], SourceLine], names: list[str], longest: float,
     marks: Mapping[tuple[str, int], list[FindingView]],
 ) -> Piece:  # fmt: skip
-    rows = []
+    rows: list[Row] = []
+    us = 0.0
     for number, row in enumerate(text.lines, text.first_line):
         line = lines.get((text.file, number))
         cells = tuple(_cell(line, name, longest) for name in names)
+        us += sum(_time(line, name) for name in names) if line is not None else 0.0
         rows.append(
             Row(number=number, text=figures.clean(row.expandtabs(4)), cells=cells, findings=tuple(marks.get((text.file, number), ())),
                 busy=any(cell is not None and cell.text for cell in cells))
         )  # fmt: skip
-    return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=tuple(rows))
+    return Piece(file=text.file, first=text.first_line, last=text.first_line + len(text.lines) - 1, rows=_folded(rows), us=us)
+
+
+def _folded(rows: list[Row]) -> tuple[Row, ...]:
+    """The rows with every long run of lines that ask for nothing as one; its ends stay, so that what is shown can be placed."""
+    found: list[Row] = []
+    run: list[Row] = []
+
+    def end() -> None:
+        if len(run) > LONGEST_RUN:
+            found.extend((*run[:2], Row(number=run[2].number, text="", cells=(), findings=(), busy=False, skipped=len(run) - 3), run[-1]))
+        else:
+            found.extend(run)
+        run.clear()
+
+    for row in rows:
+        if any(cell is not None for cell in row.cells) or row.findings:
+            end()
+            found.append(row)
+        else:
+            run.append(row)
+    end()
+    return tuple(found)
 
 
 def _time(line: SourceLine, name: str) -> float:
@@ -120,6 +157,6 @@ def source_anchor(finding: Finding, shown: list[SourceView], view: LaunchView | 
     for each in shown:
         if view is not None and each.view.launch.kernel == view.launch.kernel and finding.source_line is not None:
             for number, piece in enumerate(each.pieces, 1):
-                if piece.file == finding.source_file and piece.first <= finding.source_line <= piece.last:
+                if piece.file == finding.source_file and any(r.number == finding.source_line and not r.skipped for r in piece.rows):
                     return f"{each.anchor}-{number}-L{finding.source_line}"
     return None

@@ -79,6 +79,57 @@ def test_a_kernel_in_source(tmp_path, capsys):
     assert any("guessed" in unknown for unknown in result["verdict"]["unknowns"])
 
 
+def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE)
+    arguments = ["advise", f"{file}::scale_kernel", "--gpu", "H200", "--arg", "n=1000000", "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--grid", "cdiv(n, BLOCK)"]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    (launch,), (search,) = result["launches"], result["searches"]
+    assert [trial["configuration"]["parameters"] for trial in search["trials"]] == [{"BLOCK": 64}, {"BLOCK": 1024}]
+    times = [trial["predicted_us"] for trial in search["trials"]]
+    assert launch["ceiling"]["us"] == launch["predicted"]["us"] == min(times) < max(times)
+    assert launch["configuration"]["parameters"] == {"BLOCK": 1024} and "best of 2 configurations" in launch["ceiling"]["source"]
+    assert any("which of its 2 configurations runs is not known" in text for text in result["verdict"]["unknowns"])
+    assert main([*arguments, "--grid", "cdiv(n, BLOCK)", "--constexpr", "BLOCK=64", "--num-warps", "1"]) == 0
+    (launch,) = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
+    assert launch["configuration"]["parameters"] == {"BLOCK": 64} and launch["ceiling"] is None
+    assert main(arguments) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert len(result["launches"]) == 2 and not result["searches"] and all(each["ceiling"] is None for each in result["launches"])
+
+
+def test_configurations_from_a_file(tmp_path, capsys):
+    file, described = tmp_path / "kernels.py", tmp_path / "launch.toml"
+    file.write_text(SCALE)
+    configs = "[[configs]]\nBLOCK = 128\nnum_warps = 2\n[[configs]]\nBLOCK = 256\n"
+    described.write_text('grid = "cdiv(n, BLOCK)"\n[arguments]\nn = 4096\n' + configs)
+    arguments = ["advise", f"{file}::scale_kernel", "--gpu", "H200", "--toml", str(described), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    (search,) = json.loads((tmp_path / "out" / "result.json").read_text())["searches"]
+    assert [trial["configuration"]["parameters"]["BLOCK"] for trial in search["trials"]] == [128, 256]
+    described.write_text("configs = 3\n")
+    assert main(arguments) == 2
+
+
+def test_the_page_shows_the_source_with_its_demand(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE.replace("2 * tl.load", "2 * tl.load") + "# <script>alert(1)</script>\n")
+    first = "offsets = tl.program_id(0)"
+    text = file.read_text().replace(first, f'tl.static_assert(BLOCK > 0, "<b>&amp;</b>")\n    {first}')
+    file.write_text(text)
+    assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--grid", "1000", "--arg", "n=100000", "--constexpr", "BLOCK=64",
+                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    lines = {line["line"]: line for line in result["launches"][0]["source_lines"]}
+    number = next(i for i, line in enumerate(text.splitlines(), 1) if "tl.store" in line)
+    assert lines[number]["demand"]["l2"] == 2 * 1000 * 64 * 2 and lines[number]["time_us"]["l2"] > 0
+    assert any("tl.store" in line for line in result["sources"][0]["lines"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "&lt;b&gt;&amp;amp;&lt;/b&gt;" in page and "<b>&amp;</b>" not in page
+    assert 'id="source"' in page and "meter-cell" in page
+
+
 def test_several_gpus_side_by_side(tmp_path):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)

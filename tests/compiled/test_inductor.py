@@ -10,8 +10,8 @@ from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch
 from advisor.compiled.launch_report import targets_from
 from advisor.compiled.pool import Pool
-from advisor.compiled.records import inductor_launches, triton_cache
-from advisor.errors import InputError, NothingMatchedError
+from advisor.compiled.records import inductor_launches
+from advisor.errors import NothingMatchedError
 
 KERNEL = """
 import triton
@@ -60,6 +60,3 @@ def test_files_without_kernels(tmp_path: Path) -> None:
     file.write_text("x = 1\n")
     with pytest.raises(NothingMatchedError):
         inductor_launches(file)
-    with pytest.raises(InputError):
-        triton_cache(tmp_path / "nothing")
-    assert triton_cache(tmp_path) == []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.assembly import read_facts
 from advisor.compiled.compile import compile_kernels
 from advisor.compiled.inference import guesses
@@ -102,6 +104,82 @@ def test_uncoalesced(pool: Pool) -> None:
     inspection = inspect_launch(launch, SM_90, pool)
     found = check_compiled(inspection, read_facts(inspection.compiled))
     assert "uncoalesced-access" in {f.rule for f in found}
+
+
+def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object) -> tuple[dict[str, float | None], KernelAnalysis]:
+    """What each rule that fires says it would save, for a product of `size`."""
+    constants = {"BM": 64, "BN": 64, "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
+    arguments = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), size)
+    arguments |= {k: v for k, v in changes.items() if k in arguments}  # type: ignore[misc]
+    constants |= {k: v for k, v in changes.items() if k in constants}  # type: ignore[misc]
+    element = changes.get("element", "bf16")
+    grid = (size // constants["BM"], size // constants["BN"]) if changes.get("grid", True) else None  # type: ignore[operator]
+    launch = make_launch(
+        source, "gemm", types={"a_ptr": f"*{element}", "b_ptr": f"*{element}", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs=constants, arguments=arguments, options={"num_warps": 4, "num_stages": 3}, grid=grid,
+    )  # fmt: skip
+    inspection = inspect_launch(launch, SM_90, pool)
+    analysis = kernel_analysis(inspection, load_gpu("H200"))
+    found = check_compiled(inspection, analysis.facts, analysis.gpu, analysis)
+    return {f.rule: f.saving_us for f in found}, analysis
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "least"),
+    [
+        ("register-spills", {"BM": 256, "BN": 256}, 0.3),
+        ("no-async-copy", {"size": 256, "K": 8191, "sa": 8191, "sb": 257}, 0.3),
+        ("dot-without-tensor-instruction", {"element": "fp32", "PRECISION": "ieee"}, 0.3),
+    ],
+)
+def test_savings_are_what_is_predicted_without_the_cause(
+    rule: str, changes: dict, least: float, source: SourceFile, pool: Pool
+) -> None:
+    found, analysis = savings(source, pool, **changes)
+    saving = found[rule]
+    assert analysis.predicted is not None and saving is not None
+    assert least * analysis.predicted.us < saving <= analysis.predicted.us - analysis.bound.us
+
+
+def test_no_saving_is_named_where_it_cannot_be_said(source: SourceFile, pool: Pool) -> None:
+    assert savings(source, pool, BM=256, BN=256, grid=False)[0]["register-spills"] is None
+    assert savings(source, pool, ATOMIC=True)[0]["atomics-in-loop"] is None
+
+
+def test_scattered_accesses_cost_their_sectors(pool: Pool) -> None:
+    text = HEAD + (
+        "@triton.jit\ndef t(x, y, s, B: tl.constexpr):\n    o = tl.arange(0, B)\n    p = tl.program_id(0)\n"
+        "    tl.store(y + p * B + o, tl.load(x + p + o * s))\n"
+    )
+    gpu = load_gpu("H200")
+    kernel = parse_source(text, "t.py")
+    found = {}
+    for step in (1, 4096):
+        launch = make_launch(kernel, "t", constexprs={"B": 4096}, arguments={"s": step}, grid=(4096,))
+        inspection = inspect_launch(launch, SM_90, pool)
+        analysis = kernel_analysis(inspection, gpu)
+        found[step] = (analysis, check_compiled(inspection, analysis.facts, gpu, analysis))
+    slow, findings = found[4096]
+    asked = 2 * 4096 * 4096  # fp16
+    assert float(slow.asked.l2_bytes[0]) == pytest.approx(asked * 16 + asked)  # a sector of 32 bytes for every 2 loaded
+    saving = next(f.saving_us for f in findings if f.rule == "uncoalesced-access")
+    assert slow.predicted is not None and saving is not None and 0.5 * slow.predicted.us < saving < slow.predicted.us
+    assert not [f for f in found[1][1] if f.rule == "uncoalesced-access"]
+
+
+@pytest.mark.parametrize(("tile", "target"), [((128, 256), 80), ((256, 256), 90), ((64, 64), 80)])
+def test_registers_are_those_of_the_machine_code(tile: tuple[int, int], target: int, source: SourceFile, pool: Pool) -> None:
+    """Also where ptxas gives up on keeping a tile in registers and leaves few of them beside huge spills."""
+    launch = make_launch(
+        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs={"BM": tile[0], "BN": tile[1], "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
+        arguments={"K": 256}, options={"num_warps": 4, "num_stages": 3},
+    )  # fmt: skip
+    compiled = inspect_launch(launch, Target(backend="cuda", arch=target), pool).compiled
+    used = max(int(n) for n in re.findall(r"\bR(\d+)\b", compiled.sass))
+    assert compiled.resources.registers is not None and used < compiled.resources.registers <= used + 9
+    spills = len(re.findall(r"\b(?:STL|LDL)\b", compiled.sass))
+    assert (spills > 0) == bool(compiled.resources.spill_bytes)
 
 
 def test_every_rule_explains_itself() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.launch import Inspection
 from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
@@ -34,9 +35,14 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
 )
 
 
-def check_compiled(inspection: Inspection, facts: CodeFacts, gpu: GpuSpec | None = None) -> tuple[Finding, ...]:
-    """What the rules find in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on."""
-    context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu)
+def check_compiled(
+    inspection: Inspection, facts: CodeFacts, gpu: GpuSpec | None = None, analysis: KernelAnalysis | None = None
+) -> tuple[Finding, ...]:
+    """What the rules find in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on.
+
+    `analysis`, where there is one, says what curing a cause would save.
+    """
+    context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu, analysis=analysis)
     found = []
     for rule in COMPILED_RULES:
         try:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
+
+from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts, CodeLoop, main_loop
 from advisor.compiled.demand import KernelDemand
 from advisor.compiled.ir import Operation, parse
 from advisor.compiled.kernel import CompiledKernel
 from advisor.compiled.launch import Inspection, author_file, own_files
+from advisor.compiled.machine_work import MachineWork, machine_work
 from advisor.hardware import GpuSpec
+from advisor.pipelines.demand import Demand
+from advisor.pipelines.schedule import latency_us
 from advisor.schema import Finding, Severity
+
+LEAST_SAVING_US = 0.01
+"""No latency is known to less; a smaller saving is none."""
 
 
 class CompiledRule(Protocol):
@@ -34,11 +45,12 @@ class CompiledRule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledContext:
-    """One inspected kernel. `gpu` where one is named or fits the target."""
+    """One inspected kernel. `gpu` where one is named or fits the target, `analysis` what is predicted on it."""
 
     inspection: Inspection
     facts: CodeFacts
     gpu: GpuSpec | None = None
+    analysis: KernelAnalysis | None = None
 
     @property
     def compiled(self) -> CompiledKernel:
@@ -64,6 +76,42 @@ class CompiledContext:
         """The loop of the machine code that matters."""
         return main_loop(self.facts)
 
+    def saving(self, change: Callable[[Demand], Demand]) -> float | None:
+        """Microseconds that the launch is predicted to save where its demand changes so; at most what lies above its bound.
+
+        None where that cannot be said: the grid or the trips of a loop are not known, or the launch is not predicted to run.
+        """
+        found = self.analysis
+        if found is None or found.predicted is None or self.inspection.launch.grid is None:
+            return None
+        if any(loop.reasons for loop in self.demand.loops):
+            return None
+        after = float(np.atleast_1d(latency_us(change(found.asked), found.gpu))[0])
+        saved = min(found.predicted.us - after, found.predicted.us - found.bound.us)
+        return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
+
+    def without(self, *, l2_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:
+        """The saving without some work: amounts of the whole launch by pipeline (smem, alu, xu, fma, issue), of loads and of the L2."""
+
+        def less(asked: Demand) -> Demand:
+            ctas = asked.ctas
+            per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in asked.per_cta.items()}
+            return replace(
+                asked, per_cta=per_cta, l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
+                cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
+            )  # fmt: skip
+
+        return self.saving(less)
+
+    @property
+    def work(self) -> MachineWork | None:
+        """What the machine code does beyond the IR; None without a GPU."""
+        found = self.analysis
+        if found is None:
+            return None
+        ctas, resident = float(found.asked.ctas[0]), max(found.occupancy.resident_ctas_per_sm, 1)
+        return machine_work(self.compiled, self.demand, self.facts, found.gpu, ctas, resident)
+
     @property
     def capability(self) -> int | None:
         """Compute capability x 10; None on AMD."""
@@ -80,9 +128,10 @@ def report(
     remedy: str,
     line: int | None = None,
     file: str | None = None,
+    saving_us: float | None = None,
 ) -> Finding:
-    """A finding at a line of the author's source. What it would save is not worked out: the compiler's text does not say."""
+    """A finding at a line of the author's source; `saving_us` None: what curing it would save cannot be said."""
     return Finding(
-        rule=rule.id, severity=severity, title=title, evidence=evidence, remedy=remedy, saving_us=None, scope="kernel",
+        rule=rule.id, severity=severity, title=title, evidence=evidence, remedy=remedy, saving_us=saving_us, scope="kernel",
         source_file=author_file(context.compiled, file) or str(context.inspection.launch.source.path), source_line=line,
     )  # fmt: skip

@@ -18,6 +18,7 @@ a barrier and a load, every trip.
 
 ## How it is computed
 `ttg.convert_layout` inside loops of the TTGIR, of 1,024 elements or more, that do not stay within registers.
+Saving: the latency predicted without the bytes they store to shared memory and load again.
 
 ## What to do
 Do the arithmetic in the layout of the dot (after it, not before), reduce along the other axis, or move the conversion out of the loop.
@@ -30,12 +31,12 @@ Triton, `lib/Dialect/TritonGPU/Transforms/RemoveLayoutConversions`.
         """The finding, or None."""
         if not context.facts.conversions_in_loop:
             return None
-        line, text = context.facts.conversions_in_loop[0]
+        line, text, _ = context.facts.conversions_in_loop[0]
         count = len(context.facts.conversions_in_loop)
         return report(
             self, context, "advice", f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
             evidence=text, remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
-            line=line,
+            line=line, saving_us=context.without(smem=work.conversion_bytes) if (work := context.work) is not None else None,
         )  # fmt: skip
 
 

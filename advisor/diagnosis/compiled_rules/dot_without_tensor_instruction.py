@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import tensor_type
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.compiled.costs import cost, tensor_type
+from advisor.compiled.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.pipelines.demand import Demand
 from advisor.schema import Finding
 
 
@@ -19,6 +25,7 @@ a small part of the throughput.
 
 ## How it is computed
 `tt.dot` in the IR whose operand type has no matrix instruction, and the machine code has none.
+Saving: the latency predicted with the same FLOP in TF32 on the tensor pipeline.
 
 ## What to do
 Allow TF32 (`input_precision="tf32"`), three products of it (`"tf32x3"`) where precision matters, or feed bf16 or fp16.
@@ -40,10 +47,34 @@ Triton language reference, `tl.dot`.
                 evidence=f"operands {left.element}, precision {operation.attribute('inputPrecision') or 'ieee'}, no matrix "
                 f"instruction in the code{', in a loop' if depth else ''}",
                 remedy='set input_precision="tf32" (or "tf32x3"), or convert the operands to bf16 or fp16',
+                saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context)),
                 line=operation.location.line if operation.location else None,
                 file=operation.location.file if operation.location else None,
             )  # fmt: skip
         return None
+
+
+FLOP_PER_FMA = 1.5
+"""As the analysis counts instructions: fused ones do two, others one."""
+
+
+def _on_tensor_pipeline(asked: Demand, context: CompiledContext) -> Demand:
+    """The demand with the dots' FLOP in TF32, where the GPU has it."""
+    assert context.gpu is not None
+    if "tf32" not in context.gpu.tensor_flop_per_clock_per_sm:
+        return asked
+    flop = 0.0
+    for operation, _ in context.operations:
+        if operation.name == "tt.dot":
+            often = executions_at(context.demand, operation.location.line if operation.location else None, 0.0)
+            flop += cost(operation).fma * often
+    flop = min(flop / float(asked.ctas[0]), float(asked.per_cta["fma"][0]))
+    spared = np.minimum(flop / FLOP_PER_FMA / context.compiled.target.warp_size, asked.per_cta["issue"])
+    per_cta = {
+        **asked.per_cta, "fma": asked.per_cta["fma"] - flop, "tensor": asked.per_cta["tensor"] + flop,
+        "issue": asked.per_cta["issue"] - spared,
+    }  # fmt: skip
+    return replace(asked, per_cta=per_cta, tensor_dtype="tf32")
 
 
 RULE = DotWithoutTensorInstruction()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from advisor.compiled.costs import cost
+from advisor.compiled.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
 
@@ -18,6 +20,7 @@ There is no integer divider: `//` and `%` by a value the compiler does not know 
 
 ## How it is computed
 `arith.divsi`, `remsi`, `divui`, `remui` in loops of the IR whose divisor is not a constant.
+Saving: the latency predicted without their integer operations and reciprocals (`advisor/compiled/costs.py`).
 
 ## What to do
 Make the divisor a `tl.constexpr`, carry the quotient along instead of dividing, or divide once before the loop.
@@ -40,11 +43,18 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
             return None
         worst = max(found, key=lambda op: op.result.elements if op.result else 1)
         elements = worst.result.elements if worst.result else 1
+        alu = xu = 0.0
+        for op in found:
+            often = executions_at(context.demand, op.location.line if op.location else None, 0.0)
+            once = cost(op)
+            alu, xu = alu + once.alu * often, xu + once.xu * often
+        warp = context.compiled.target.warp_size
         return report(
             self, context, "advice" if elements == 1 else "warning",
             f"{len(found)} integer division{'s' if len(found) > 1 else ''} in a loop",
             evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
             remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
+            saving_us=context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None,
             line=worst.location.line if worst.location else None, file=worst.location.file if worst.location else None,
         )  # fmt: skip
 

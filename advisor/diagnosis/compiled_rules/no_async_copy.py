@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
 
@@ -19,6 +23,7 @@ trip waits for its loads. The compiler leaves it out where loads are narrower th
 
 ## How it is computed
 No `cp.async`, TMA or bulk copy in the code of a kernel with a dot in a loop and `num_stages` > 1 (sm_80 and later).
+Saving: the latency predicted with the loads of so many stages in flight, instead of one.
 
 ## What to do
 Make the contiguous dimension's length and stride a multiple of 16 elements (or pad it), keep masks simple, and load inside the loop.
@@ -38,10 +43,12 @@ Triton, `lib/Dialect/TritonGPU/Transforms/Pipeliner`.
         loads = [op for op, depth in context.operations if op.name == "tt.load" and depth > 0]
         if not dots or not loads:
             return None
+        stages = context.compiled.num_stages
         return report(
             self, context, "warning", f"num_stages={context.compiled.num_stages}, but nothing is copied asynchronously",
             evidence=f"{len(loads)} loads in loops with a dot, and no cp.async or TMA instruction",
             remedy="make the contiguous dimension and its stride multiples of 16, or use tensor descriptors",
+            saving_us=context.saving(lambda asked: replace(asked, num_stages=np.full_like(asked.num_stages, stages))),
             line=loads[0].location.line if loads[0].location else None,
             file=loads[0].location.file if loads[0].location else None,
         )  # fmt: skip

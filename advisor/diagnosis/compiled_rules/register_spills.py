@@ -18,7 +18,8 @@ DRAM behind two caches, and comes back when it is needed.
 
 ## How it is computed
 Stack and local bytes per thread from `cuobjdump -res-usage` (AMD: spilled registers of the metadata); loads and stores of
-local memory (LDL, STL) in the hot loop are counted in the machine code.
+local memory (LDL, STL) in the hot loop are counted in the machine code. Saving: the latency predicted without the bytes they move
+through the L1 (which is shared memory's data path), and through the L2 as far as the L1 cannot hold them.
 
 ## What to do
 More warps per CTA, a smaller tile, fewer stages, or values computed again instead of kept.
@@ -35,11 +36,13 @@ NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local me
             return None
         loop = context.loop
         inside = loop.mix.get("spill", 0) if loop is not None else 0
+        work = context.work
+        saving = context.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes) if work is not None else None
         return report(
             self, context, "warning" if inside or spilled >= 64 else "advice", f"{spilled} bytes per thread spill to local memory",
             evidence=f"{resources.registers} registers per thread, {resources.num_warps} warps; {inside} local-memory instructions "
             f"in the main loop, {context.facts.mix.get('spill', 0)} in all",
-            remedy="use more warps, a smaller tile, or fewer stages",
+            remedy="use more warps, a smaller tile, or fewer stages", saving_us=saving,
         )  # fmt: skip
 
 

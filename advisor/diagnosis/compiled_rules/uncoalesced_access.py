@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compiled.costs import element_bytes
+from advisor.compiled.machine_work import scattered, unused_sector_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
 
@@ -19,6 +20,7 @@ sector (32 bytes) of its own and uses a few bytes of it.
 
 ## How it is computed
 The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension.
+Saving: the latency predicted without the parts of sectors that the L2 sends and no thread uses.
 
 ## What to do
 Put the contiguous dimension last in the block, transpose the tensor once, or load along its rows and transpose in the kernel.
@@ -31,11 +33,8 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         """The finding, or None."""
         worst = None
         for access in context.demand.accesses:
-            size = element_bytes(access.element)
-            if access.contiguous is None or access.lanes < 32 or access.contiguous * size >= 32 or access.kind == "atomic":
+            if not scattered(access):
                 continue
-            if access.requested_bytes < 0.5 * access.issued_bytes:
-                continue  # broadcast: lanes share addresses
             if worst is None or access.issued_bytes > worst.issued_bytes:
                 worst = access
         if worst is None:
@@ -44,6 +43,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         share = worst.issued_bytes / total if total else 0.0
         if share < 0.05:
             return None
+        unused = unused_sector_bytes(worst)
         used = worst.contiguous or 1
         return report(
             self, context, "warning" if share > 0.3 else "advice",
@@ -52,6 +52,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
             f"{100 * share:.0f} % of the bytes the kernel asks for",
             remedy="let the last dimension of the block run along memory, or change the tensor's layout",
             line=worst.line, file=worst.file,
+            saving_us=context.without(l2_bytes=unused, load_bytes=unused if worst.kind == "load" else 0.0),
         )  # fmt: skip
 
 

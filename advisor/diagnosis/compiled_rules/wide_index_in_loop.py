@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from advisor.compiled.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
+
+NARROWER = 0.5
+"""Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
 
 
 class WideIndexInLoop:
@@ -18,6 +22,7 @@ from a 64-bit base are enough.
 
 ## How it is computed
 Instructions that multiply or carry 64-bit integers (IMAD.WIDE, IADD3.X, LEA.HI.X) in the main loop of the machine code, as a share of it.
+Saving: the latency predicted without half of them.
 
 ## What to do
 Advance pointers by a constant instead of computing offsets anew, keep offsets 32-bit, or use tensor descriptors.
@@ -34,11 +39,14 @@ CUDA C++ Best Practices Guide, integer arithmetic.
         share = loop.wide_integer / loop.instructions
         if share < 0.15 or loop.wide_integer < 8:
             return None
+        threads = context.compiled.num_warps * context.compiled.target.warp_size
+        trips = executions_at(context.demand, loop.first_line, 0.0)
+        spared = NARROWER * loop.wide_integer * threads * trips
         return report(
             self, context, "advice", f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
             evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
             remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
-            line=loop.first_line,
+            line=loop.first_line, saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
         )  # fmt: skip
 
 
