@@ -6,18 +6,25 @@ Here: tuned tables and bundled kernels with a closed-form family. Kernels read f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from advisor.configs import defaults, models
+from advisor.configs.described import call_function
+from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
 from advisor.configs.routing import check_routing
-from advisor.configs.source import read_source
+from advisor.configs.source import SourceFile, read_source
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.measurement.kernel_file import flat_problem
 from advisor.pipelines import ConfigurationBatch
+from advisor.pipelines.batch import column
 from advisor.pipelines.space import combinations, family_space
 from advisor.resources import folder
 from advisor.schema import Configuration, Problem
@@ -274,7 +281,8 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     Raises:
         UsageError: No GPU is given, the file describes no such kernel, or a size is unknown.
     """
-    described = read_source(file).kernels_literal
+    source = read_source(file)
+    described = source.kernels_literal
     names = [name for name in described if kernel in (None, name)]
     if not names:
         raise UsageError(f"{file.name} describes no such kernel", kernel, "one of " + (", ".join(described) or "none at all"))
@@ -310,10 +318,33 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     )  # fmt: skip
     others = [other for other in described if other != name] if kernel is None else []
     return Target(
-        title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=combinations(_numbers(entry["space"])),
+        title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=_space(source, entry, [each.problem for each in launches], gpu),
         unknowns=("Which configuration is launched is not known: the report shows what the best one would take.",),
         warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
     )  # fmt: skip
+
+
+def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Problem], gpu: GpuSpec) -> ConfigurationBatch:
+    """The kernel's space, less what its own `valid` says makes no sense for the first or the last of the problems.
+
+    `valid` is followed in its syntax tree, never run; where it does more than can be followed, the space is taken whole.
+    """
+    space = combinations(_numbers(entry["space"]))
+    columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
+    rows = zip(*(np.broadcast_to(column, (len(space),)).astype(int).tolist() for column in columns.values()), strict=True)
+    configurations = [dict(zip(columns, row, strict=True)) for row in rows]
+    try:
+        for problem in dict.fromkeys([0, len(problems) - 1]):
+            flat = flat_problem(problems[problem])
+            if gpu.vendor == "nvidia":
+                flat["capability"] = int(gpu.compute_capability.replace(".", ""))
+            configurations = [each for each in configurations if call_function(source, entry.get("valid"), dict(each), dict(flat))]
+    except NotLiteralError:
+        return space
+    if not configurations:
+        return space
+    kept = {name: column([each[name] for each in configurations]) for name in columns}
+    return ConfigurationBatch(num_warps=kept.pop("num_warps"), num_stages=kept.pop("num_stages"), parameters=kept)
 
 
 def _numbers(space: dict[str, list[object]]) -> dict[str, tuple[int, ...]]:

@@ -21,11 +21,13 @@ from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
-from advisor.configs.literals import ConfigLiteral
+from advisor.configs.described import reader
+from advisor.configs.literals import ConfigLiteral, NotLiteralError
 from advisor.configs.source import JitFunction, SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
+from advisor.measurement.kernel_file import flat_configuration, flat_problem
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.pipelines.space import family_space
 from advisor.rendering.figures import sizes_text, types_text
@@ -38,6 +40,8 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
+MOST_ASKED = 500
+"""Configurations of which a kernel's `valid` is asked, the best ranked first."""
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
@@ -277,12 +281,31 @@ def _best(
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
-    usable = np.isfinite(scores)
-    best = int(np.argmin(np.where(usable, scores, np.inf)))
+    best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=renamed[best], source=source, share=name)
     target = Target(title=name, gpu=gpu, launches=(launch,), space=family_space(problem.family))
     return list(advise(target, predictor, command="").launches)
+
+
+def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
+    """The best ranked configuration that the file's own `valid` lets pass; the best ranked where it cannot be followed.
+
+    `valid` is followed in its syntax tree, never run, with one budget of steps for all it is asked.
+    """
+    function = version.source.plain_functions.get(str(version.entry.get("valid")))
+    if function is None:
+        return int(order[0])
+    valid, flat = reader(version.source), flat_problem(problem)
+    if gpu.vendor == "nvidia":
+        flat["capability"] = int(gpu.compute_capability.replace(".", ""))
+    try:
+        for place in order[:MOST_ASKED]:
+            if valid.call(function, (flat_configuration(version.configurations[int(place)]), dict(flat))):
+                return int(place)
+    except NotLiteralError:
+        return int(order[0])
+    return int(order[0])
 
 
 def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:

@@ -82,6 +82,8 @@ class Tile:
     b_bytes: float
     c_bytes: float
     block_scaled: bool = False
+    stored_parts: Array | None = None  # of a kernel on tensor descriptors: parts in which the result leaves through shared memory
+    flattened: Array | None = None  # of such a kernel: its pipeline runs on across tiles
 
 
 def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Array) -> Array:
@@ -108,7 +110,33 @@ def dot_shared_memory(gpu: GpuSpec, tile: Tile, warp_group: Array, pipelined: Ar
         loop = np.maximum(loop, m * n * 2 * np.where((n >= gpu.warp_size * warps) & (m >= 64), 0.5, 1.0))
     if gpu.architecture == "blackwell":
         loop = loop + np.where(warp_group, 16.0, 0.0)  # the barrier of tcgen05
+    if tile.stored_parts is not None:
+        loop = loop + _descriptor_shared_memory(gpu, tile, tile.stored_parts, pipelined_buffers(gpu, warp_group, tile.num_stages))
     return loop
+
+
+def _descriptor_shared_memory(gpu: GpuSpec, tile: Tile, parts: Array, buffers: Array) -> Array:
+    """What a product on tensor descriptors holds besides its operand buffers, bytes.
+
+    The result leaves through a buffer of its own (or of a part of it), for the next tile's loads may be under way; a barrier of 8
+    bytes belongs to every buffer. In a flattened loop what the end of a tile converts cannot re-use the operand buffers either: on
+    sm_90 the halves of a tile of 64 rows among eight warps, or the scales of an fp8 product, one float per row or column where a thread
+    holds one. Compiled with Triton 3.9.0 (`tests/pipelines/test_descriptor_memory.py` holds some): exact on sm_90 and sm_120; sm_100
+    keeps up to 80 bytes of barriers more and needs less for the halves, and is given the most it was seen to take.
+    """
+    m, n = tile.block_m, tile.block_n
+    stored = m * n * tile.c_bytes
+    lanes = 32 * tile.num_warps
+    if gpu.architecture == "hopper":
+        halves = np.where((parts > 1) & (m <= 64) & (tile.num_warps >= 8), stored, 0.0)
+    elif has_warp_group(gpu):  # scaled, the sum leaves tensor memory in another arrangement
+        halves = np.where((parts > 1) & ((m <= 64) | (tile.a_bytes < 2)), np.minimum(stored, 8192 if tile.a_bytes >= 2 else 16384), 0.0)
+    else:
+        halves = np.zeros(1)
+    scales = 4 * np.maximum(np.where(m >= lanes, m, 0.0), np.where(n >= lanes, n, 0.0)) if tile.a_bytes < 2 else 0.0
+    flattened = tile.flattened if tile.flattened is not None else np.zeros(1)
+    barriers = 8 * buffers + (80 if gpu.architecture == "blackwell" and has_warp_group(gpu) else 0)
+    return stored / np.maximum(parts, 1) + barriers + np.where(flattened > 0, np.maximum(halves, scales), 0.0)
 
 
 def tensor_memory_columns(gpu: GpuSpec, tile: Tile, warp_group: Array) -> Array | None:

@@ -120,8 +120,11 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     shape = occupancy.Tile(
         block_m=block_m, block_n=block_n, block_k=block_k, num_warps=warps, num_stages=stages,
         a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
+        # Kernels that store through a tensor descriptor have this parameter (triton_kernels/gemm.py, Triton's own tutorial).
+        stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"), flattened=configuration.parameters.get("FLATTEN"),
     )  # fmt: skip
-    pipelined = occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes))
+    descriptors = shape.stored_parts is not None
+    pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)
     tcgen05 = warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
     resources = occupancy.Resources(
         registers=occupancy.estimate_dot_registers(gpu, shape, warp_group),
