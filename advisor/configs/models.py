@@ -343,18 +343,40 @@ def _of_model(
     assert name.E is not None
     if hidden_size not in (None, model.H):
         raise UsageError(f"--hidden-size contradicts {model.name}", hidden_size, f"{model.H}", "leave out one of the two")
-    fits = [c for c in candidates_of(model, name.E, name.N) if tensor_parallel in (None, c.tensor_parallel)]
-    fits = [c for c in fits if expert_parallel in (None, c.expert_parallel)]
+    splits = candidates_of(model, name.E, name.N)
+    fits = [c for c in splits if tensor_parallel in (None, c.tensor_parallel) and expert_parallel in (None, c.expert_parallel)]
     if not fits:
-        split = f" at tensor-parallel {tensor_parallel}" if tensor_parallel else ""
-        raise UsageError(
-            f"{name.file_name()} is no table of {model.name}{split} (E={model.E}, N={model.N})",
-            f"E={name.E}, N={name.N}",
-            f"E dividing {model.E} and N dividing {model.N}",
-            "name another model, or give --hidden-size H --top-k K",
-        )
+        raise _no_table_of(name, model, splits, tensor_parallel, expert_parallel)
     resolution = _resolution(fits[:1])
     return resolution if top_k is None else replace(resolution, top_k=top_k)
+
+
+def _no_table_of(
+    name: TableName, model: Model, splits: tuple[Candidate, ...], tensor_parallel: int | None, expert_parallel: int | None
+) -> UsageError:
+    """Why a table is none of a model as it was said to be split, and what to pass instead.
+
+    The E and N of a table are those of one rank: a model's experts divided by expert-parallel, its N by tensor-parallel.
+    """
+    holds = f"E={name.E} experts of N={name.N} on a rank"
+    if splits:
+        right = splits[0]
+        given = (("tensor", tensor_parallel), ("expert", expert_parallel))
+        said = [f"--{kind}-parallel {size}" for kind, size in given if size is not None]
+        return UsageError(
+            f"{name.file_name()}: with {holds}, {model.name} (E={model.E}, N={model.N} in all) is split otherwise",
+            " ".join(said),
+            f"--tensor-parallel {right.tensor_parallel} --expert-parallel {right.expert_parallel}",
+            "pass these, or leave both out: the table settles them",
+        )
+    others = list(dict.fromkeys(candidate.model.name for candidate in candidates(name.E or 1, name.N)))
+    known = f", which {' or '.join(others[:3])} would have" if others else ""
+    return UsageError(
+        f"{name.file_name()} is no table of {model.name}, however it is split",
+        f"{holds}{known}",
+        f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
+        f"pass --model {others[0]}, or give --hidden-size H --top-k K" if others else "pass another --model, or --hidden-size H --top-k K",
+    )
 
 
 def candidates_of(model: Model, E: int, N: int) -> tuple[Candidate, ...]:

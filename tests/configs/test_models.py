@@ -133,3 +133,19 @@ def test_every_shipped_table_gets_an_answer(corpus_dir: Path) -> None:
         known += resolution.model is not None
         total += 1
     assert known / total > 0.9
+
+
+def test_a_split_that_does_not_fit_says_what_to_pass():
+    local = parse_table_name("E=16,N=2048,device_name=NVIDIA_H20.json")
+    for given, said in (({"expert_parallel": 8}, "--expert-parallel 8"), ({"tensor_parallel": 8}, "--tensor-parallel 8")):
+        with pytest.raises(UsageError) as raised:
+            resolve(local, model="DeepSeek-V3", **given)
+        text = str(raised.value)
+        assert said in text and "expected --tensor-parallel 1 --expert-parallel 16" in text and "on a rank" in text
+    assert resolve(local, model="DeepSeek-V3", expert_parallel=16).expert_parallel == 16
+    other = parse_table_name("E=128,N=768,device_name=NVIDIA_H20.json")
+    with pytest.raises(UsageError, match=r"no table of DeepSeek-V3.*256 / expert-parallel.*--model Qwen3-30B-A3B"):
+        resolve(other, model="DeepSeek-V3")
+    odd = parse_table_name("E=7,N=77,device_name=NVIDIA_H20.json")
+    with pytest.raises(UsageError, match="another --model"):
+        resolve(odd, model="DeepSeek-V3")

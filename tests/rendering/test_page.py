@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from advisor import result_json
-from advisor.rendering import page, plots
+from advisor.rendering import markdown, page, plots
 from advisor.schema import Result
 
 from . import factory
@@ -231,3 +231,13 @@ def test_page_is_quick_and_loads_no_plotly() -> None:
     assert loaded == "False"
     assert float(seconds) < 3, "the whole command may take 3 s"
     assert time.perf_counter() - start < 20
+
+
+def test_measurements_that_were_given_are_not_denied() -> None:
+    given = factory.result((1, 64), measured=True)
+    given = replace(given, fingerprint=replace(given.fingerprint, mode="offline"))
+    said = "nothing was run for this report; what is measured was given to it"
+    assert page.to_html(given).count(said) == 2  # in the head and in the fingerprint
+    assert "offline: nothing was run<" in page.to_html(factory.result((1,)))
+    text = markdown.to_markdown(given)
+    assert said in text and "what is *measured* was given to it" in text
