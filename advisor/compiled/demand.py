@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.costs import Cost, cost, element_bytes
+from advisor.compiled.counts import AccessDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.ir import Module, Operation, parse
@@ -21,133 +22,6 @@ EXACT_PROGRAMS = 16_384
 SAMPLED_PROGRAMS = 8_192
 
 COLUMNS = ("tensor", "fma", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessDemand:
-    """One load, store or atomic operation over the whole launch.
-
-    Attributes:
-        kind: load, store or atomic.
-        argument: The pointer argument; None where it cannot be told.
-        element: Type of an element.
-        executions: Over all programs.
-        issued_bytes: Of active lanes.
-        requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
-        extent_bytes: From the first to the last byte touched; None where not known.
-        lanes: Of one execution, masked or not.
-        masked: Whether there is a mask; `active_fraction` of its lanes are active.
-        contiguous: Elements in a row.
-        in_loop: Whether it stands in a loop.
-    """
-
-    operation: Operation = field(repr=False)
-    kind: str
-    argument: str | None
-    element: str
-    executions: float
-    issued_bytes: float
-    requested_bytes: float
-    extent_bytes: float | None
-    lanes: int
-    masked: bool
-    active_fraction: float
-    contiguous: int | None
-    in_loop: bool
-    line: int | None
-    file: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopDemand:
-    """One loop: trips per entry. `reasons`: why they are not known."""
-
-    line: int | None
-    depth: int
-    entries: float
-    trips: float
-    mean_trips: float
-    reasons: tuple[str, ...]
-    sampled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineDemand:
-    """What one line of the author's source asks for, over the whole launch. `executions`: of its busiest operation."""
-
-    file: str
-    line: int
-    executions: float = 0.0
-    tensor_flop: float = 0.0
-    fma_flop: float = 0.0
-    fp64_flop: float = 0.0
-    xu_op: float = 0.0
-    alu_op: float = 0.0
-    smem_bytes: float = 0.0
-    load_bytes: float = 0.0
-    store_bytes: float = 0.0
-    atomic_bytes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramClass:
-    """Programs that do the same: how many, and what each does."""
-
-    label: str  # full | part | early exit
-    programs: float
-    tensor_flop: float
-    fma_flop: float
-    load_bytes: float
-    store_bytes: float
-    trips: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelDemand:
-    """The demand of a launch.
-
-    Attributes:
-        per_program: Column of `COLUMNS` -> [evaluated programs].
-        scale: Programs each evaluated one stands for.
-        tensor_flop: By type, whole launch.
-        unknown: What is not known -> what was assumed.
-    """
-
-    grid: tuple[int, int, int]
-    programs: int
-    exact: bool
-    scale: float
-    per_program: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    tensor_flop: Mapping[str, float]
-    fp64_flop: float
-    fma_flop: float
-    xu_op: float
-    alu_op: float
-    smem_bytes: float
-    load_bytes: float  # issued by active lanes
-    store_bytes: float
-    atomic_bytes: float
-    requested_load_bytes: float  # distinct within each access
-    requested_store_bytes: float
-    footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes at most
-    read_footprint_bytes: float  # of all that is loaded
-    written_footprint_bytes: float  # of all that is stored or updated
-    accesses: tuple[AccessDemand, ...]
-    loops: tuple[LoopDemand, ...]
-    lines: tuple[LineDemand, ...]
-    classes: tuple[ProgramClass, ...]
-    unknown: Mapping[str, str]
-    approximations: tuple[str, ...]
-
-    @property
-    def total_tensor_flop(self) -> float:
-        """All types together."""
-        return sum(self.tensor_flop.values())
-
-    @property
-    def main_tensor_type(self) -> str | None:
-        """The type with most FLOP."""
-        return max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
 
 
 def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64], bool]:

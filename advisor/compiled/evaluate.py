@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
+from advisor.compiled.accesses import count_access
 from advisor.compiled.arithmetic import compute, constant
-from advisor.compiled.execution import Access, Active, Count, Execution, Inputs, LoopCount
+from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
 from advisor.compiled.loops import EXACT_TRIPS, MAX_TRIPS, Walk, line_of
-from advisor.compiled.slicing import MEMORY, address_operands, for_parts, needed_values, reachable, weight, while_arguments
-from advisor.compiled.values import Value, contiguous
+from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
+from advisor.compiled.values import Value
 
 DIMENSIONS = {"x": 0, "y": 1, "z": 2}
 
@@ -73,14 +74,14 @@ class Evaluator:
             if last is None:
                 continue
             if last.name == "tt.return":
-                out = [self._value(environment, o) for o in last.operands]
+                out = [self.value(environment, o) for o in last.operands]
                 returned = [values.select_programs(here, n, o) for n, o in zip(out, returned, strict=False)] if returned else out
             for target, chosen, passed in self._successors(last, environment, here, function, by_label):
                 if target is None:
                     continue
                 before = masks.get(id(target))
                 for name, operand in zip(target.arguments, passed, strict=False):
-                    new = self._value(environment, operand)
+                    new = self.value(environment, operand)
                     environment[name] = values.select_programs(chosen, new, environment[name]) if name in environment else new
                 masks[id(target)] = chosen if before is None else before | chosen
         return returned
@@ -93,21 +94,23 @@ class Evaluator:
             return [(by_label.get(label), here, passed)]
         if last.name != "cf.cond_br":
             return []
-        condition = self._value(environment, last.operands[0])
+        condition = self.value(environment, last.operands[0])
         (yes, yes_passed), (no, no_passed) = last.successors[:2]
         if condition.known:
             chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
         else:
             reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
             chosen = np.full(self.programs, reach[yes] >= reach[no])
-            self._unknown(condition.reasons, "a branch", last, "its heavier side is assumed")
+            self.unknown(condition.reasons, "a branch", last, "its heavier side is assumed")
         return [(by_label.get(yes), here & chosen, yes_passed), (by_label.get(no), here & ~chosen, no_passed)]
 
-    def _value(self, environment: Mapping[str, Value], name: str) -> Value:
+    def value(self, environment: Mapping[str, Value], name: str) -> Value:
+        """The value of a name; unknown where it was not computed."""
         found = environment.get(name)
         return found if found is not None else values.unknown({"a value only known at run time"})
 
-    def _unknown(self, reasons: frozenset[str], what: str, op: Operation, assumption: str) -> None:
+    def unknown(self, reasons: frozenset[str], what: str, op: Operation, assumption: str) -> None:
+        """Name what is not known, and what is assumed in its place at an operation."""
         where = f"{what} in line {op.location.line}" if op.location else what
         for reason in reasons:
             self.result.unknown.setdefault(reason, f"{where}: {assumption}")
@@ -126,13 +129,13 @@ class Evaluator:
             self._operation(op, environment, active, times)
         last = block.operations[-1] if block.operations else None
         if last is not None and last.name in ("scf.yield", "scf.condition"):
-            return [self._value(environment, o) for o in last.operands]
+            return [self.value(environment, o) for o in last.operands]
         return []
 
     def _operation(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
         name = op.name
         if name in MEMORY:
-            self._access(op, environment, active, times)
+            count_access(self, op, environment, active, times)
             if name == "tt.load" and op.results[0] in self._names:
                 environment[op.results[0]] = self._loaded(op, environment)
             elif op.results and op.results[0] in self._names:
@@ -166,10 +169,10 @@ class Evaluator:
         elif op.name == "tt.get_num_programs":
             value = values.number(self.grid[DIMENSIONS.get(_axis(op), 0)])
         elif op.name in ("tt.make_tensor_descriptor", "tt.make_tensor_ptr"):
-            value = self._value(environment, op.operands[0])
+            value = self.value(environment, op.operands[0])
         else:
             try:
-                value = compute(op, [self._value(environment, o) for o in op.operands])
+                value = compute(op, [self.value(environment, o) for o in op.operands])
             except MemoryError:
                 value = values.unknown({f"a value too large to work out{line_of(op)}"}, shape)
         environment[op.results[0]] = value
@@ -183,7 +186,7 @@ class Evaluator:
     # ------------------------------------------------------------------------------------------------------- memory
 
     def _loaded(self, op: Operation, environment: Mapping[str, Value]) -> Value:
-        pointer = self._value(environment, op.operands[0])
+        pointer = self.value(environment, op.operands[0])
         shape = op.result.shape if op.result else ()
         base = pointer.base
         if base is None or base not in self.inputs.contents:
@@ -204,101 +207,23 @@ class Evaluator:
             out = out.astype(np.int64)
         elif out.dtype.kind == "f":
             out = out.astype(np.float64)
-        mask = self._value(environment, op.operands[1]) if len(op.operands) > 1 else None
+        mask = self.value(environment, op.operands[1]) if len(op.operands) > 1 else None
         if mask is not None and mask.known:
-            other = self._value(environment, op.operands[2]) if len(op.operands) > 2 else values.number(0, shape)
+            other = self.value(environment, op.operands[2]) if len(op.operands) > 2 else values.number(0, shape)
             other = other if other.known else values.number(0, shape)
             return values.of(np.where(mask.array(), out, other.array()), shape)
         return values.of(out, shape)
 
-    def _access(self, op: Operation, environment: Mapping[str, Value], active: Active, times: Count) -> None:
-        pointer = self._value(environment, op.operands[0])
-        tensor = next((t for t in op.types if t.shape), op.types[0] if op.types else None)
-        shape = tensor.shape if tensor is not None else ()
-        mask: Value | None = None
-        if "descriptor" in op.name:
-            issued = self._descriptor_lanes(op, environment, pointer)
-            fresh, masked = issued, True
-        else:
-            names = address_operands(op)
-            mask = self._value(environment, names[1]) if len(names) > 1 else None
-            masked = mask is not None
-            issued = self._lanes(mask, shape)
-            fresh = self._distinct(pointer, mask, shape) if pointer.known else issued
-        access = self.result.accesses.get(id(op))
-        if access is None:
-            zero = np.zeros(self.programs)
-            access = Access(op, zero.copy(), zero.copy(), zero.copy(), pointer.base, masked=masked)
-            self.result.accesses[id(op)] = access
-        count = np.where(active, times, 0.0)
-        access.executions += count
-        access.lanes += count * issued
-        access.distinct += count * np.minimum(fresh, issued)
-        if mask is not None and not mask.known:
-            access.mask_reasons |= mask.reasons
-            self._unknown(mask.reasons, "a mask", op, "all its lanes are assumed active")
-        if access.base != pointer.base:
-            access.base = None
-        if "descriptor" in op.name:
-            access.unknown_extent = True
-            return
-        try:
-            reach = values.extent(pointer, active)
-        except (ValueError, MemoryError):
-            reach = None
-        if reach is None:
-            access.unknown_extent = True
-        else:
-            access.low = reach[0] if access.low is None else min(access.low, reach[0])
-            access.high = reach[1] if access.high is None else max(access.high, reach[1])
-        if access.contiguous is None:
-            access.contiguous = contiguous(pointer, shape)
-
-    def _lanes(self, mask: Value | None, shape: tuple[int, ...]) -> Count:
-        key = (0, *shape, *(id(p) for p in (mask.parts if mask is not None else ())))
-        if key not in self.memory:
-            self.memory[key] = values.lanes(mask, shape, self.programs)
-            self.kept.append(mask)
-        return self.memory[key]
-
-    def _distinct(self, pointer: Value, mask: Value | None, shape: tuple[int, ...]) -> Count:
-        varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
-        key = (1, *shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
-        if key not in self.memory:
-            self.memory[key] = values.distinct(pointer, mask, shape, self.programs)
-            self.kept.append((pointer, mask))
-        return self.memory[key]
-
-    def _descriptor_lanes(self, op: Operation, environment: Mapping[str, Value], pointer: Value) -> Count:
-        """Elements of a descriptor's block that lie inside its tensor."""
-        block = op.result if op.result is not None else next((t for t in reversed(op.types) if t.shape), None)
-        if block is None:
-            return np.ones(self.programs)
-        sizes = self.inputs.shapes.get(pointer.base or "")
-        starts = address_operands(op)[1:]
-        total = np.full(self.programs, float(block.elements))
-        if sizes is None or len(sizes) != len(starts):
-            if sizes is None:
-                self._unknown(frozenset({f"the shape of descriptor {pointer.base}"}), "a block", op, "it is assumed full")
-            return total
-        extent = block.shape[-len(starts) :] if starts else ()
-        for size, length, name in zip(sizes, extent, starts, strict=False):
-            start = self._value(environment, name)
-            if start.known:
-                inside = np.clip(size - start.scalar(), 0, length) - np.clip(-start.scalar(), 0, length)
-                total = total * np.maximum(inside, 0) / length
-        return total
-
     # -------------------------------------------------------------------------------------------------- control flow
 
     def _if(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        condition = self._value(environment, op.operands[0])
+        condition = self.value(environment, op.operands[0])
         if condition.known:
             chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
         else:
             heavier = weight(op.regions[0]) >= (weight(op.regions[1]) if len(op.regions) > 1 else 0.0)
             chosen = np.full(self.programs, heavier)
-            self._unknown(condition.reasons, "a branch", op, "its heavier side is assumed")
+            self.unknown(condition.reasons, "a branch", op, "its heavier side is assumed")
         results: list[list[Value]] = [[], []]
         for i, region in enumerate(op.regions[:2]):
             here = active & (chosen if i == 0 else ~chosen)
@@ -334,12 +259,12 @@ class Evaluator:
 
     def _for(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
         counter, low_name, high_name, step_name, carried = for_parts(op)
-        low, high, step = (self._value(environment, n) for n in (low_name, high_name, step_name))
+        low, high, step = (self.value(environment, n) for n in (low_name, high_name, step_name))
         loop = self._loop_count(op)
         reasons = low.reasons | high.reasons | step.reasons
         if reasons:
             loop.reasons |= reasons
-            self._unknown(reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
+            self.unknown(reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
             trips = np.full(self.programs, float(self.inputs.assumed_trips))
             start = low.scalar() if low.known else np.zeros(1, np.int64)
             pace = step.scalar() if step.known else np.ones(1, np.int64)
@@ -351,7 +276,7 @@ class Evaluator:
         loop.entries += count
         loop.trips += count * trips
         names = [(n, s) for n, s in carried]
-        state = {n: self._value(environment, s) for n, s in names if n in self._names}
+        state = {n: self.value(environment, s) for n, s in names if n in self._names}
         body = op.regions[0]
         longest = int(trips.max()) if trips.size else 0
         walker = Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
@@ -371,7 +296,7 @@ class Evaluator:
         names = while_arguments(op)
         before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
         for name, start in names:
-            environment[name] = self._value(environment, start)
+            environment[name] = self.value(environment, start)
         here = active.copy()
         passed: list[Value] = []
         for trip in range(MAX_TRIPS):
@@ -382,7 +307,7 @@ class Evaluator:
             passed = [values.select_programs(here, n, o) for n, o in zip(now, passed, strict=False)] if passed else now
             if not condition.known:
                 loop.reasons |= condition.reasons
-                self._unknown(condition.reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
+                self.unknown(condition.reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
                 here = here & (trip < self.inputs.assumed_trips)
             else:
                 here = here & np.broadcast_to(condition.scalar().astype(bool), self.programs)
@@ -404,7 +329,7 @@ class Evaluator:
         callee = self.module.functions.get(found.group(1).strip('"')) if found else None
         if callee is None:
             return
-        inner = {n: self._value(environment, o) for n, o in zip(callee.arguments, op.operands, strict=False)}
+        inner = {n: self.value(environment, o) for n, o in zip(callee.arguments, op.operands, strict=False)}
         outer, self.function = self.function, callee
         try:
             returned = self._function(callee, inner, active, times)

@@ -10,19 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from advisor.compiled.errors import IrError
+from advisor.compiled.ir_text import Location, Locations, closing, split_top, trailing_location
 
-_LOC_DEFINITION = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
-_FILE_LOC = re.compile(r'^"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>$", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """File and line; None where the compiler made the operation up."""
-
-    file: str
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,81 +131,6 @@ def parse_type(text: str) -> Type:
     return Type(text, shape, split_top(found.group(2), ",")[0].strip())
 
 
-def split_top(text: str, separator: str) -> list[str]:
-    """Split at separators that no bracket or string encloses."""
-    parts, depth, start, i, length = [], 0, 0, 0, len(separator)
-    quoted = False
-    while i < len(text):
-        c = text[i]
-        if quoted:
-            if c == "\\":
-                i += 1
-            elif c == '"':
-                quoted = False
-        elif c == '"':
-            quoted = True
-        elif depth == 0 and text.startswith(separator, i):
-            parts.append(text[start:i])
-            i += length
-            start = i
-            continue
-        elif c in "([{<":
-            depth += 1
-        elif c in ")]}" or (c == ">" and text[i - 1] != "-"):
-            depth -= 1
-        i += 1
-    parts.append(text[start:])
-    return parts
-
-
-class _Locations:
-    """Resolves `#loc12` to file and line, preferring the author's files."""
-
-    def __init__(self, lines: list[str], own: tuple[str, ...]) -> None:
-        self.definitions: dict[str, str] = {}
-        self.own = own
-        self.memory: dict[str, tuple[Location, ...]] = {}
-        for line in lines:
-            if line.startswith("#loc"):
-                found = _LOC_DEFINITION.match(line)
-                if found:
-                    self.definitions[found.group(1)] = found.group(2)
-
-    def frames(self, text: str, depth: int = 0) -> tuple[Location, ...]:
-        """The call stack, innermost first."""
-        text = text.strip()
-        if depth > 60:
-            return ()
-        if text in self.memory:
-            return self.memory[text]
-        if text.startswith("#"):
-            result = self.frames(self.definitions.get(text[1:], ""), depth + 1)
-        elif text.startswith("callsite("):
-            inner = text[len("callsite(") : -1]
-            callee, _, caller = inner.partition(" at ")
-            result = self.frames(callee, depth + 1) + self.frames(caller, depth + 1)
-        elif text.startswith("fused"):
-            inside = text[text.index("[") + 1 : text.rindex("]")] if "[" in text and "]" in text else ""
-            result = next((f for f in (self.frames(p, depth + 1) for p in split_top(inside, ",")) if f), ())
-        elif found := _FILE_LOC.match(text):
-            result = (Location(found.group(1), int(found.group(2))),)
-        elif text.startswith('"') and text.endswith(")"):
-            result = self.frames(text[text.index("(", text.index('"', 1)) + 1 : -1], depth + 1)
-        else:
-            result = ()
-        self.memory[text] = result
-        return result
-
-    def location(self, text: str) -> Location | None:
-        """The innermost frame in a file of the author's; else the innermost."""
-        frames = self.frames(text)
-        for frame in frames:
-            name = frame.file.rsplit("/", 1)[-1]
-            if not self.own or name in self.own or frame.file in self.own:
-                return frame
-        return frames[-1] if frames else None
-
-
 def parse(text: str, own: tuple[str, ...] = ()) -> Module:
     """Parse a module.
 
@@ -226,7 +142,7 @@ def parse(text: str, own: tuple[str, ...] = ()) -> Module:
         IrError: It is not the IR of a Triton kernel.
     """
     lines = text.splitlines()
-    parser = _Parser(lines, _Locations(lines, own))
+    parser = _Parser(lines, Locations(lines, own))
     try:
         functions = parser.module()
     except (IndexError, ValueError, KeyError, RecursionError) as error:
@@ -237,7 +153,7 @@ def parse(text: str, own: tuple[str, ...] = ()) -> Module:
 
 
 class _Parser:
-    def __init__(self, lines: list[str], locations: _Locations) -> None:
+    def __init__(self, lines: list[str], locations: Locations) -> None:
         self.lines = [line.strip() for line in lines]
         self.locations = locations
         self.position = 0
@@ -264,13 +180,13 @@ class _Parser:
         found = re.match(r"tt\.func\s+(public|private)?\s*@(\"[^\"]*\"|[\w$.-]+)\(", line)
         if not found:
             raise IrError("a function of the IR has an unknown form", line[:100])
-        end = _closing(line, found.end() - 1)
+        end = closing(line, found.end() - 1)
         arguments, types = self.arguments(line[found.end() : end])
         self.position += 1
         if not line.endswith("{"):
             return Function(found.group(2), found.group(1) == "public", arguments, types, [])
         blocks = self.region()
-        location = self.locations.location(_location(self.lines[self.position])[1])
+        location = self.locations.location(trailing_location(self.lines[self.position])[1])
         self.position += 1
         return Function(found.group(2).strip('"'), found.group(1) == "public", arguments, types, blocks, location)
 
@@ -296,7 +212,7 @@ class _Parser:
                 assert found is not None
                 block = Block(found.group(1))
                 if line[found.end() : found.end() + 1] == "(":
-                    end = _closing(line, found.end())
+                    end = closing(line, found.end())
                     block.arguments, block.argument_types = self.arguments(line[found.end() + 1 : end])
                 if len(blocks) == 1 and not blocks[0].operations and not blocks[0].label:
                     blocks = [block]
@@ -318,7 +234,7 @@ class _Parser:
                 results += [f"{name}#{i}" for i in range(int(count))] if count else [name]
         opens = rest.endswith("{")
         if rest.endswith(")") or " loc(" in rest:
-            rest, location = _location(rest)
+            rest, location = trailing_location(rest)
         else:
             location = ""
         named = re.match(r'"?([\w.$]+)"?', rest)
@@ -336,7 +252,7 @@ class _Parser:
                 self.position += 1
                 if closing.endswith("{"):
                     continue
-                closing, location = _location(closing)
+                closing, location = trailing_location(closing)
                 tail = closing[1:].lstrip(")").strip()
                 break
         operation = self.build(named.group(1), results, head, tail)
@@ -414,35 +330,3 @@ def _types_in(text: str) -> list[str]:
                         # Attributes may follow a type: `i32 {tt.num_stages = 3}`.
                         found.append(split_top(item, " ")[0])
     return found
-
-
-def _closing(text: str, start: int) -> int:
-    """Index of the bracket that closes the one at `start`."""
-    depth, i, quoted = 0, start, False
-    while i < len(text):
-        c = text[i]
-        if quoted:
-            i += c == "\\"
-            quoted = c != '"'
-        elif c == '"':
-            quoted = True
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-            if depth == 0:
-                return i
-        i += 1
-    raise IrError("a bracket of the IR is not closed", text[:100])
-
-
-def _location(line: str) -> tuple[str, str]:
-    """A line without its trailing `loc(...)`, and what stands in it."""
-    if not line.endswith(")"):
-        return line, ""
-    start = line.rfind(" loc(")
-    while start >= 0:
-        if _closing(line, start + 4) == len(line) - 1:
-            return line[:start].rstrip(), line[start + 5 : -1]
-        start = line.rfind(" loc(", 0, start)
-    return line, ""

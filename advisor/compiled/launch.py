@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compile import compile_kernel
-from advisor.compiled.demand import KernelDemand, read_demand
+from advisor.compiled.counts import KernelDemand
+from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import CompileError
 from advisor.compiled.execution import Inputs
 from advisor.compiled.inference import Given, Guess, guesses

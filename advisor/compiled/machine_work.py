@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from advisor.compiled.assembly import CodeFacts, Instruction
 from advisor.compiled.costs import element_bytes
-from advisor.compiled.demand import AccessDemand, KernelDemand
+from advisor.compiled.counts import AccessDemand, KernelDemand
 from advisor.compiled.kernel import CompiledKernel
 from advisor.hardware import GpuSpec
 

@@ -14,7 +14,7 @@ import pytest
 
 from advisor import pipelines
 from advisor.compiled.convention import described_launch
-from advisor.compiled.demand import KernelDemand
+from advisor.compiled.counts import KernelDemand
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch
 from advisor.compiled.pool import Pool

@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts, CodeLoop, main_loop
-from advisor.compiled.demand import KernelDemand
+from advisor.compiled.counts import KernelDemand
 from advisor.compiled.ir import Operation, parse
 from advisor.compiled.kernel import CompiledKernel
 from advisor.compiled.launch import Inspection, author_file, own_files
