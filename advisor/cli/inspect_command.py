@@ -1,9 +1,9 @@
 """Show what the compiler makes of a kernel: registers, spills, shared memory, instructions, and the demand of every source line.
 
 FILE.py is parsed, never run. What is not given comes from the file's own description (KERNELS) where it has one, and is else guessed
-and said: types by how arguments are used, constants from @triton.autotune or a small default. Without a grid one program is counted.
-A cache of Triton (a folder such as ~/.triton/cache, one of its folders, an entry's JSON; ::KERNEL names a kernel of it) is read as it
-lies there, and needs no source.
+and said: types by how arguments are used, constants from @triton.autotune or a small default, the grid from where the file launches
+the kernel. Without a grid one program is counted. A cache of Triton (a folder such as ~/.triton/cache, one of its folders, an entry's
+JSON; ::KERNEL names a kernel of it) is read as it lies there, and needs no source.
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.inference import Given
+from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
+from advisor.configs.launch_sites import grid_from_launches
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
-from advisor.configs.source import SourceFile, read_source
+from advisor.configs.source import MISSING, SourceFile, read_source
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec, list_gpus
 
@@ -170,13 +171,17 @@ def make_launch(
         divisible=frozenset(divisible) if divisible is not None else None,
         given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars, element=element),
     )  # fmt: skip
+    known = {**scalars, **constants}
     if grid is None:
-        return launch
+        # Only with what is given or stands in the file: a grid of guessed sizes would be a guess of the work itself.
+        tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
+        known = {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned, **known}
+        found = grid_from_launches(source, kernel, known)
+        if found is None:
+            return launch
+        return replace(launch, grid=found.grid, assumed=(f"the grid of the launch in line {found.line}, {found.text}",))
     if isinstance(grid, str):
-        from advisor.compiled.inference import guesses
-
-        guessed = next(guesses(source, function, launch.given))
-        known = {**guessed.constexprs, **scalars, **constants}
+        known = {**next(guesses(source, function, launch.given)).constexprs, **known}
         return replace(launch, grid=grid_of(grid, known, source))
     return replace(launch, grid=checked_grid(grid, grid))
 

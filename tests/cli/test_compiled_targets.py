@@ -99,6 +99,19 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert len(result["launches"]) == 2 and not result["searches"] and all(each["ceiling"] is None for each in result["launches"])
 
 
+def test_the_grid_is_found_where_the_file_launches_the_kernel(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    launch = 'def scale(x, y):\n    size = x.numel()\n    scale_kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, size)\n'
+    file.write_text(SCALE + "\n\n" + launch)
+    arguments = ["inspect", f"{file}::scale_kernel", "--target", "sm_90", "--format", "json"]
+    assert main([*arguments, "--arg", "n=1000"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["grid"] == [16, 1, 1] and found["demand"]["load_bytes"] == 2000
+    assert any("the grid of the launch in line" in text for text in found["assumptions"])
+    assert main(arguments) == 0
+    assert any("The grid is not given" in text for text in json.loads(capsys.readouterr().out)["assumptions"])
+
+
 def test_configurations_from_a_file(tmp_path, capsys):
     file, described = tmp_path / "kernels.py", tmp_path / "launch.toml"
     file.write_text(SCALE)
