@@ -145,6 +145,10 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     from advisor.errors import UsageError
     from advisor.hardware import load_gpu
 
+    named = [("--model", arguments.model), ("--hidden-size", arguments.hidden_size), ("--top-k", arguments.top_k),
+             ("--tokens", arguments.tokens), ("--measured", arguments.measured)]  # fmt: skip
+    if unfit := [option for option, value in named if value]:
+        raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
     gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)
     if gpu is None:
         raise UsageError("a kernel needs a GPU to be compiled for", None, None, "add --gpu NAME (`advisor gpus` lists them)")
