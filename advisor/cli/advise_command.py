@@ -116,7 +116,10 @@ def _is_triton_cache(text: str) -> bool:
     from pathlib import Path
 
     path = Path(text.partition("::")[0])
-    if not (path.is_dir() or path.with_suffix(".ttir").is_file()):
+    try:
+        if not (path.is_dir() or path.with_suffix(".ttir").is_file()):
+            return False
+    except (OSError, ValueError):  # no path at all: too long, a null byte
         return False
     from advisor.compiled.triton_cache import is_cache_target
 
