@@ -74,3 +74,27 @@ def test_two_launches_that_share_a_configuration_add_up():
     usable = np.isfinite(both.mean)
     assert both.predicted_us[usable] == pytest.approx((one.predicted_us + other.predicted_us)[usable])
     assert both.ceiling_us[0] == pytest.approx(one.ceiling_us[0] + other.ceiling_us[0])
+
+
+def test_configurations_that_spill_most_of_their_accumulators_are_not_measured():
+    """By the shipped table: 256 x 256 accumulators on four warps are 512 registers per thread."""
+    space = SearchSpace.of_family("fused_moe")
+    found = feasibility(space, W13, load_gpu("A100"))
+    assert found.stopped_by["spills"] > 0
+    index = next(i for i in range(len(space)) if space.row(i) == {
+        "BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2})
+    assert not found.launches[index]
+    assert "spills" not in feasibility(space, W13, load_gpu("V100")).stopped_by  # not in the table: nothing is known
+
+
+def test_no_configuration_near_the_best_of_a_published_sweep_is_left_out(data_dir):
+    from advisor.configs.rows import read_rows
+
+    near = read_rows(data_dir / "fused_moe_near_optimal.csv.gz")
+    space = SearchSpace.of_family("fused_moe")
+    index = {tuple(space.row(i)[n] for n in space.names): i for i in range(len(space))}
+    rows = list(zip(*(near.columns[n].astype(int).tolist() for n in space.names), strict=True))
+    for gpu in sorted(set(near.text["gpu"])):
+        launches = feasibility(space, W13, load_gpu(gpu)).launches
+        places = {index[row] for name, row in zip(near.text["gpu"], rows, strict=True) if name == gpu and row in index}
+        assert places and launches[list(places)].all(), gpu
