@@ -1,4 +1,4 @@
-"""What the compiler made of fused-MoE configurations, looked up in the shipped table (`resource_table` makes it) instead of compiled again."""
+"""What the compiler made of fused-MoE configurations, looked up in the table that `resource_table` made."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def shipped_resources(target: str) -> Mapping[tuple[int, ...], CompiledResources
     try:
         path = folder("ceilings") / TABLE
         with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-            return {
-                tuple(int(row[name]) for name in CONFIGURATION): CompiledResources(
-                    registers=int(row["registers"]), spill_bytes=int(row["spill_bytes"]), shared_memory_bytes=int(row["shared_memory_bytes"])
-                )
-                for row in csv.DictReader(stream) if row["target"] == target and row["registers"]
-            }  # fmt: skip
+            rows = [row for row in csv.DictReader(stream) if row["target"] == target and row["registers"]]
     except FileNotFoundError:
         return {}
+    return {tuple(int(row[name]) for name in CONFIGURATION): _resources(row) for row in rows}
+
+
+def _resources(row: Mapping[str, str]) -> CompiledResources:
+    return CompiledResources(**{name: int(row[name]) for name in ("registers", "spill_bytes", "shared_memory_bytes")})
