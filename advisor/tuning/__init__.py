@@ -182,10 +182,13 @@ def _with_winner(plan: Plan, report: LaunchReport, winners: Mapping[str, Winner]
     configuration = complete(winner.configuration, launch.entry or launch.configuration)
     now = report.measured.us if report.measured is not None else report.predicted.us if report.predicted is not None else us
     table = plan.target.table is not None or plan.base_table is not None
+    reached = Latency(us=us, origin="measured", source=source)
+    if report.ceiling is not None and us < report.ceiling.us:  # what was measured is reached, whatever was predicted
+        report = replace(report, ceiling=reached, ceiling_configuration=configuration, headroom=now / us - 1)
     return replace(
         report,
         recommendation=Recommendation(
-            configuration=configuration, latency=Latency(us=us, origin="measured", source=source), speedup=now / us,
+            configuration=configuration, latency=reached, speedup=now / us,
             p_speedup_10pct=None, reason=f"best of the search, against the present configuration: {winner.note}",
             triton_config=triton_config(configuration),
             table_entry=dict(entry_of(configuration, entry_of(launch.entry) if launch.entry else None)) if table else None,

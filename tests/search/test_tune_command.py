@@ -41,6 +41,8 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
         assert launch.measured is not None and launch.measured.origin == "measured"
         assert launch.recommendation is not None and launch.recommendation.latency.origin == "measured"
         assert launch.recommendation.speedup == pytest.approx(launch.measured.us / launch.recommendation.latency.us)
+        assert launch.ceiling.us <= launch.recommendation.latency.us  # what was measured is reached, whatever was predicted
+        assert launch.headroom == pytest.approx(launch.measured.us / launch.ceiling.us - 1)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
