@@ -2,10 +2,11 @@
 
 Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, predicted_high_us, ceiling_us, binding_pipeline and
 p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
-operator; bf16); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K,
-GROUP_SIZE_M, num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where
-latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. A library kernel (any family but fused
-MoE, without a configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty.
+operator; bf16, but fp8 where the file's name says so, fp32 where library operators name the kernel that ran); the sizes M, N, K, E,
+topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages. A row without
+a configuration is predicted as the serving stack would launch it. Where latency_us is given, p_speedup_10pct is the probability that
+at least 10 % of it can be won. A library kernel (any family but fused MoE, without a configuration) chooses its own configuration:
+its ceiling is its prediction, and p_speedup_10pct stays empty.
 """
 
 from __future__ import annotations
@@ -34,10 +35,16 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.configs.rows import read_rows, write_rows
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
+    from advisor.learned.data import implied_dtype
     from advisor.pipelines.from_rows import batches
     from advisor.schema import PIPELINES
 
     rows = read_rows(arguments.rows)
+    dtype = implied_dtype(rows.header, Path(arguments.rows).name)
+    if dtype:
+        rows.dtype[:] = dtype
+        says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
+        print(f"advisor: no column dtype: {dtype} operands, as {says}", file=sys.stderr)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     names = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us", "p_speedup_10pct")
     out = {name: np.full(len(rows), np.nan) for name in names}

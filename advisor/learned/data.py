@@ -115,13 +115,18 @@ def _rows(path: Path) -> Rows:
     return read_rows(path, required=("gpu",))  # says what is wrong where the file cannot be read
 
 
+def implied_dtype(header: Sequence[str], name: str) -> str | None:
+    """The operands' type of rows that name none, as in the published files: fp8 where the file's name says so, fp32 for library operators
+    with the kernel that ran; None where nothing but the default is known."""
+    if "dtype" in header:
+        return None
+    return "fp8" if "fp8" in name.lower() else ("fp32" if "op" in header and "kernel" in header else None)
+
+
 def _measured(rows: Rows, name: str) -> Iterable[Measured]:
     from advisor.pipelines.from_rows import batches
 
-    # The published files name no type: it is in the file's name, or fp32 for the library's operators.
-    dtype = None
-    if "dtype" not in rows.header:
-        dtype = "fp8" if "fp8" in name else ("fp32" if "kernel" in rows.header else None)
+    dtype = implied_dtype(rows.header, name)
     by_name: dict[str, GpuSpec] = {}
 
     def find(text: str) -> GpuSpec:

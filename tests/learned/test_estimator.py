@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import time
 
 import numpy as np
 import pytest
 
+from advisor.cli import main
 from advisor.hardware import load_gpu
 from advisor.learned import data, evaluate, quality
+from advisor.learned import weights as store
+from advisor.learned.base import Prediction
+from advisor.learned.estimator import _p_of_intervals
 from advisor.learned.moe import as_configuration
 from advisor.pipelines import ProblemBatch, column
 from advisor.pipelines.space import family_space
@@ -102,3 +107,31 @@ def test_quality_figures():
     assert quality.hits([0, 2, None])["hit_at_3_percent"] == pytest.approx(200 / 3)
     assert quality.errors(np.array([1.0, 2.0]), np.array([1.1, 2.0]))["mape_percent"] == pytest.approx(5)
     assert quality.coverage(np.array([1.0, 3.0]), np.array([0.9, 0.9]), np.array([1.1, 1.1])) == 50
+
+
+def test_library_kernels_have_nothing_to_tune(weights, tmp_path, capsys):
+    store.save(weights, tmp_path / "w.npz")
+    cells = {}
+    for name, text in (
+        ("x_fp8.csv", "gpu,M,N,K,latency_us\nH20,64,512,1024,12.5\n"),
+        ("ops.csv", "gpu,op,B,H,latency_us,kernel\nTesla T4,softmax,64,1024,20.5,k\n"),
+        ("tiled.csv", "gpu,M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K\nH20,64,512,1024,64,64,64\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert main(["predict", str(tmp_path / name), "-o", str(tmp_path / "out.csv"), "--weights", str(tmp_path / "w.npz")]) == 0
+        (cells[name],) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    told = capsys.readouterr().err
+    assert "fp8 operands" in told and "fp32 operands" in told and "nothing to tune" in told
+    for name in ("x_fp8.csv", "ops.csv"):
+        assert cells[name]["p_speedup_10pct"] == "" and cells[name]["ceiling_us"] == cells[name]["predicted_us"]
+    assert 0 <= float(cells["tiled.csv"]["p_speedup_10pct"]) <= 1
+
+
+def test_p_speedup_counts_the_width_of_both_intervals():
+    def prediction(us, spread):
+        us = np.array([us])
+        return Prediction(us=us, low_us=us * np.exp(-spread), high_us=us * np.exp(spread), learned=np.array([spread < 0.2]))
+
+    p = [_p_of_intervals(None, prediction(120.0, mine), prediction(100.0, wide), 1.1)[0] for mine, wide in
+         ((0.02, 0.02), (0.02, 0.3), (0.3, 0.3))]  # fmt: skip
+    assert p[0] > 0.99 > p[1] > p[2] > 0.5
