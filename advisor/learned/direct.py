@@ -1,7 +1,7 @@
 """Learned latencies of library kernels: gemm, and operators over rows, whose configuration nobody knows.
 
-No physics is fitted here: the reference is the largest pipeline time, and one forest per kind corrects it from the waves that
-the usual tiles would make.
+The reference is a fitted physics of tiles (`tiled.py`) for gemm, the largest pipeline time for operators over rows; one forest per kind
+corrects it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, forest
+from advisor.learned import calibration, forest, tiled
 from advisor.learned.calibration import Calibration
 from advisor.learned.features import Columns, matrix
 from advisor.learned.forest import Forest
 from advisor.learned.machine import Machine
+from advisor.learned.tiled import Physics
 from advisor.pipelines import Array, ProblemBatch
 
-TILES = ((64, 64), (64, 128), (128, 128), (64, 256), (128, 256), (256, 128))
+WAVE_TILES = ((64, 128), (128, 128), (128, 256))
 LAUNCH_US = 2.5
 DOMAIN_MARGIN = 2.0
 ROW_OPERATORS = (
@@ -41,37 +42,35 @@ def covers_operator(problem: ProblemBatch) -> bool:
     return problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in ROW_OPERATORS)
 
 
-def reference(problem: ProblemBatch, gpu: Machine) -> tuple[Array, Array]:
-    """Reference latency in microseconds and features, [n] and [n, f]."""
-    columns, us = _gemm(problem, gpu) if problem.family == "gemm" else _rows(problem, gpu)
+def reference(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:
+    """Reference latency in microseconds and features, [n] and [n, f]; gemm needs its `physics`."""
+    if problem.family == "gemm":
+        assert physics is not None
+        columns, us = _gemm(problem, gpu, physics)
+    else:
+        columns, us = _rows(problem, gpu)
     shape = np.broadcast_shapes(*(np.shape(c) for c in columns.values()), us.shape)
     return np.broadcast_to(us, shape), matrix({n: np.broadcast_to(c, shape) for n, c in columns.items()})
 
 
-def _gemm(problem: ProblemBatch, gpu: Machine) -> tuple[Columns, Array]:
+def _gemm(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Columns, Array]:
+    """Sizes, waves and the physics' terms. Of the GPU only the SMs and their rate: what memory does, the physics carries to others."""
     m, n, k = (problem.sizes[name] for name in "MNK")
     batch = problem.sizes.get("B", np.ones(1))
     log = np.log
-    traffic = batch * ((m * k + n * k) * problem.operand_bytes + m * n * problem.result_bytes)
-    tensor = 2 * batch * m * n * k / gpu.peak_flop
-    dram = traffic / gpu.dram_bytes
-    us = np.maximum(np.maximum(tensor, dram * 0.7), traffic / gpu.l2_rate_bytes) + LAUNCH_US
-    columns: Columns = {
-        "tensor": log(tensor / us), "dram": log(dram / us), "l2 fill": log(traffic / gpu.l2_capacity_bytes), "latency": log(us),
-        "m": log(m), "n": log(n), "k": log(k), "batch": log(batch),
+    us, stack = tiled.terms(problem, gpu, physics)
+    columns: Columns = {f"term {name}": log((term + 1e-3) / us) for name, term in zip(tiled.TERMS, stack, strict=True)}
+    columns |= {
+        "latency": log(us), "m": log(m), "n": log(n), "k": log(k), "batch": log(batch), "area": log(m * n),
+        "a": log(m * k), "b": log(n * k),
+        "row fill 64": m / (np.ceil(m / 64) * 64), "row fill 128": m / (np.ceil(m / 128) * 128),
+        "column fill 128": n / (np.ceil(n / 128) * 128), "depth fill 128": k / (np.ceil(k / 128) * 128),
     }  # fmt: skip
-    per_sm = gpu.peak_flop / gpu.num_sms
-    for tm, tn in TILES:
+    for tm, tn in WAVE_TILES:
         waves = batch * np.ceil(m / tm) * np.ceil(n / tn) / gpu.num_sms
         columns[f"last wave {tm}x{tn}"] = np.where(waves < 64, np.ceil(waves) / waves, 1.0)
         columns[f"waves {tm}x{tn}"] = log(waves)
-        columns[f"busiest {tm}x{tn}"] = log(np.ceil(waves) * 2 * tm * tn * k / per_sm / us)
-    columns |= {
-        "row fill 64": m / (np.ceil(m / 64) * 64), "row fill 128": m / (np.ceil(m / 128) * 128), "area": log(m * n),
-        "column fill 128": n / (np.ceil(n / 128) * 128), "weights": log(batch * n * k * problem.operand_bytes / traffic),
-        "output": log(batch * m * n * problem.result_bytes / gpu.dram_bytes / us),
-        "sms": np.full(1, gpu.num_sms), "flop per clock": np.full(1, gpu.flop_per_clock_per_sm),
-    }  # fmt: skip
+    columns |= {"sms": np.full(1, gpu.num_sms), "flop per clock": np.full(1, gpu.flop_per_clock_per_sm)}
     return columns, us
 
 
@@ -107,13 +106,17 @@ class DirectModel:
     low: Array  # least and most of every feature learned
     high: Array
     gpus: tuple[str, ...]
+    physics: Physics | None = None  # of gemm
+    machines: tuple[tuple[float, float], ...] = ()  # SMs and FLOP per clock and SM of the GPUs learned
+    carried: float = 1.0  # share of the correction that holds on GPUs unlike any of them
     held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
     def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
                 coverage: float = 0.8) -> tuple[Array, Array, Array, NDArray[np.bool_]]:  # fmt: skip
         """Prediction, both ends of the interval (microseconds), and whether it lies within what was learned."""
-        us, features = reference(problem, gpu)
-        centre = us * np.exp(self.correction(features))
+        us, features = reference(problem, gpu, self.physics)
+        alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
+        centre = us * np.exp(self.correction(features) * (1.0 if alike else self.carried))
         size = calibration.scale(self.scale, features)
         low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
         high = self.calibration.quantile(self.kind, seen, 0.5 + coverage / 2)
@@ -126,14 +129,20 @@ class DirectModel:
         prefix = f"direct/{self.kind}"
         out = self.correction.arrays(f"{prefix}/correction") | self.scale.arrays(f"{prefix}/scale")
         out |= self.calibration.arrays(f"{prefix}/calibration") | {f"{prefix}/low": self.low, f"{prefix}/high": self.high}
-        return out, {"gpus": list(self.gpus), "held_out": dict(self.held_out)}
+        if self.physics is not None:
+            out |= {f"{prefix}/physics": self.physics.parameters, f"{prefix}/tiles": self.physics.tiles}
+        meta = {"gpus": list(self.gpus), "held_out": dict(self.held_out), "machines": [list(m) for m in self.machines]}
+        return out, meta | {"carried": self.carried}
 
 
 def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any]) -> DirectModel:
     """The reverse of `DirectModel.arrays`."""
     prefix = f"direct/{kind}"
+    parameters = stored.get(f"{prefix}/physics")
+    physics = None if parameters is None else Physics(parameters=parameters, tiles=stored[f"{prefix}/tiles"])
     return DirectModel(
         kind=kind, correction=forest.from_arrays(stored, f"{prefix}/correction"), scale=forest.from_arrays(stored, f"{prefix}/scale"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"), low=stored[f"{prefix}/low"],
-        high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}),
+        high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}), physics=physics,
+        machines=tuple((m[0], m[1]) for m in meta["machines"]), carried=float(meta["carried"]),
     )  # fmt: skip

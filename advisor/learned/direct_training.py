@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from advisor.learned import calibration, direct, quality
+from advisor.learned import calibration, direct, quality, tiled
 from advisor.learned.calibration import Calibration
 from advisor.learned.data import Measured
 from advisor.learned.direct import DirectModel
 from advisor.learned.folds import leave_out
 from advisor.learned.grow import grow
 from advisor.learned.machine import machine
+from advisor.learned.tiled import Physics
 from advisor.pipelines import Array
 
 GEMM: dict[str, Any] = {
@@ -24,6 +25,9 @@ SEEDS = {"gemm/fp8": 3}
 """Forests to average: fp8 gemm repeats to a few tenths of a per cent, which one forest does not reach (1.04 % against 0.9 %)."""
 
 SHAPE_FOLDS = 3
+GPU_FOLDS = 5
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Of the forest's correction, tried on GPUs left out: it knows the GPUs it was grown on better than it knows others."""
 
 
 def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
@@ -38,14 +42,23 @@ def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
 def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -> DirectModel:
     """One kind's model, calibrated on shapes and GPUs left out."""
     progress(f"fitting {kind}")
-    x, y, gpus, shapes = columns(parts)
+    physics = _physics(kind, parts)
+    x, y, gpus, shapes = columns(parts, physics)
     options = GEMM if kind.startswith("gemm") else ROWS
     # Folds judge the size of errors; a third of the trees tells it nearly as well.
     short = options | {"max_iter": max(int(options["max_iter"]) // 3, 100)}
     errors = {"shape": np.full(y.size, np.nan), "gpu": np.full(y.size, np.nan)}
-    for by, labels, folds in (("shape", [s % SHAPE_FOLDS for s in shapes], SHAPE_FOLDS), ("gpu", gpus, 5)):
-        for _, out in leave_out(labels, folds):
-            errors[by][out] = y[out] - grow(x[~out], y[~out], **short)(x[out])
+    corrections = np.full(y.size, np.nan)
+    unseen = x.copy()  # features as a model sees them that does not know the GPU
+    for _, out in leave_out([s % SHAPE_FOLDS for s in shapes], SHAPE_FOLDS):
+        errors["shape"][out] = y[out] - grow(x[~out], y[~out], **short)(x[out])
+    for names, out in leave_out(gpus, GPU_FOLDS):
+        other = _physics(kind, [p for p in parts if p.gpu.name not in names])
+        x_other, y_other, _, _ = columns(parts, other)
+        unseen[out], errors["gpu"][out] = x_other[out], y_other[out]
+        corrections[out] = grow(x_other[~out], y_other[~out], **short)(x_other[out])
+    carried = min(SHARES, key=lambda share: float(np.nan_to_num(np.abs(errors["gpu"] - share * corrections)).sum()))
+    errors["gpu"] -= carried * corrections
     target = np.log(np.abs(np.nan_to_num(errors["shape"])) + 0.003)
     size: dict[str, Any] = {"loss": "squared_error", "max_iter": 80, "min_samples_leaf": 40}
     half = np.array(shapes) % 2 == 0
@@ -55,10 +68,11 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     forest = grow(x, target, **size)
     quantiles = {(kind, True): calibration.table(errors["shape"], np.maximum(np.exp(crossed), calibration.SMALLEST_SCALE))}
     if np.isfinite(errors["gpu"]).any():
-        quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, x))
+        quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, unseen))
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
         low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
+        physics=physics, machines=tuple(sorted({_machine(p) for p in parts})), carried=carried,
     )  # fmt: skip
 
 
@@ -74,11 +88,21 @@ def _figures(errors: dict[str, Array], gpus: list[str]) -> dict[str, Any]:
     return out
 
 
-def columns(parts: Sequence[Measured]) -> tuple[Array, Array, list[str], list[int]]:
+def _physics(kind: str, parts: Sequence[Measured]) -> Physics | None:
+    """Fitted constants of gemm; operators over rows have none."""
+    return tiled.fit([(p.problem, machine(p.gpu, p.problem.dtype), p.latency_us) for p in parts]) if kind.startswith("gemm") else None
+
+
+def _machine(part: Measured) -> tuple[float, float]:
+    gpu = machine(part.gpu, part.problem.dtype)
+    return gpu.num_sms, gpu.flop_per_clock_per_sm
+
+
+def columns(parts: Sequence[Measured], physics: Physics | None) -> tuple[Array, Array, list[str], list[int]]:
     """Features, log(latency / reference), GPU names, and a number per distinct shape that is stable between runs."""
     features, target, gpus, shapes = [], [], [], []
     for part in parts:
-        us, x = direct.reference(part.problem, machine(part.gpu, part.problem.dtype))
+        us, x = direct.reference(part.problem, machine(part.gpu, part.problem.dtype), physics)
         features.append(x)
         target.append(np.log(part.latency_us / us))
         gpus += [part.gpu.name] * len(part)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct
 from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
@@ -33,14 +34,17 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        fallback = self._analytical.predict(problem, configuration, gpu)
         moe = self._moe(problem)
         if moe is not None:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
             launch = moe.launch(problem, configuration, known)
             found = moe.interval(task, self._seen(moe, task, problem, gpu), moe.core.estimate(launch, source))
-            return _choose(fallback, found, moe.domain.covers(launch, known))
+            inside = moe.domain.covers(launch, known)
+            if inside.all():  # nothing to fall back to: only what cannot launch is left to find
+                return _launchable(found, problem, configuration, gpu)
+            return _choose(self._analytical.predict(problem, configuration, gpu), found, inside)
+        fallback = self._analytical.predict(problem, configuration, gpu)
         return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
@@ -113,6 +117,17 @@ class LearnedPredictor:
             return fallback
         us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
         return _choose(fallback, (us, low, high), inside)
+
+
+def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
+                gpu: GpuSpec) -> Prediction:  # fmt: skip
+    """Learned values; infinite where a given configuration cannot launch."""
+    us, low, high = found
+    launches = np.ones(us.shape, dtype=bool)
+    if configuration is not None:
+        launches = np.broadcast_to(pipelines.schedule(pipelines.demand(problem, configuration, gpu), gpu).resident > 0, us.shape)
+    us, low, high = (np.where(launches, a, np.inf) for a in (us, low, high))
+    return Prediction(us=us, low_us=low, high_us=high, learned=launches)
 
 
 def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:

@@ -1,0 +1,78 @@
+"""The physics of library products: it finds the tiles and rates that made the rows, and carries to GPUs it never saw."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from advisor.hardware import load_gpu
+from advisor.learned import direct_training, tiled
+from advisor.learned.data import Measured
+from advisor.learned.machine import machine
+from advisor.learned.tiled import LONE, MENU
+from advisor.pipelines import ProblemBatch, column
+
+
+def products(m, n, k) -> ProblemBatch:
+    sizes = dict(zip("MNK", np.broadcast_arrays(*(column(x) for x in (m, n, k))), strict=True))
+    return ProblemBatch(family="gemm", op="gemm", dtype="fp8", sizes={name: c.astype(float) for name, c in sizes.items()})
+
+
+@pytest.fixture(scope="module")
+def grid() -> ProblemBatch:
+    m, n, k = np.meshgrid([8, 64, 200, 640, 2048, 8192], [512, 1536, 4096, 7168], [512, 2048, 5120], indexing="ij")
+    return products(m.ravel(), n.ravel(), k.ravel())
+
+
+@pytest.mark.parametrize("tiles", [LONE, MENU])
+def test_finds_the_tiles_and_rates_of_a_known_world(grid, tiles):
+    true = tiled.start(tiles)
+    names = list(tiled.PARAMETERS)
+    shifted = true.parameters.copy()
+    shifted[names.index("launch_us")] += 0.4
+    shifted[names.index("pipeline_share")] -= 0.2
+    true = dataclasses.replace(true, parameters=shifted)
+    rows = [(grid, gpu := machine(load_gpu(name), "fp8"), tiled.terms(grid, gpu, true)[0]) for name in ("H20", "H800")]
+    found = tiled.fit(rows)
+    assert found.tiles.shape == (len(tiles), 2)
+    other = machine(load_gpu("H200"), "fp8")
+    assert tiled.terms(grid, other, found)[0] == pytest.approx(tiled.terms(grid, other, true)[0], rel=0.03)
+
+
+def test_latency_grows_with_every_size(grid):
+    gpu, physics = machine(load_gpu("H800"), "fp8"), tiled.start(MENU)
+    us = tiled.terms(grid, gpu, physics)[0]
+    for name in "MNK":
+        more = tiled.terms(dataclasses.replace(grid, sizes=grid.sizes | {name: grid.sizes[name] * 2}), gpu, physics)[0]
+        assert (more >= us * 0.999).all(), name
+
+
+def test_a_single_row_of_tiles_takes_the_same_time_however_few_rows():
+    """fp8 kernels with one tile of 128 rows: M from 1 to 128 is one tile."""
+    gpu, physics = machine(load_gpu("H20"), "fp8"), tiled.start(LONE)
+    us = tiled.terms(products([4, 32, 128], 2048, 2048), gpu, physics)[0]
+    assert us.max() / us.min() < 1.05
+    # 16 steps of 2 x 128 x 128 x 128 FLOP at 2,048 FLOP per clock and SM, 1.83 GHz: 18 us
+    assert us.min() > 16 * 2 * 128**3 / gpu.flop_per_clock_per_sm / gpu.clock_mhz
+
+
+def test_training_carries_to_a_gpu_never_seen(grid):
+    true = tiled.start(LONE)
+    noise = np.random.default_rng(0)
+    parts = []
+    for name in ("H20", "H800"):
+        us = tiled.terms(grid, machine(load_gpu(name), "fp8"), true)[0] * np.exp(0.003 * noise.standard_normal(72))
+        parts.append(Measured(kind="direct", gpu=load_gpu(name), problem=grid, configuration=None, latency_us=us))
+    model = direct_training.fit("gemm/fp8", parts, lambda text: None)
+    assert model.held_out["shape"]["mape_percent"] < 6
+    other = machine(load_gpu("H200"), "fp8")
+    us, low, high, inside = model.predict(grid, other, seen=False)
+    truth = tiled.terms(grid, other, true)[0]
+    assert inside.all()
+    assert np.abs(us / truth - 1).mean() < 0.05
+    assert ((low <= us) & (us <= high)).all()
+    stored, meta = model.arrays()
+    again = direct_training.direct.load(stored, "gemm/fp8", meta)
+    assert again.predict(grid, other, seen=False)[0] == pytest.approx(us)
