@@ -1,14 +1,30 @@
-"""An exported table is read by the stacks' own loaders. Skipped where vLLM or SGLang is not installed."""
+"""An exported table is read by the stacks' own loaders, taken from their wheels as files of their own: importing a whole serving stack
+would need a GPU. Skipped where vLLM or SGLang is neither installed nor unpacked where ADVISOR_VLLM or ADVISOR_SGLANG says.
+"""
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import json
+import os
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.search.test_tune_command import TABLE, tune
+
+VLLM = ("model_executor/layers/fused_moe/fused_moe.py",)
+SGLANG = (
+    "srt/layers/moe/moe_runner/triton_utils/fused_moe_triton_config.py",  # 0.5.23
+    "srt/layers/moe/fused_moe_triton/fused_moe_triton_config.py",  # before
+)
 
 
 @pytest.fixture
@@ -17,31 +33,80 @@ def exported(tmp_path) -> Path:
     return tmp_path / "tables" / TABLE
 
 
-def installed(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+class Stub(types.ModuleType):
+    """A module of which every name exists and does nothing."""
+
+    __path__ = ()  # a package: modules below it may be imported
+
+    def __getattr__(self, name: str) -> MagicMock:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = MagicMock(name=name)
+        setattr(self, name, value)
+        return value
 
 
-def test_vllm_loads_the_table(exported, monkeypatch):
-    installed("vllm")
-    from vllm.model_executor.layers.fused_moe import fused_moe
+class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for every module of one package."""
 
-    monkeypatch.setenv("VLLM_TUNED_CONFIG_FOLDER", str(exported.parent))
-    monkeypatch.setattr(fused_moe.current_platform, "get_device_name", lambda *a: "NVIDIA H200", raising=False)
-    fused_moe.get_moe_configs.cache_clear()
-    found = fused_moe.get_moe_configs(128, 768, None)
-    assert found == {int(key): entry for key, entry in json.loads(exported.read_text()).items()}
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        mine = name.split(".")[0] == self.package
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if mine else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return Stub(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None: ...
+
+
+@contextmanager
+def loader(package: str, files: tuple[str, ...]) -> Iterator[types.ModuleType]:
+    """The first of the package's files that is there, executed among stubs of the rest of the package."""
+    folder = os.environ.get(f"ADVISOR_{package.upper()}")
+    found = importlib.util.find_spec(package)
+    roots = [Path(folder)] if folder else [Path(p) for p in (found.submodule_search_locations or [])] if found else []
+    path = next((root / file for root in roots for file in files if (root / file).is_file()), None)
+    if path is None:
+        pytest.skip(f"{package} is not installed, and ADVISOR_{package.upper()} names no folder with {files[0]}")
+    finder = Stubs(package)
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == package}
+    sys.meta_path.insert(0, finder)
+    try:
+        spec = importlib.util.spec_from_file_location(f"{package}_loader", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.split(".")[0] == package]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def entries(table: Path) -> dict[int, dict[str, int]]:
+    return {int(key): entry for key, entry in json.loads(table.read_text()).items()}
+
+
+def test_vllm_loads_the_table(exported):
+    with loader("vllm", VLLM) as stack:
+        stack.envs.VLLM_BATCH_INVARIANT = False
+        stack.envs.VLLM_TUNED_CONFIG_FOLDER = str(exported.parent)
+        stack.get_device_name_as_file_name = lambda: "NVIDIA_H200"
+        assert stack.get_moe_configs(128, 768, None) == entries(exported)
 
 
 def test_sglang_loads_the_table(exported, monkeypatch):
-    installed("sglang")
-    from sglang.srt.layers.moe.fused_moe_triton import fused_moe_triton_config as stack
-
-    folder = exported.parent / "configs" / f"triton_{__import__('triton').__version__.replace('.', '_')}"
-    folder.mkdir(parents=True)
-    (folder / exported.name).write_text(exported.read_text())
-    monkeypatch.setenv("SGLANG_MOE_CONFIG_DIR", str(exported.parent))
-    monkeypatch.setattr(stack, "get_device_name", lambda *a: "NVIDIA H200")
-    stack.get_moe_configs.cache_clear()
-    found = stack.get_moe_configs(128, 768, None)
-    assert found == {int(key): entry for key, entry in json.loads(exported.read_text()).items()}
+    with loader("sglang", SGLANG) as stack:
+        folder = exported.parent / "configs" / f"triton_{stack.triton.__version__.replace('.', '_')}"
+        folder.mkdir(parents=True)
+        (folder / exported.name).write_text(exported.read_text())
+        monkeypatch.setenv("SGLANG_MOE_CONFIG_DIR", str(exported.parent))
+        stack.get_device_name = lambda: "NVIDIA H200"
+        if hasattr(stack, "get_exec"):
+            stack.get_exec().deterministic.enable_deterministic_inference = False
+        assert stack.get_moe_configs(128, 768, None) == entries(exported)
