@@ -17,7 +17,7 @@ from advisor.learned import load_predictor
 from advisor.learned import weights as store
 from advisor.learned.training import train
 
-ROWS_PER_FILE = 1500
+ROWS_PER_FILE = 600
 
 
 def test_round_trip(weights, tmp_path):
