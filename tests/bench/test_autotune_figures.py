@@ -3,7 +3,8 @@
 The published sweeps (ADVISOR_DATA) are replayed as first calls of a tuned kernel: how many configurations it measures, and how often
 it ends within 1 % of the sweep's best. A configuration that is not among those within 1 % counts as 2 % slower, also where the sweep
 never tried it; so the share printed is a lower bound. Weights that were trained on these sweeps have seen the answers: for an honest
-figure, name weights trained without a GPU or model in ADVISOR_BENCH_WEIGHTS. ADVISOR_BENCH_PROBLEMS: how many problems per GPU.
+figure, name weights trained without a GPU or model in ADVISOR_BENCH_WEIGHTS, and those left out in ADVISOR_BENCH_GPUS (names) or
+ADVISOR_BENCH_MODELS (E,topk,H,N; blanks between). ADVISOR_BENCH_PROBLEMS: how many problems per GPU.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ def test_print_first_calls(data_dir: Path, tmp_path: Path, monkeypatch: pytest.M
     ]
     problems = defaultdict(list)
     known = sweeps(data_dir)
+    gpus, models = (os.environ.get(f"ADVISOR_BENCH_{name}", "").split() for name in ("GPUS", "MODELS"))
     for problem in sorted(known):
-        problems[problem[0]].append(problem)
+        if (not gpus or problem[0] in gpus) and (not models or ",".join(map(str, problem[2:])) in models):
+            problems[problem[0]].append(problem)
     print(f"\nreplayed first calls, {len(space)} configurations, {model.name}")
     hits_of_all, measured_of_all, swept_of_all, count = 0, 0, 0, 0
     for gpu, members in problems.items():
