@@ -370,8 +370,12 @@ def resolve_target(text: str, request: Request) -> Target:
             raise InputError(f"{text}: no such file", None, None, "check the path")
         return table_target(path, request)
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))
-    raise UsageError("not a target", text, f"a tuned table (E=…,N=…,device_name=….json), a folder of them, or a bundled kernel ({known})",
-                     "check the path and the spelling")  # fmt: skip
+    there = _exists(path)
+    raise UsageError(
+        "not a target: this file is nothing the advisor reads" if there else "not a target: nothing has this name", text,
+        "a tuned table (E=…,N=…,device_name=….json), a folder of them, FILE.py::KERNEL, a record of `advisor record`, a cache of Triton "
+        f"or of @advisor.autotune, or a bundled kernel ({known})", "it may be damaged" if there else "check the path and the spelling",
+    )  # fmt: skip
 
 
 def _exists(path: Path) -> bool:

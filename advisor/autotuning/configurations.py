@@ -32,6 +32,8 @@ def identity(config: Any) -> str:
 def parameters(identity_text: str) -> dict[str, Any]:
     """Flat dictionary of an identity: parameters and options, without a hook."""
     values = json.loads(identity_text)
+    if not isinstance(values, dict):
+        raise TypeError(f"no configuration: {identity_text}")
     values.pop("pre_hook", None)
     return values
 

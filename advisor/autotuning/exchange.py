@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from advisor.settings import read_settings
 
 FORMAT = "triton-advisor tuning cache"
 VERSION = 1
+LATENCIES_US = (1e-3, 1e12)
+"""What a latency may be, in microseconds: outside of it (a nanosecond, eleven days) it is damage, and no chart can show it."""
+
 _FOREIGN_NAMES = ("cache.json",)
 _SQLITE = b"SQLite format 3\0"
 
@@ -125,6 +129,8 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
         raise InputError(f"{path}: written by another version", document.get("version"), f"version {VERSION}")
     count = timings = 0
     try:
+        if not isinstance(document["problems"], list):
+            raise TypeError("its problems are no list")
         for problem in document["problems"]:
             text = {name: problem[name] for name in ("kernel", "source", "triton", "gpu", "key", "family", "problem")}
             if any(not isinstance(value, str) for name, value in text.items() if name not in ("family", "problem")):
@@ -182,7 +188,12 @@ def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = Non
     else:
         cache = copy_of(path)
     try:
-        return list(entries(cache, kernel, gpu))
+        found = list(entries(cache, kernel, gpu))
+        for row in (row for entry in found for row in entry.rows):
+            _checked(row)
+        return found
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged", f"{error}", None, "`advisor cache prune` removes problems from a cache") from None
     finally:
         cache.close()
 
@@ -190,7 +201,28 @@ def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = Non
 def _row(values: Mapping[str, Any]) -> Row:
     numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
     parameters(str(values["config"]))  # raises where it is no configuration
-    return Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]), **numbers)
+    row = Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]), **numbers)
+    if not math.isfinite(row.at):
+        raise ValueError(f"a timing was taken at {row.at}")
+    return _checked(row)
+
+
+def _checked(row: Row) -> Row:
+    """The row, if its latencies are such as a clock can show.
+
+    Raises:
+        ValueError: They are not.
+    """
+    least, most = LATENCIES_US
+    for name in ("us", "low_us", "high_us"):
+        value = getattr(row, name)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"a latency, {name}, of {value!r}; expected {least:g} to {most:g} microseconds")
+    if row.us is None and row.state == "measured":
+        raise ValueError("a measured configuration without a latency")
+    if row.us is not None and not (row.low_us or row.us) <= row.us <= (row.high_us or row.us):
+        raise ValueError(f"a latency of {row.us!r} outside of its own interval, {row.low_us!r} to {row.high_us!r}")
+    return row
 
 
 def files_below(path: Path) -> list[Path]:

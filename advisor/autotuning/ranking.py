@@ -83,7 +83,7 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     family = recognised.problem.family
     problem = problem_batch([recognised.problem])
     batch = configuration_batch([as_configuration(config, family) for config in configs])
-    missing = [name for name in _NEEDED.get(family, ()) if name not in batch.parameters]
+    missing = [name for name in needed_parameters(family) if name not in batch.parameters]
     if missing:
         return given_order(len(configs), f"its configurations do not name {', '.join(missing)}")
     model = predictor()
@@ -108,9 +108,14 @@ def family_names(names: Iterable[str], family: str) -> dict[str, str]:
     return {name: target if (target := aliases.get(name, name)) not in own else name for name in own}
 
 
+def needed_parameters(family: str) -> tuple[str, ...]:
+    """What the model of the family needs to be told of a configuration."""
+    return _NEEDED.get(family, ())
+
+
 def missing_parameters(configuration: Configuration, family: str) -> list[str]:
     """What the model of the family needs, and the configuration does not name."""
-    return [name for name in _NEEDED.get(family, ()) if name not in configuration.parameters]
+    return [name for name in needed_parameters(family) if name not in configuration.parameters]
 
 
 def as_configuration(config: Any, family: str) -> Configuration:

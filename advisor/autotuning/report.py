@@ -19,7 +19,7 @@ from advisor import __version__, pipelines
 from advisor.advise import Measured, advise, gpu_figures, triton_config
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
-from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters
+from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
 from advisor.diagnosis import actions, context, diagnose
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec
@@ -182,8 +182,10 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
         return "tuned anew since, after the kernel's source or Triton changed: not counted"
     if done >= LAUNCH_LIMIT:
         return f"one report diagnoses {LAUNCH_LIMIT} problems: look at this kernel alone (TARGET::KERNEL)"
-    missing = missing_parameters(_named(problem.configuration, entry.key.family), entry.key.family)
-    return f"its configurations do not name {', '.join(missing)}, which the model of {entry.key.family} needs" if missing else None
+    named = _named(problem.configuration, entry.key.family)
+    if missing := missing_parameters(named, entry.key.family):
+        return f"its configurations do not name {', '.join(missing)}, which the model of {entry.key.family} needs"
+    return None if _predictable(named, entry.key.family) else "the configuration that runs has block sizes that are no sizes"
 
 
 def _named(configuration: Configuration, family: str) -> Configuration:
@@ -243,16 +245,34 @@ def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | No
 
 
 def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: Predictor) -> TunedProblem:
-    """Every configuration with what is predicted of it now; what was predicted when it was tuned stays where that fails."""
+    """Every configuration with what is predicted of it now; what was predicted when it was tuned stays where that fails.
+
+    Configurations are predicted together only with those that name the same parameters; one without a block size that the model
+    needs, or with one that is no size, has no prediction.
+    """
     named = [_named(timing.configuration, problem.family) for timing in tuned.timings]
-    try:
-        found = predictor.predict(problem_batch([problem]), configuration_batch(named), gpu).us
-        now = [_finite(float(us)) for us in np.broadcast_to(found, (len(named),))]
-    except (AdvisorError, *_ODD):
-        now = [timing.predicted_us for timing in tuned.timings]
+    alike: dict[frozenset[str], list[int]] = {}
+    for place, each in enumerate(named):
+        if _predictable(each, problem.family):
+            alike.setdefault(frozenset(each.parameters), []).append(place)
+    now: list[float | None] = [None] * len(named)
+    for places in alike.values():
+        try:
+            found = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
+            for place, us in zip(places, np.broadcast_to(found, (len(places),)), strict=True):
+                now[place] = _finite(float(us))
+        except (AdvisorError, *_ODD):
+            for place in places:
+                now[place] = tuned.timings[place].predicted_us
     timings = [replace(timing, predicted_us=us) for timing, us in zip(tuned.timings, now, strict=True)]
     errors = [abs(t.predicted_us / t.us - 1) for t in timings if t.us and t.predicted_us is not None]
     return replace(tuned, timings=tuple(timings), prediction_error=statistics.median(errors) if errors else None)
+
+
+def _predictable(named: Configuration, family: str) -> bool:
+    """Whether a configuration gives the model the sizes that it needs."""
+    sizes = [named.parameters.get(name) for name in needed_parameters(family)]
+    return all(isinstance(size, int) and size >= 1 for size in sizes) and named.num_warps >= 1 and named.num_stages >= 0
 
 
 def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:

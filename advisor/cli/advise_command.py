@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
     from advisor.cli.kernel_options import add_kernel_arguments
 
-    parser.add_argument("target", metavar="TARGET", help="a tuned table, a folder of tables, or a bundled kernel")
+    parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
     parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
                         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one (may be repeated)")  # fmt: skip
     options.add_model_arguments(parser)
@@ -55,7 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from advisor.autotuning.exchange import cache_file
+    from advisor.errors import UsageError
 
+    if not arguments.target.strip():  # else it would be this folder
+        raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     gpus: list[str | None] = list(arguments.gpu) or [None]
     cache = cache_file(arguments.target)
     if cache is not None:
@@ -89,12 +92,13 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
     )  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)
-    if is_folder(path) and not _is_triton_cache(arguments.target):
-        return _folder(path, request, predictor, arguments, output)
-    if _is_code(arguments.target):
+    tables = is_folder(path) and not _is_triton_cache(arguments.target)
+    if not tables and _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
     if given := given_for_a_kernel(arguments):
         raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL", "give --sizes instead")
+    if tables:
+        return _folder(path, request, predictor, arguments, output)
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
     page = _write(result, output)
@@ -173,19 +177,22 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> int
     from advisor.autotuning.exchange import read_cache_file
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.report import advise_tuned
+    from advisor.cli.kernel_options import given_for_a_kernel
     from advisor.cli.progress import progress_bar
     from advisor.errors import NothingMatchedError, UsageError
     from advisor.hardware import match_device_name
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
-    if given := [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]:
+    given = [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]
+    if given := [*given, *given_for_a_kernel(arguments)]:
         raise UsageError("a tuning cache holds its own problems and latencies", ", ".join(given), "--gpu, --cache, --weights",
                          "leave them out")  # fmt: skip
-    everything = read_cache_file(file, kernel)
+    kept = read_cache_file(file)
+    everything = [entry for entry in kept if kernel in (None, entry.key.kernel)]
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):
-        there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in everything})[:8])
+        there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in kept})[:8])
         raise NothingMatchedError(f"{file.name}: nothing like it was tuned", " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,
                                   there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)

@@ -78,7 +78,7 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot write {shorten(path)}", reason, remedy="name a folder you may write to with --output") from None
+        raise InputError(f"cannot write {shorten(str(path))}", reason, remedy="name a folder you may write to with --output") from None
 
 
 def check_writable(path: str | Path) -> None:

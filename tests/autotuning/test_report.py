@@ -187,6 +187,61 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
     assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+EXPORT = Path(__file__).resolve().parents[1] / "data" / "tuned-cache.json"
+
+
+def edited(tmp_path, field, value):
+    """The example export, its first timing of the largest gemm changed."""
+    document = json.loads(EXPORT.read_text(encoding="utf-8"))
+    problem = next(each for each in document["problems"] if each["key"].startswith("(4096, 4096, 4096"))
+    target = problem if field in problem else problem["timings"][0]
+    target[field] = value
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
+    ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"),
+])  # fmt: skip
+def test_latencies_no_clock_can_show_are_damage(field, value, tmp_path, capsys):
+    assert main(["advise", str(edited(tmp_path, field, value)), "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "damaged" in error and error.count("\n") == 1
+    cache = Cache(tmp_path / "kept")
+    cache.add_problem(key := ProblemKey(kernel="k", source="s", triton="", gpu="H200", key="()"))
+    cache.record_all(key.id, [Row(config="{}", state="measured", us=float("inf"))])
+    cache.close()
+    assert main(["advise", str(tmp_path / "kept" / FILE_NAME), "--output", str(tmp_path / "out")]) == 2
+
+
+def test_a_problem_without_timings_is_listed(tmp_path):
+    result = advised(tmp_path, edited(tmp_path, "timings", []))
+    assert len(result.tuned) == 4 and [problem for problem in result.tuned if not problem.timings]
+
+
+@pytest.mark.parametrize("odd", ['{"BLOCK_SIZE_M":"x","num_warps":4}', '{"BLOCK_SIZE_K":0,"BLOCK_SIZE_M":128,"BLOCK_SIZE_N":256}'])
+def test_an_odd_configuration_leaves_the_predictions_of_others_alone(odd, tmp_path, recwarn):
+    before = {str(t.configuration): t.predicted_us for p in advised(tmp_path, EXPORT).tuned for t in p.timings}
+    result = advised(tmp_path, edited(tmp_path, "config", odd))
+    after = {str(t.configuration): t.predicted_us for p in result.tuned for t in p.timings}
+    new = set(after) - set(before)
+    assert len(new) == 1 and after[new.pop()] is None
+    assert all(after[name] == pytest.approx(before[name], rel=1e-3) for name in before if name in after and before[name] is not None)
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_options_of_kernels_in_files_are_refused(tmp_path, capsys):
+    assert main(["advise", str(EXPORT), "--grid", "1", "--num-warps", "4", "--output", str(tmp_path)]) == 2
+    assert "--grid, --num-warps" in capsys.readouterr().err
+
+
+def test_an_unknown_kernel_is_answered_with_those_there_are(tmp_path, capsys):
+    assert main(["advise", f"{EXPORT}::nope", "--output", str(tmp_path)]) == 5
+    assert "gemm_kernel on H200, scale on H200" in capsys.readouterr().err
+
+
 def test_a_cache_that_eight_processes_wrote(tmp_path, fresh_cache):
     from .race import BLOCKS, KEYS
 

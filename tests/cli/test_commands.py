@@ -355,7 +355,10 @@ def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["advise", "x" * 5000], "not a target"),
+        (["advise", "x" * 5000], "nothing has this name"),
+        (["advise", str(ROOT / "Makefile")], "nothing the advisor reads"),
+        (["advise", ""], "no target is named"),
+        (["advise", str(ROOT / "reports"), "--grid", "1"], "--grid is for a kernel in a file"),
         (["advise", "x" * 5000 + ".json"], "no such file"),
         (["audit", "x" * 5000], "no such file"),
         (["predict", str(ROOT / "tests/data/rows.csv"), "-o", "a\0b"], "cannot be written"),
@@ -371,6 +374,12 @@ def test_odd_arguments_get_one_line(tmp_path, monkeypatch, capsys, arguments, wo
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and words in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_is_a_file(tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    assert advise(EXAMPLE, tmp_path / "out", "--tokens", "16") == 2
+    assert f"cannot write {tmp_path}" in capsys.readouterr().err
 
 
 def test_an_output_whose_name_is_too_long(tmp_path, capsys):
