@@ -11,12 +11,12 @@ from advisor import __version__
 from advisor.advise import gpu_figures, triton_config
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
-from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, launch_report, targets_from
+from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
-from advisor.errors import InputError
+from advisor.errors import InputError, shorten
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.schema import (
@@ -56,13 +56,15 @@ def advise_compiled(
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    targets = targets_from(text, asked, gpu)
-    looked = _Looked()
+    targets, elsewhere = fitting(targets_from(text, asked, gpu), gpu)
+    looked = _Looked(warnings=[elsewhere] if elsewhere else [])
     for target, found in analyse_targets(targets, gpu, cache, progress=progress):
         looked.take(target, found, gpu)
     if not looked.reports:
-        raise InputError(f"{text}: no launch could be compiled", looked.warnings[0] if looked.warnings else None, None,
-                         "see `advisor inspect`, where types, constants and the grid can be given")  # fmt: skip
+        why = f": {shorten(looked.warnings[0], 400)}" if looked.warnings else ""
+        remedy = None if targets and targets[0].cached else "types, constants and options can be given (`advisor inspect --help`)"
+        raise InputError(f"{text}: no launch could be read{why}" if remedy is None else f"{text}: no launch could be compiled{why}",
+                         None, None, remedy)  # fmt: skip
     launches, searches = _rated(looked)
     unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
     if any(looked.targets[report.id].launch.grid is None for report in launches):

@@ -97,6 +97,33 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
                      "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
 
 
+def fitting(targets: Sequence[KernelTarget], gpu: GpuSpec) -> tuple[list[KernelTarget], str | None]:
+    """The targets without entries of a cache that other GPUs run, and a sentence on those; all of them where none is left.
+
+    An entry that does not say what it is for stays, and fails by itself.
+    """
+    here = Target.of(gpu)
+    others: dict[str, int] = {}
+    kept = []
+    for target in targets:
+        name = _compiled_for(target)
+        if name is None or name == here.name:
+            kept.append(target)
+        else:
+            others[name] = others.get(name, 0) + 1
+    if not kept or not others:
+        return list(targets), None
+    counts = ", ".join(f"{count} for {name}" for name, count in sorted(others.items()))
+    return kept, f"{sum(others.values())} of {len(targets)} entries are code for other GPUs than {gpu.name} and left out: {counts}."
+
+
+def _compiled_for(target: KernelTarget) -> str | None:
+    try:
+        return target.cached.target.name if target.cached is not None else None
+    except InputError:
+        return None
+
+
 def analyse_targets(
     targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", pool: Pool | None = None,
     progress: Callable[[int, int], None] | None = None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from advisor.schema import LaunchReport
 
@@ -11,10 +13,14 @@ from . import figures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Launches of one kernel and operator; `size` is the one they differ in (None: a single launch)."""
+    """Launches of one kernel and operator; `size` is the one they differ in (None: a single launch, or several of one problem).
+
+    `apart` says by id what tells launches of one problem apart: entries of a cache, recorded launches with other configurations.
+    """
 
     launches: tuple[LaunchReport, ...]
     size: str | None
+    apart: Mapping[str, str] = field(default_factory=dict)
     shown: str | None = None  # the size that names a single launch, where no other is of its kind
 
     @property
@@ -29,7 +35,11 @@ class Group:
         return f"{figures.sizes_text(problem, without=self.size)} {figures.types_text(problem)}".strip()
 
     def label(self, launch: LaunchReport) -> str:
-        """What sets one launch apart: `M=64`."""
+        """What sets one launch apart: `M=64`; with what tells it from others of its problem: `M=64 num_stages=4`."""
+        return f"{self.by_size(launch)} {self.apart.get(launch.id, '')}".rstrip()
+
+    def by_size(self, launch: LaunchReport) -> str:
+        """`M=64`."""
         size = self.size or self.shown
         if size is None:
             return figures.sizes_text(launch.problem)
@@ -54,10 +64,31 @@ def _by_size(members: list[LaunchReport]) -> list[Group]:
     differing = [name for name in names if len({launch.problem.sizes[name] for launch in members}) > 1]
     if not differing:
         shown = ("M" if "M" in names else names[0]) if names and len(members) == 1 else None
-        return [Group(launches=(launch,), size=None, shown=shown) for launch in members]
+        return [Group(launches=tuple(members), size=None, shown=shown, apart=_apart(members))]
     size = "M" if "M" in differing else differing[0]
     parts: dict[tuple[int, ...], list[LaunchReport]] = {}
     for launch in members:
         rest = tuple(launch.problem.sizes[name] for name in names if name != size)
         parts.setdefault(rest, []).append(launch)
-    return [Group(launches=tuple(part), size=size if len(part) > 1 else None) for part in parts.values()]
+    groups = []
+    for part in parts.values():
+        alike: dict[int, list[LaunchReport]] = {}
+        for launch in part:
+            alike.setdefault(launch.problem.sizes[size], []).append(launch)
+        apart = {name: text for some in alike.values() for name, text in _apart(some).items()}
+        groups.append(Group(launches=tuple(part), size=size if len(alike) > 1 else None, apart=apart))
+    return groups
+
+
+def _apart(members: Sequence[LaunchReport]) -> dict[str, str]:
+    """What tells launches of one problem apart, by id: where their configurations differ, and the id where that is not enough."""
+    if len(members) < 2:
+        return {}
+    fields = [figures.fields_of(launch.configuration) if launch.configuration is not None else {} for launch in members]
+    names = [name for name in dict.fromkeys(name for each in fields for name in each) if len({repr(each.get(name)) for each in fields}) > 1]
+    texts = [" ".join(f"{figures.clean(name)}={figures.clean(str(each[name]))}" for name in names if name in each) for each in fields]
+    count = Counter(texts)
+    return {
+        launch.id: text if count[text] == 1 else f"{text} {figures.clean(launch.id.removeprefix(f'{launch.kernel}-'))}".strip()
+        for launch, text in zip(members, texts, strict=True)
+    }

@@ -75,9 +75,9 @@ def _group_lines(part: Group, result: Result, *, single: bool) -> list[Text]:
     head = Text(part.name, style="bold")
     head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
     out = [head]
-    width = max(len(part.label(launch)) for launch in part.launches) if part.size else 0
-    for launch in part.launches:
-        label = part.label(launch).ljust(width) if part.size else ""
+    labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") for launch in part.launches]
+    width = max(map(len, labels))
+    for launch, label in zip(part.launches, (text.ljust(width) for text in labels), strict=True):
         out += _launch_lines(launch, label, findings=FINDINGS_OF_ONE_LAUNCH if single else 1)
     out.append(Text(""))
     return out

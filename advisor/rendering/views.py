@@ -67,6 +67,7 @@ class LaunchView:
     anchor: str
     name: str  # fused_moe w13
     label: str  # M=64
+    apart: str  # num_stages=4, where another launch has the same problem
     now: Latency
     share: float | None  # ceiling / now
     compares: bool  # whether a speedup of the recommendation can be said
@@ -154,6 +155,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         anchor=anchors.make("launch", launch.id),
         name=part.name,
         label=part.label(launch),
+        apart=part.apart.get(launch.id, ""),
         now=now,
         share=figures.share_of_ceiling(launch),
         compares=figures.compares(launch),

@@ -129,6 +129,39 @@ def test_code_for_another_gpu_is_named(cache: Path, tmp_path: Path, capsys: pyte
     assert main(["inspect", str(cache), "--gpu", "A100"]) == 2
 
 
+def test_entries_for_other_gpus_are_one_sentence(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "cache"
+    shutil.copytree(cache, copy)
+    for entry in cached_kernels(str(cache)):
+        folder = copy / f"other-{entry.name}"
+        shutil.copytree(entry.folder, folder)
+        other = {**entry.metadata, "target": {**entry.metadata["target"], "arch": 80}, "hash": "f" * 32}
+        (folder / f"{entry.name}.json").write_text(json.dumps(other))
+    assert main(["advise", str(copy), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    said = "2 of 4 entries are code for other GPUs than H200 and left out: 2 for sm_80."
+    assert said in capsys.readouterr().err
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["warnings"] == [said] and len(result["launches"]) == 2
+
+
+def test_entries_of_one_kernel_are_told_apart(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "cache"
+    shutil.copytree(cache, copy)
+    entry = next(each for each in cached_kernels(str(cache)) if each.name == "scale")
+    for name, stages in (("aaaaaaaa", 3), ("bbbbbbbb", 4), ("cccccccc", 4)):
+        folder = copy / name
+        shutil.copytree(entry.folder, folder)
+        (folder / "scale.json").write_text(json.dumps({**entry.metadata, "num_stages": stages, "hash": name}))
+    assert main(["advise", f"{copy}::scale", "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("scale  programs=1") == 1  # one heading, a row for each
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert main(["advise", f"{copy}::scale", "--gpu", "H200", "--output", str(tmp_path / "out"), "--format", "md"]) == 0
+    markdown = capsys.readouterr().out.replace("\\", "")
+    for label in ("num_stages=4 bbbbbbbb", "num_stages=4 cccccccc", "num_stages=3 aaaaaaaa"):
+        assert label in printed and label in page and label in markdown, label
+
+
 def test_options_that_are_compiled_in_are_refused(cache: Path) -> None:
     for asked in (LaunchOptions(constexprs={"B": 4}), LaunchOptions(options={"num_warps": 8}), LaunchOptions(arguments={"q": 1})):
         with pytest.raises(UsageError):
