@@ -90,13 +90,13 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
     )  # fmt: skip
-    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     path = Path(arguments.target)
     tables = is_folder(path) and not _is_triton_cache(arguments.target)
     if not tables and _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
     if given := given_for_a_kernel(arguments):
         raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL", "give --sizes instead")
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     if tables:
         return _folder(path, request, predictor, arguments, output)
     target = _resolve(arguments.target, request)
@@ -153,7 +153,8 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
     from advisor.hardware import load_gpu
 
     named = [("--model", arguments.model), ("--hidden-size", arguments.hidden_size), ("--top-k", arguments.top_k),
-             ("--tokens", arguments.tokens), ("--measured", arguments.measured)]  # fmt: skip
+             ("--tensor-parallel", arguments.tensor_parallel), ("--expert-parallel", arguments.expert_parallel),
+             ("--tokens", arguments.tokens), ("--measured", arguments.measured), ("--weights", arguments.weights)]  # fmt: skip
     if unfit := [option for option, value in named if value]:
         raise UsageError(f"{', '.join(unfit)} is for tables and bundled kernels", arguments.target, None, "give --sizes, or --arg")
     gpu = load_gpu(name) if name is not None else _cached_gpu(arguments.target)

@@ -42,7 +42,7 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
     routing = getattr(arguments, "routing", None)
     return LaunchOptions(
         signature=arguments.signature, constexprs=target.assignments(arguments.constexpr, "--constexpr"),
-        arguments=target.assignments(arguments.arg, "--arg"), contents=target.assignments(arguments.content, "--content"),
+        arguments=target.numbers(arguments.arg, "--arg"), contents=target.numbers(arguments.content, "--content"),
         options={k: v for k, v in given.items() if v is not None}, grid=arguments.grid,
         element=target.type_name(arguments.element) if arguments.element else None,
         toml=target.read_toml(arguments.toml) if arguments.toml else {}, sizes=arguments.sizes or {}, op=arguments.op,

@@ -95,6 +95,7 @@ def _guess(
             assumed.append("the first configuration of @triton.autotune")
     options |= given.options
     described: list[str] = []
+    plain: dict[str, list[str]] = {}  # guessed type of numbers -> their names
     inductor = function.inductor or {}
     recorded = (inductor.get("triton_meta") or {}).get("signature") or {}
     for parameter in function.parameters:
@@ -121,9 +122,14 @@ def _guess(
             signature[name] = ""
             continue
         if kind is None:
+            value = given.scalars.get(name)
             kind = _type(parameter, use, given, choice)
             if kind.startswith("*"):
                 assumed.append(f"{name}: {kind}")
+            elif name not in given.scalars and parameter.annotation is None and parameter.default is MISSING:
+                plain.setdefault(kind, []).append(name)
+            elif kind == "i32" and parameter.annotation is None and value is not None:
+                kind = _type_of(value)
         signature[name] = kind
     for name in described:
         signature[name] = _descriptor(usage[name], constants, str(choice.get("element", given.element)))
@@ -133,6 +139,9 @@ def _guess(
         if name not in given.constexprs and name in signature:
             signature[name], constants[name] = "constexpr", value
     assumed = [text for text in assumed if text.split(" = ")[0] not in heuristic]
+    for kind, names in plain.items():
+        if left := [name for name in names if name not in heuristic]:
+            assumed.append(f"{', '.join(left)}: {kind}")
     for name in unknown:
         if name in signature and name not in given.constexprs and signature[name] != "constexpr":
             signature[name], constants[name] = "constexpr", False
@@ -151,6 +160,17 @@ def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str
     if parameter.name in recorded:
         return str(recorded[parameter.name])
     return recorded.get([p.name for p in function.parameters].index(parameter.name))
+
+
+def _type_of(value: Any) -> str:
+    """Triton's type of a number that is given, as the runtime would pass it."""
+    if isinstance(value, bool):
+        return "i1"
+    if isinstance(value, float):
+        return "fp32"
+    if isinstance(value, int) and not -(2**31) <= value < 2**31:
+        return "i64" if value < 2**63 else "u64"
+    return "i32"
 
 
 def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from advisor.compiled.inference import Given
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
 from advisor.configs.source import SourceFile, parse_source, read_source
-from advisor.errors import InputError, NothingMatchedError
+from advisor.errors import InputError, NothingMatchedError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,10 @@ def inductor_launches(path: str | Path) -> list[KernelLaunch]:
             constants = {k: v for k, v in (meta.get("constants") or {}).items() if isinstance(k, str)}
             found.append(KernelLaunch(source=part, kernel=function.name, given=Given(scalars=scalars, constexprs=constants)))
     if not found:
-        raise NothingMatchedError(f"{path}: no kernel that TorchInductor generated")
+        own = [name for name in source.functions if name not in source.called] or list(source.functions)
+        if own:
+            raise UsageError(f"{path}: which of its kernels is meant?", None, ", ".join(f"{Path(path).name}::{name}" for name in own[:8]))
+        raise NothingMatchedError(f"{path}: no kernel that TorchInductor generated, and no @triton.jit function")
     return found
 
 

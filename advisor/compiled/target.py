@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -88,6 +89,21 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
         found[name.strip()] = literal(value)
+    return found
+
+
+def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
+    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`.
+
+    Raises:
+        UsageError: One has no `=`, or no number behind it.
+    """
+    found = assignments(items, option)
+    for name, value in found.items():
+        with contextlib.suppress(ValueError):
+            found[name] = float(value) if isinstance(value, str) else value
+        if found[name] is not None and not isinstance(found[name], (bool, int, float)):
+            raise UsageError(f"{option} takes NAME=NUMBER", f"{name}={value}", None, "a tl.constexpr is given with --constexpr")
     return found
 
 
@@ -213,7 +229,9 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
     sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
     if not good:
-        raise UsageError("not a grid", str(shown), "one to three positive sizes below 2**31")
+        worked_out = sizes[0] if len(sizes) == 1 else sizes
+        told = str(shown) if str(shown) == str(worked_out) else f"{shown} = {worked_out}"
+        raise UsageError("not a grid", told, "one to three positive sizes below 2**31")
     return sizes
 
 

@@ -162,6 +162,27 @@ def test_a_kernel_that_is_not_there(tmp_path, monkeypatch, capsys, target):
     assert "--gpu" in capsys.readouterr().err
 
 
+def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE)
+    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 2
+    assert "kernels.py::scale_kernel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (["--arg", "n=abc"], "NAME=NUMBER"), (["--arg", "n=nan", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = nan"),
+    (["--arg", "n=-5", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = 0"), (["--arg", "n=tl.float32"], "NAME=NUMBER"),
+    (["--tensor-parallel", "2"], "--tensor-parallel is for tables"), (["--weights", "w.npz"], "--weights is for tables"),
+    (["--constexpr", "BLOCK=100"], "arange's range must be a power of 2 (line 2 of the kernel"),
+])  # fmt: skip
+def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE)
+    assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--output", str(tmp_path / "out"), *more]) == 2
+    error = capsys.readouterr().err
+    assert words in error.splitlines()[-1], error
+
+
 def test_a_record_is_all_that_advise_needs(tmp_path):
     program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(PROGRAM)

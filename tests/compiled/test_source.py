@@ -70,6 +70,22 @@ def test_signature_is_inferred() -> None:
     assert guess.constexprs["BLOCK"] == 64
 
 
+def test_types_of_numbers_are_guessed_from_values_and_said() -> None:
+    source = parse_source(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def k(x_ptr, factor, n, stride, eps, w: tl.int64, B: tl.constexpr):\n"
+        "    o = tl.arange(0, B)\n    tl.store(x_ptr + o * stride * w, factor + eps, mask=o < n)\n",
+        Path("k.py"),
+    )
+    function = source.kernel("k")
+    plain = next(guesses(source, function, Given(constexprs={"B": 16})))
+    assert {"factor, n, stride: i32", "eps: fp32"} <= set(plain.assumed)
+    given = next(guesses(source, function, Given(constexprs={"B": 16}, scalars={"factor": 2.5, "n": 2**40, "stride": 8})))
+    assert [given.signature[name] for name in ("factor", "n", "stride", "w")] == ["fp32", "i64", "i32", "i64"]
+    assert not [text for text in given.assumed if "i32" in text]
+
+
+
 def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
     rebuilt = rebuild(parse_source(TUNED, "k.py"), "kernel")
     text = rebuilt.modules["rebuilt_0.py"]
