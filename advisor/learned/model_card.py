@@ -30,7 +30,17 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("ranking by a torch network with a listwise loss, two seeds", "69 %, 90 %"),
     ("0.7 classifier + 0.3 network", "73 %, 91 %: not worth a second model"),
     ("fp8 gemm: one forest on waves of six tiles / mean of two / mean of three with 2,000 trees",
-     "1.04 / 0.98 / 0.89 % on held-out shapes; 1.6 % on held-out (N, K)"),
+     "1.04 / 0.98 / 0.89 % on held-out shapes; 1.6 % on held-out (N, K); 15 to 35 % on a GPU left out"),
+    ("fp8 gemm: a physics of tiles with a dozen shared constants alone / with a forest",
+     "2.3 / 0.61 % on held-out shapes; 2.5 / 0.99 % on held-out (N, K); 4 to 9 / 9 to 12 % on a GPU left out"),
+    ("the same, the forest's correction halved or dropped on GPUs unlike those learned",
+     "fp8 6.9 %, fp32 22.9 % on a GPU left out (38.5 % before)"),
+    ("ranking with registers, spills, occupancy and the hot loop's instructions of the compiled kernel added",
+     "75 / 92 % instead of 76 / 90 % (two folds of models); 42 / 73 % instead of 48 / 75 % GPUs left out: not used"),
+    ("ranking with the winners of the nearest problems as features", "72 / 90 %; as a ranking of their own 64 / 85 %: not used"),
+    ("later picks re-weighted by the problems where earlier picks lose", "first 3: 84 to 87 %; first 8 and GPUs left out: no gain"),
+    ("fewer, smaller trees for ranking GPUs left out", "41 / 69 %"),
+    ("summed scores of two or three of these rankers", "76 / 92 %, within the noise of the folds"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 
