@@ -104,16 +104,24 @@ def change(configuration: Configuration, changes: dict[str, int]) -> Configurati
     return replace(configuration, parameters={**configuration.parameters, **parameters}, **options)
 
 
-def accumulators(problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
-    """Registers per thread that certainly hold values: a tile's fp32 results, attention's scores, a normalised row. [c]"""
+def accumulators(problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None) -> Array:
+    """Registers per thread that certainly hold values: a tile's fp32 results, attention's scores, a normalised row. [c]
+
+    None where they lie in tensor memory (tcgen05 on sm_100, 103): the loop holds none, the end of a tile fetches them once. The scaled
+    sum of a block-scaled product is kept in registers beside it.
+    """
     family = _family(problem)
+    if demand is None:
+        demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
+    columns = demand.resources.tensor_memory_columns
+    elsewhere = columns > 0 if columns is not None and problem.block_shape is None else np.zeros(1, dtype=bool)
     if family in ("gemm", "fused_moe"):
         values = batch.get("BLOCK_SIZE_M", 64) * batch.get("BLOCK_SIZE_N", 64)
     elif family == "attention":
         values = batch.get("BLOCK_M", 64) * (batch.get("BLOCK_N", 64) + problem.sizes["D"])
     else:
         values = batch.get("BLOCK_SIZE", 1) * batch.get("ROWS_PER_CTA", 1)
-    return np.broadcast_to(values / (gpu.warp_size * batch.num_warps), (len(batch),))
+    return np.broadcast_to(np.where(elsewhere, 0.0, values / (gpu.warp_size * batch.num_warps)), (len(batch),))
 
 
 def _family(problem: Problem) -> str:
@@ -159,7 +167,7 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
     batch = pipelines.configuration_batch([configuration, *configurations])
     demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
     latency = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(configurations) + 1,))
-    held = accumulators(problem, batch, gpu)
+    held = accumulators(problem, batch, gpu, demand)
     latency = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, latency)
     index = np.arange(1, len(changes) + 1)
     values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}

@@ -99,6 +99,13 @@ def test_a_launch_that_does_not_fit_is_told_once() -> None:
     assert diagnosis.gap == ()
 
 
+def test_results_in_tensor_memory_take_no_registers() -> None:
+    wide, problem = tile(256, 128, 32, warps=4), gemm(4096, 4096, 4096)
+    fired = {name: [f.rule for f in diagnose(launch(problem, wide, name)).findings] for name in ("H200", "B200")}
+    assert "register-spills-likely" in fired["H200"]
+    assert "register-spills-likely" not in fired["B200"]
+
+
 def test_too_many_threads_cannot_launch() -> None:
     finding = diagnose(launch(gemm(4096, 4096, 4096), tile(128, 128, 32, 8, 64, 2), "A100")).findings[0]
     assert finding.rule == "cannot-launch" and "2,048 threads" in finding.title

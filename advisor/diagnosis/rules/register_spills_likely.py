@@ -24,7 +24,8 @@ trip of the loop, often at several times the cost of the work.
 ## How it is computed
 Accumulators BLOCK_SIZE_M × BLOCK_SIZE_N / threads, and 24 for addresses and masks, against the most registers a thread
 can have, or `maxnreg`. Operands are not counted: the compiler can load them piece by piece. An estimate: `advisor
-inspect` compiles the kernel and counts spills. The model does not price spills, so no saving is named.
+inspect` compiles the kernel and counts spills. On sm_100 the results of tcgen05 lie in tensor memory, and are not
+counted. The model does not price spills, so no saving is named.
 
 ## What to do
 More `num_warps`, or a smaller tile.
