@@ -76,7 +76,7 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
 
 def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec | None) -> int:
-    """Every entry of a cache that runs on the target, one after the other; the others are named on stderr."""
+    """Every entry of a cache that runs on the target, one after the other; the others are counted on stderr."""
     from advisor.cli import options
     from advisor.cli.kernel_options import launch_options
     from advisor.compiled.pool import borrowed
@@ -86,12 +86,13 @@ def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec |
 
     wanted = _agreed(target, gpu)
     shown: list[str] = []
+    others: dict[str, int] = {}
     asked = launch_options(arguments)
     with borrowed(None) as pool:
         for entry in cached_kernels(arguments.kernel):
             try:
                 if wanted not in (None, entry.target):
-                    options.warn(f"{entry.id} is compiled for {entry.target.name}, and left out")
+                    others[entry.target.name] = others.get(entry.target.name, 0) + 1
                     continue
                 launch = cached_launch(entry, asked)
                 inspection = inspect_cached(entry, launch, pool)
@@ -105,6 +106,10 @@ def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec |
             if stale := staleness(entry, launch):
                 options.warn(stale)
             shown.append(_shown(inspection, gpu or gpu_of(entry.target), arguments))
+    if others:
+        assert wanted is not None
+        counts = ", ".join(f"{count} for {name}" for name, count in sorted(others.items()))
+        options.warn(f"entries that are not for {wanted.name} are left out: {counts}")
     if not shown:
         raise InputError(f"{arguments.kernel}: no entry that can be shown", None, None, "see the lines above")
     if arguments.format == "json":

@@ -142,6 +142,8 @@ def test_entries_for_other_gpus_are_one_sentence(cache: Path, tmp_path: Path, ca
     assert said in capsys.readouterr().err
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["warnings"] == [said] and len(result["launches"]) == 2
+    assert main(["inspect", str(copy), "--gpu", "H200"]) == 0
+    assert "not for sm_90 are left out: 2 for sm_80" in capsys.readouterr().err.strip()
 
 
 def test_entries_of_one_kernel_are_told_apart(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
