@@ -162,6 +162,12 @@ class GpuSpec:
         """Whether the matrix units take inputs of `dtype`."""
         return dtype in self.tensor_flop_per_clock_per_sm
 
+    def reaches(self, least: object) -> bool:
+        """Whether the GPU has the `min_capability` of a KERNELS entry: compute capability × 10, NVIDIA's; None: any GPU has."""
+        if not isinstance(least, int):
+            return True
+        return self.vendor == "nvidia" and int(self.compute_capability.replace(".", "")) >= least
+
     def peak_tensor_flop_per_s(self, dtype: str) -> float:
         """Peak of the matrix units at the highest clock, FLOP/s.
 

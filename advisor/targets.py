@@ -291,6 +291,8 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     gpu = load_gpu(request.gpu)
     name = names[0]
     entry = described[name]
+    if not gpu.reaches(entry.get("min_capability")):
+        raise UsageError(f"{name} does not run on every GPU", gpu.name, f"sm_{entry['min_capability']} or later, as {file.name} says")
     example = {key: int(value) for key, value in (entry.get("example") or {}).items()}
     unknown = [key for key in request.sizes or {} if key not in example]
     if unknown:

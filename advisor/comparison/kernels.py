@@ -202,6 +202,8 @@ def _subject(
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
+        gpus, left_out = _runs_on(gpus, old, new)
+        notes += left_out
         for gpu in gpus:
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
                 row = _row(number, name, problem, gpu, old, new, said, predictor)
@@ -224,6 +226,14 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
+    """The GPUs that one of the versions runs on by its KERNELS entry, and a note on the others."""
+    least = [version.entry.get("min_capability") for version in versions if version is not None]
+    fit = [gpu for gpu in gpus if any(gpu.reaches(each) for each in least)]
+    others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
+    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{min(map(int, least))} or later."] if others else []
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
@@ -277,7 +287,7 @@ def _best(
     version: KernelVersion | None, name: str, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor
 ) -> list[LaunchReport] | None:
     """The report of the configuration that is predicted fastest among the version's own: what a perfect autotuner would pick."""
-    if version is None or not version.configurations:
+    if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))

@@ -174,6 +174,9 @@ def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
 
 def _described(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
     launch = launch_from_description(source, kernel, _problem_asked(asked, gpu))
+    least = (description(source, kernel) or {}).get("min_capability")
+    if gpu is not None and not gpu.reaches(least):  # it may compile all the same
+        launch = replace(launch, assumed=(*launch.assumed, f"that it runs on {gpu.name}, though its file asks for sm_{least} or later"))
     contents = {**asked.toml.get("contents", {}), **asked.contents}
     if contents:
         launch = replace(launch, contents={**launch.contents, **contents})

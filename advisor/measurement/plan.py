@@ -255,10 +255,7 @@ def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
 
 def runs_on(kernel: KernelRef, gpu: GpuSpec | None) -> bool:
     """Whether the kernel's file says it runs on this GPU."""
-    least = kernel_entry(kernel).get("min_capability")
-    if least is None or gpu is None or gpu.vendor != "nvidia":
-        return True
-    return int(gpu.compute_capability.replace(".", "")) >= int(least)
+    return gpu is None or gpu.reaches(kernel_entry(kernel).get("min_capability"))
 
 
 def dtype_runs_on(dtype: str, gpu: GpuSpec | None) -> bool:

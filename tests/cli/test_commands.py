@@ -358,6 +358,8 @@ def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
         (["advise", "x" * 5000], "nothing has this name"),
         (["advise", str(ROOT / "Makefile")], "nothing the advisor reads"),
         (["advise", ""], "no target is named"),
+        (["advise", "gemm::gemm_persistent_kernel", "--gpu", "MI300X"], "sm_90 or later"),
+        (["advise", "gemm::gemm_persistent_kernel", "--gpu", "A100"], "sm_90 or later"),
         (["advise", str(ROOT / "reports"), "--grid", "1"], "--grid is for a kernel in a file"),
         (["advise", "x" * 5000 + ".json"], "no such file"),
         (["audit", "x" * 5000], "no such file"),

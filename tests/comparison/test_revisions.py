@@ -90,6 +90,19 @@ def test_a_changed_kernel_is_compared_on_the_problems_that_are_named(repository,
     assert any(row.verdict == "predicted-improved" for row in subject.static)
 
 
+def test_gpus_that_the_kernels_file_rules_out_are_left_out(repository, predictor):
+    described = KERNEL + "\nKERNELS = {{'matmul': {{'family': 'gemm', 'min_capability': {least}}}}}\n"
+    settings = SETTINGS.replace('"MI300X"]', '"MI300X", "A100"]')
+    base = repository.commit({"kernels/matmul.py": described.format(m=16, least=90), "advisor.toml": settings})
+    head = repository.commit({"kernels/matmul.py": described.format(m=128, least=90)})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert {row.gpu for row in subject.static} == {"H100"}
+    assert "Left out: MI300X, A100, for the kernel's file asks for sm_90 or later." in subject.notes
+    wider = repository.commit({"kernels/matmul.py": described.format(m=128, least=80)})
+    (subject,) = compared(repository, head, wider, predictor).subjects
+    assert {row.gpu: row.base is None for row in subject.static} == {"H100": False, "A100": True}
+
+
 def test_comments_and_docstrings_are_no_change(repository, predictor):
     base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16)})
     documented = KERNEL.format(m=16).replace("    tl.store", '    """Copies."""\n    tl.store')
