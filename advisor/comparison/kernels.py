@@ -233,7 +233,10 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
     least = [version.entry.get("min_capability") for version in versions if version is not None]
     fit = [gpu for gpu in gpus if any(gpu.reaches(each) for each in least)]
     others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
-    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{min(map(int, least))} or later."] if others else []
+    if not others:
+        return fit, []
+    asked = min(each for each in least if isinstance(each, int))
+    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
