@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.options import add_model_arguments, positive_integer, positive_integers, token_counts, warn
+from advisor.cli.progress import StatusLine
 from advisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -288,12 +288,12 @@ def _sizes(text: str) -> dict[str, int]:
     return sizes
 
 
-class _Watch:
+class _Watch(StatusLine):
     """Progress on stderr: one line that rewrites itself on a terminal; in a pipe a plain line every 10 s or 10 %."""
 
     def __init__(self) -> None:
-        self.live = sys.stderr.isatty()
-        self.said_at, self.said_share, self.open = time.monotonic(), 0.0, False
+        super().__init__()
+        self.said_at, self.said_share = time.monotonic(), 0.0
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -306,15 +306,4 @@ class _Watch:
         if 0 < share < 1:
             left = f", {progress.elapsed_s * (1 - share) / share:.0f} s left"
         text = f"measured {progress.done}{of}, {progress.failed} failed, {progress.elapsed_s:.0f} s{left}: {progress.last}"
-        if self.live:
-            sys.stderr.write(f"\r\x1b[2K{text[:120]}")
-            self.open = True
-        else:
-            sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Clears the live line."""
-        if self.open:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+        self.say(text)

@@ -48,3 +48,25 @@ def _lines(what: str) -> Advance:
             last, share = now, done / total if total else 0.0
 
     return advance
+
+
+class StatusLine:
+    """One line on stderr that rewrites itself on a terminal; in a pipe a line each time. When it is due, the caller decides."""
+
+    def __init__(self) -> None:
+        self.live, self.open = sys.stderr.isatty(), False
+
+    def say(self, text: str) -> None:
+        """Shows the text, at most 120 characters of it where it is rewritten."""
+        if self.live:
+            sys.stderr.write(f"\r\x1b[2K{text[:120]}")
+            self.open = True
+        else:
+            sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clears the live line."""
+        if self.open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
+from advisor.cli.progress import StatusLine
 
 if TYPE_CHECKING:
     from advisor.tuning import Order, Tuned
@@ -132,13 +133,14 @@ def _share(text: str) -> float:
     return value
 
 
-class _Watch:
+class _Watch(StatusLine):
     """Progress on stderr: a line that rewrites itself on a terminal, a line every 10 s in a pipe."""
 
     def __init__(self) -> None:
         import time
 
-        self.clock, self.live, self.open = time.monotonic, sys.stderr.isatty(), False
+        super().__init__()
+        self.clock = time.monotonic
         self.said_at = self.clock()
 
     def __call__(self, task: str, trials: int, best_us: float | None) -> None:
@@ -147,15 +149,4 @@ class _Watch:
         self.said_at = self.clock()
         best = "nothing yet" if best_us is None else f"best {best_us:.4g} µs"
         text = f"tuning {task}: {trials} trials, {best}"
-        if self.live:
-            sys.stderr.write(f"\r\x1b[2K{text[:120]}")
-            self.open = True
-        else:
-            sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Clears the live line."""
-        if self.open:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+        self.say(text)

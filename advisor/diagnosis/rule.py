@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from advisor.diagnosis.context import LaunchContext, Need
+from advisor.diagnosis.neighbours import Change
 from advisor.schema import Finding, Severity
 
 
@@ -60,6 +62,28 @@ def found(
         source_file=context.source_file,
         source_line=context.source_line,
     )
+
+
+def cured(
+    rule: Rule, context: LaunchContext, better: Change | None, title: str, *, evidence: str, costs_us: float = math.inf
+) -> Finding | None:
+    """A finding whose remedy is a neighbour that cures it; None where there is none, or it saves too little to be told.
+
+    Args:
+        rule: The rule that found it.
+        context: The launch.
+        better: The neighbour; None: none cures it.
+        title: What is wrong, in one line.
+        evidence: The figures behind it.
+        costs_us: What the cause costs in all: a neighbour may be faster for other reasons too, and saves no more of it.
+    """
+    saving = min(costs_us, context.saving(better.us)) if better is not None else 0.0
+    if better is None or not context.matters(saving):
+        return None
+    return found(
+        rule, context, severity_of(context, saving), title, evidence=evidence,
+        remedy=f"{better.text()}: {microseconds(better.us)} predicted", saving_us=saving,
+    )  # fmt: skip
 
 
 def severity_of(context: LaunchContext, saving_us: float) -> Severity:

@@ -60,15 +60,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """The least work of the operator, whatever the configuration: no padding, every expert's weights once."""
     if problem.op not in GEMM_OPS:
         return elementwise.work(_row_operator(problem), gpu)
-    p = product(problem)
-    flop = 2 * (p.rows * p.count).sum(-1) * p.width * p.depth
-    tensor = tile.compute_pipeline(gpu, problem.dtype)
-    zero = np.zeros_like(flop)
-    return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
-        compulsory_bytes=p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes, result_bytes=p.output_bytes,
-        tensor_dtype=tensor,
-    )  # fmt: skip
+    return tile.work(product(problem), problem.dtype, gpu)
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
-from advisor.pipelines.demand import Demand
+from advisor.pipelines.demand import Demand, Work
 
 MMA_SYNC_SHARE = 0.66
 """Share of a Hopper or data-centre Blackwell SM's dense rate that mma.sync reaches (wgmma / tcgen05 reach all of it).
@@ -69,6 +69,18 @@ def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
     if dtype == "fp8" and "fp16" in rates:  # mma.sync has no fp8 there: unpacked to fp16 (HMMA, Triton 3.9.0 on sm_90 and 100)
         share *= min(rates["fp16"] / rates["fp8"], 1.0)
     return np.where(warp_group, 1.0, share)
+
+
+def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
+    """The least work of a product, whatever the configuration: 2 M N K FLOP, each operand read and the result written once."""
+    flop = 2 * (product.rows * product.count).sum(-1) * product.width * product.depth
+    tensor = compute_pipeline(gpu, dtype)
+    zero = np.zeros_like(flop)
+    return Work(
+        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
+        compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes, result_bytes=product.output_bytes,
+        tensor_dtype=tensor,
+    )  # fmt: skip
 
 
 def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:

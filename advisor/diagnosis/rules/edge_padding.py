@@ -6,7 +6,7 @@ import math
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.diagnosis.rule import cured, microseconds
 from advisor.pipelines import problem_batch
 from advisor.schema import Finding
 
@@ -60,17 +60,13 @@ CTAs.
         around = context.neighbours()
         fits = around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction) * 1.001
         better = around.best(fits & (around.values[name] != blocks[name]))
-        saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"{name}={blocks[name]} does not divide {sizes[name]:,.0f}",
             evidence=f"{100 * wasted[name]:.1f} % of the tiles' extent lies beyond the edge; padding costs {microseconds(costs)} in all",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
+            costs_us=costs,
         )
 
 

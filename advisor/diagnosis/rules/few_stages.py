@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.diagnosis.rule import cured, microseconds
 from advisor.schema import Finding
 
 
@@ -40,17 +40,13 @@ Load latencies: arXiv 2402.13499 (H100, A100, RTX 4090); Little's law.
         around = context.neighbours()
         deeper = (around.values["num_stages"] > stages) | (around.column(around.demand.k_iterations) < trips)
         better = around.best(deeper & around.only("num_stages", "BLOCK_SIZE_K", "BLOCK_N") & (around.cost("latency") < costs))
-        saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"{trips:,.0f} trips of the loop, {stages} stages deep, wait for their loads",
             evidence=f"with loads that take no time the launch would be {microseconds(costs)} faster",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
+            costs_us=costs,
         )
 
 

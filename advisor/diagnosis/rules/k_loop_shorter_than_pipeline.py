@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, kibibytes, microseconds, severity_of
+from advisor.diagnosis.rule import cured, kibibytes
 from advisor.schema import Finding
 
 
@@ -39,18 +39,13 @@ Triton's software pipeliner (`num_stages`), shared memory as compiled by Triton 
         less = around.only("num_stages", "BLOCK_SIZE_K")
         shorter = (around.values["num_stages"] < stages) | (around.values["BLOCK_SIZE_K"] < block)
         better = around.best(less & shorter)
-        saving = context.saving(better.us) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"{trips:.0f} trip{'s' if trips > 1 else ''} through a pipeline of {stages} stages",
             evidence=f"the loop over K has {trips:.0f} trips of {block}; its buffers take "
             f"{kibibytes(first(context.asked.resources.shared_memory_bytes))} of shared memory",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import amount, found, microseconds, severity_of
+from advisor.diagnosis.rule import amount, cured, microseconds
 from advisor.schema import Finding
 
 L2_AGAIN, DRAM_AGAIN = 1.5, 1.25
@@ -48,18 +48,14 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         around = context.neighbours()
         fewer = (around.column(around.demand.l2_bytes) < 0.99 * l2) | (around.column(around.demand.dram_bytes) < 0.99 * dram)
         better = around.best(fewer & ~around.only("GROUP_SIZE_M") & (around.cost("traffic") < costs))
-        saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"Every byte passes through the L2 {l2 / max(distinct, 1):.1f} times",
             evidence=f"{amount(l2)} through the L2 and {amount(dram)} of DRAM traffic for {amount(distinct)} of distinct data "
             f"(L2: {amount(context.gpu.l2_bytes)}); re-reading costs {microseconds(costs)} in all",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
+            costs_us=costs,
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import amount, found, microseconds, severity_of
+from advisor.diagnosis.rule import amount, cured, microseconds
 from advisor.schema import Finding
 
 
@@ -48,18 +48,14 @@ warps).
         around = context.neighbours()
         totals = around.column(around.demand.per_cta["smem"]) * around.column(around.demand.ctas)
         better = around.best(totals < 0.99 * total)
-        saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"{amount(total)} go through shared memory",
             evidence=f"{total / max(first(asked.l2_bytes), 1):.1f} times what is loaded; with free shared memory the launch "
             f"would take {microseconds(costs)} less",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
+            costs_us=costs,
         )
 
 

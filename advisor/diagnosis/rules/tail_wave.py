@@ -6,7 +6,7 @@ import math
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.diagnosis.rule import cured, microseconds, percent
 from advisor.schema import Finding
 
 
@@ -48,20 +48,16 @@ NVIDIA, "Matrix Multiplication Background User's Guide", wave quantisation; Tile
         if waves > 1:
             regrouped = regrouped | (around.column(around.schedule.resident) != first(plan.resident))
         better = around.best(regrouped & (around.cost("tail-wave") < costs))
-        saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"The last wave is {percent(first(plan.last_wave_fill))} full"
             if waves > 1
             else f"{ctas:,.0f} CTAs do not divide evenly over {sms} SMs",
             evidence=f"{ctas:,.0f} CTAs over {sms} SMs with {first(plan.resident):.0f} resident each make {waves:.2f} waves, "
             f"the busiest SM gets {math.ceil(ctas / sms)}; spread evenly they would take {microseconds(costs)} less",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
+            costs_us=costs,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.diagnosis.rule import cured, percent
 from advisor.schema import Finding
 
 
@@ -38,17 +38,12 @@ NVIDIA, "CUDA C++ Best Practices Guide", section on occupancy: more blocks than 
             return None
         around = context.neighbours()
         better = around.best(around.column(around.demand.ctas) > ctas)
-        saving = context.saving(better.us) if better else 0.0
-        if better is None or not context.matters(saving):
-            return None
-        return found(
+        return cured(
             self,
             context,
-            severity_of(context, saving),
+            better,
             f"{ctas:,.0f} CTAs for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
             evidence=f"the grid has {ctas:,.0f} CTAs that work, {sms - ctas:,.0f} SMs get none",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
-            saving_us=saving,
         )
 
 
