@@ -30,7 +30,7 @@ class AdvisorError(Exception):
             parts.append(f"expected {self.limit}")
         if self.remedy:
             parts.append(self.remedy)
-        return "; ".join(parts).replace("\n", " ").replace("\r", " ")
+        return printable("; ".join(parts))
 
 
 class UsageError(AdvisorError):
@@ -69,6 +69,11 @@ class NothingMatchedError(AdvisorError):
     """The selection is empty: nothing matched what was asked for (exit code 5)."""
 
     exit_code = 5
+
+
+def printable(text: str) -> str:
+    """The text in one line, without characters that would steer a terminal: file names and contents come from anyone."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def shorten(value: object, limit: int = 120) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.errors import AdvisorError, shorten
+from advisor.errors import AdvisorError, printable, shorten
 
 COMMANDS = (
     "advise",
@@ -137,5 +137,5 @@ def _silence_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"advisor: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"advisor: error: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code

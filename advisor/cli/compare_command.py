@@ -133,6 +133,8 @@ def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predic
             base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
             return compare_trees(base, head, wanted, predictor)
         if len(paths) == 2 and all(path.is_file() for path in paths):
+            if wanted.launches and any(path.suffix != ".py" for path in paths):
+                raise UsageError("--launches is for kernels that changed", " and ".join(sides), "files of kernels, folders or revisions")
             return compare_files(paths[0], paths[1], wanted, predictor, folder_settings(Path()))
         if len(paths) == 2 and all(path.exists() for path in paths):
             raise InputError("the two sides are not of a kind", " and ".join(sides), "two files or two folders")

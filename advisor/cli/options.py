@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from advisor.errors import InputError, UsageError, shorten
+from advisor.errors import InputError, UsageError, printable, shorten
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -94,7 +94,7 @@ def check_writable(path: str | Path) -> None:
 
 def warn(message: str) -> None:
     """A warning on stderr."""
-    print(f"advisor: warning: {' '.join(message.split())}", file=sys.stderr)
+    print(f"advisor: warning: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def existing_file(path: str) -> Path:

@@ -55,11 +55,13 @@ class LaunchRecords:
 
 
 def is_launch_record(path: str | Path) -> bool:
-    """Whether a file begins as a launch record does."""
+    """Whether a file begins as a launch record does, or is called like one: what is wrong with it, the reading says."""
     try:
+        if Path(path).suffix == ".jsonl" and Path(path).exists():
+            return True
         with Path(path).open("rb") as stream:
             return FORMAT.encode() in stream.readline(4096)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a null byte in the path
         return False
 
 

@@ -358,6 +358,7 @@ def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
         (["advise", "x" * 5000], "nothing has this name"),
         (["advise", str(ROOT / "Makefile")], "nothing the advisor reads"),
         (["advise", ""], "no target is named"),
+        (["compare", str(EXAMPLE), str(EXAMPLE), "--launches", str(EXAMPLE)], "--launches is for kernels that changed"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "MI300X"], "sm_90 or later"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "A100"], "sm_90 or later"),
         (["advise", str(ROOT / "reports"), "--grid", "1"], "--grid is for a kernel in a file"),
@@ -376,6 +377,20 @@ def test_odd_arguments_get_one_line(tmp_path, monkeypatch, capsys, arguments, wo
     message = capsys.readouterr().err
     assert message.count("\n") == 1 and words in message
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1b[31mred\x07\x9b2J", b"{}\n", bytes(range(256))])
+@pytest.mark.parametrize("command", ["advise", "measure", "compare"])
+def test_a_damaged_record_is_called_one_and_steers_no_terminal(tmp_path, capsys, command, content):
+    record = tmp_path / "launches.jsonl"
+    record.write_bytes(content)
+    arguments = {
+        "advise": [str(record), "--gpu", "H200"], "measure": [str(record), "--device", "fake", "-o", str(tmp_path / "rows.csv")],
+        "compare": [str(EXAMPLE.parent), str(EXAMPLE.parent), "--launches", str(record)],
+    }  # fmt: skip
+    assert main([command, *arguments[command]]) == 2
+    error = capsys.readouterr().err
+    assert "launch record" in error and error.count("\n") == 1 and error.strip("\n").isprintable()
 
 
 def test_an_output_that_is_a_file(tmp_path, capsys):
