@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, forest, reach
+from advisor.learned import calibration, forest, reach, variety
 from advisor.learned.calibration import Calibration
 from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matrix, ranking_features
 from advisor.learned.forest import Forest
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
 from advisor.learned.served import as_columns, served_configuration
+from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
@@ -117,12 +118,14 @@ def domain_of(launch: Launch) -> Domain:
 class Ranker:
     """Puts configurations in order: a quick look at all of them, a closer one at the most promising.
 
-    `known` are configurations [k, 6] that won a sweep somewhere; others are ranked behind those of the same tile.
+    `known` are configurations [k, 6] that won a sweep somewhere; others are ranked behind those of the same tile. `wins` says where they
+    won, for the variety of the first picks.
     """
 
     quick: Forest
     close: Forest
     known: Array
+    wins: Wins | None = None
     shortlist: int = 160
 
     def scores(self, core: Core, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
@@ -137,6 +140,9 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
         predicted, stack = reach.terms(launch, core.physics)
         rank = self._log_odds(core, launch, predicted, stack)
+        if self.wins is not None and tried.size > variety.PICKS:
+            picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
+            rank[picks] = rank.max() + np.arange(picks.size, 0, -1) * 1e-3
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
@@ -157,10 +163,20 @@ class Ranker:
         return odds
 
 
+_KEY = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])
+"""Makes one number of a configuration: every field is below 1,000, warps and stages below 100."""
+
+
 def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
     """Which rows occur in `known`."""
-    weights = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])  # every field is below 1,000
-    return np.isin(rows @ weights, known @ weights)
+    return np.isin(rows @ _KEY, known @ _KEY)
+
+
+def _places(rows: Array, known: Array) -> NDArray[np.int64]:
+    """Where rows that do occur in `known` stand there."""
+    keys = known @ _KEY
+    order = np.argsort(keys, kind="stable")
+    return order[np.searchsorted(keys[order], rows @ _KEY)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +216,8 @@ class MoeModel:
         if self.ranker:
             forests |= {"quick": self.ranker.quick, "close": self.ranker.close}
             out["moe/known"] = self.ranker.known
+            if self.ranker.wins is not None:
+                out |= self.ranker.wins.arrays("moe/wins")
         for name, grown in forests.items():
             if grown is not None:
                 out |= grown.arrays(f"moe/{name}")
@@ -223,7 +241,9 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
     assert common is not None and scales is not None
     return MoeModel(
         core=Core(physics=stored["moe/physics"], common=common, exact=grown("exact"), best=grown("best"), winners=stored["moe/winners"]),
-        ranker=Ranker(quick=quick, close=close, known=stored["moe/known"]) if quick and close else None,
+        ranker=Ranker(
+            quick=quick, close=close, known=stored["moe/known"], wins=variety.from_arrays(stored, "moe/wins")
+        ) if quick and close else None,
         scale=scales,
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),

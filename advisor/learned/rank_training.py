@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import reach
+from advisor.learned import reach, variety
 from advisor.learned.data import Measured
 from advisor.learned.features import matrix, ranking_features
 from advisor.learned.grow import grow_classifier
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
 from advisor.learned.moe import Core, Ranker, as_configuration
+from advisor.learned.variety import Wins
 from advisor.pipelines import Array
 
 RANDOM_OTHERS = 60
@@ -48,7 +49,33 @@ def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker |
     hard = order[(place < HARD_OTHERS) & np.isfinite(score[order])]
     second = np.unique(np.concatenate([first, hard]))
     close = grow_classifier(features[second], won[second], _weights(won[second], problem[second]), seeds=seeds, **CLOSE)
-    return Ranker(quick=quick, close=close, known=known)
+    return Ranker(quick=quick, close=close, known=known, wins=published_wins(best, known, keys, rows))
+
+
+def published_wins(best: Sequence[Measured], known: Array, keys: Sequence[object], rows: Array) -> Wins:
+    """Where each of the known configurations [k, 6] was near-optimal; `keys` and `rows` of `near_optimal`."""
+    from advisor.learned.moe_training import _keys
+
+    place = {tuple(row): i for i, row in enumerate(known.tolist())}
+    near: dict[object, list[int]] = {}
+    for key, row in zip(keys, rows.tolist(), strict=True):
+        near.setdefault(key, []).append(place[tuple(row)])
+    where, gpus, problem, configuration = [], [], [], []
+    number = 0
+    for part in best:
+        launch = moe_launch(part.problem, as_configuration(known[:1]), machine(part.gpu, part.problem.dtype))
+        swept = [key for key in _keys(part) if key in near]
+        chosen = np.array([key in near for key in _keys(part)], dtype=bool)
+        where.append(variety.coordinates(launch)[chosen])
+        gpus.append(variety.machine_coordinates(launch)[chosen])
+        for key in swept:
+            configuration += near[key]
+            problem += [number] * len(near[key])
+            number += 1
+    return Wins(
+        problems=np.concatenate(where).astype(np.float32), machines=np.concatenate(gpus).astype(np.float32),
+        problem=np.array(problem, dtype=np.uint16), configuration=np.array(configuration, dtype=np.uint16),
+    )  # fmt: skip
 
 
 def candidates(best: Sequence[Measured], known: Array, core: Core, keys: Sequence[object], rows: Array) -> tuple[Array, Array, NDArray]:

@@ -1,0 +1,109 @@
+"""Later picks that win where earlier ones lose.
+
+Configurations that resemble each other win and lose together, so the eight that rank highest may all fail for one reason. The published
+sweeps say which configurations were near-optimal for which problem: after each pick, problems like the one asked about that the pick
+solves count less, and what solves the others moves up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned.launch import Launch
+from advisor.pipelines import Array
+
+PICKS = 8
+"""How many picks are made so; the rest follow in their order."""
+
+DOUBLINGS = np.array([1.5, 1.0, 0.7, 0.7, 0.3, 0.5]) * np.sqrt(0.3)
+"""How fast problems grow unlike each other, per doubling of `coordinates`."""
+
+SOLVED = 0.3
+"""What a problem that a pick solves still counts."""
+
+STRENGTH = 0.5
+FLOOR = 0.002
+
+
+def coordinates(launch: Launch) -> Array:
+    """Where problems lie among each other, [n, 6]: doublings of rows per expert, columns per SM, depth, width, experts, bytes per L2."""
+    rows, columns = launch.slots / launch.experts, launch.experts * launch.width / launch.sms
+    fill = launch.compulsory_bytes / launch.l2_capacity
+    return np.log2(np.stack([rows, columns, launch.depth, launch.width, launch.experts, fill], axis=1))
+
+
+def machine_coordinates(launch: Launch) -> Array:
+    """Where GPUs lie among each other, [n, 4]: doublings of FLOP per byte, of shared memory in KiB and of SMs; and wgmma."""
+    balance, shared = launch.peak_flop / launch.pin_rate, launch.smem_capacity
+    return np.stack([np.log2(balance), np.log2(shared), 2.0 * (launch.capability >= 9), np.log2(launch.sms)], axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wins:
+    """Near-optimal configurations of published sweeps.
+
+    Attributes:
+        problems: `coordinates` of the swept problems, [p, 6].
+        machines: `machine_coordinates` of their GPUs, [p, 4].
+        problem: Of each win, its problem's row, [w].
+        configuration: Of each win, its row in the ranker's known configurations, [w].
+    """
+
+    problems: NDArray[np.float32]
+    machines: NDArray[np.float32]
+    problem: NDArray[np.uint16]
+    configuration: NDArray[np.uint16]
+
+    def order(self, odds: Array, known: NDArray[np.int64], launch: Launch, count: int) -> NDArray[np.int64]:
+        """The first `PICKS` places.
+
+        Args:
+            odds: Log-odds of the candidates, [n].
+            known: Their rows among the known configurations, [n].
+            launch: Launches of the one problem, first row is enough.
+            count: Number of known configurations.
+        """
+        weight = self._likeness(launch)
+        if not weight.any():
+            return np.argsort(-odds, kind="stable")[:PICKS]
+        wins = np.bincount(self.problem, minlength=weight.size)
+        share = 1 / np.sqrt(np.maximum(wins, 1))[self.problem]
+        before = self._rate(weight, share, count)
+        left, picks = odds.astype(np.float64).copy(), []
+        adjusted = left.copy()
+        for _ in range(min(PICKS, odds.size)):
+            best = int(np.argmax(adjusted))
+            picks.append(best)
+            left[best] = -np.inf
+            weight[self.problem[self.configuration == known[best]]] *= SOLVED
+            adjusted = left + STRENGTH * (self._rate(weight, share, count) - before)[known]
+        return np.array(picks)
+
+    def _likeness(self, launch: Launch) -> Array:
+        """How much each swept problem resembles the one asked about, [p]; only those of the same GPU where there are some."""
+        here, gpu = coordinates(launch.take(np.array([0]))), machine_coordinates(launch.take(np.array([0])))
+        apart = (((self.machines - gpu) ** 2).sum(axis=1)).astype(np.float64)
+        square = (((self.problems - here) * DOUBLINGS) ** 2).sum(axis=1)
+        same = apart < 1e-6
+        return np.where(same, 1.0, 0.0 if same.any() else np.exp(-apart / 2)) * np.exp(-square / 2)
+
+    def _rate(self, weight: Array, share: Array, count: int) -> Array:
+        """Log of the weighted share of wins of each known configuration, [count]."""
+        won = np.bincount(self.configuration, weights=weight[self.problem] * share, minlength=count)
+        return np.log(won / weight.sum() + FLOOR)
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """As named arrays."""
+        return {f"{prefix}/{name}": getattr(self, name) for name in ("problems", "machines", "problem", "configuration")}
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Wins | None:
+    """The reverse of `Wins.arrays`; None where nothing was stored."""
+    if f"{prefix}/problems" not in stored:
+        return None
+    return Wins(**{name: stored[f"{prefix}/{name}"] for name in ("problems", "machines", "problem", "configuration")})

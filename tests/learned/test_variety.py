@@ -1,0 +1,74 @@
+"""Later picks: what won where earlier picks lost moves up, within its problem and GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.hardware import load_gpu
+from advisor.learned import variety
+from advisor.learned.launch import moe_launch
+from advisor.learned.machine import machine
+from advisor.learned.moe import as_configuration
+from advisor.learned.variety import PICKS, Wins
+from advisor.pipelines.space import family_space
+from tests.learned import samples
+
+
+@pytest.fixture
+def launch():
+    problem = samples.problems(tokens=(64,))
+    return moe_launch(problem, as_configuration(samples.CONFIGURATIONS[:1]), machine(load_gpu("H800"), "bf16"))
+
+
+def wins(launch, pairs: list[tuple[int, int]], machines: np.ndarray | None = None) -> Wins:
+    """Problems all equal to the launch's; (problem, configuration) pairs that won."""
+    count = max(p for p, _ in pairs) + 1
+    where, gpu = variety.coordinates(launch), variety.machine_coordinates(launch)
+    return Wins(
+        problems=np.repeat(where, count, axis=0).astype(np.float32),
+        machines=(np.repeat(gpu, count, axis=0) if machines is None else machines).astype(np.float32),
+        problem=np.array([p for p, _ in pairs], dtype=np.uint16), configuration=np.array([c for _, c in pairs], dtype=np.uint16),
+    )  # fmt: skip
+
+
+def test_what_wins_where_the_first_pick_loses_moves_up(launch):
+    # 0 and 1 always win together; 2 wins the other half of the problems. By odds alone 0, 1, 2.
+    found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
+    odds = np.array([1.0, 0.9, 0.8, -3.0])
+    assert found.order(odds, np.arange(4), launch, 4).tolist()[:3] == [0, 2, 1]
+
+
+def test_a_clear_lead_stays(launch):
+    found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
+    assert found.order(np.array([5.0, 4.0, -4.0, -5.0]), np.arange(4), launch, 4).tolist()[:2] == [0, 1]
+
+
+def test_other_gpus_count_only_where_the_same_was_never_swept(launch):
+    mine, others = variety.machine_coordinates(launch)[0], variety.machine_coordinates(launch)[0] + 1.0
+    pairs = [(0, 0), (0, 1), (1, 2)]
+    both = wins(launch, pairs, np.stack([mine, others]))
+    assert both._likeness(launch)[1] == 0
+    away = wins(launch, pairs, np.stack([others, others]))
+    assert (away._likeness(launch) > 0).all()
+
+
+def test_every_pick_is_another_and_the_first_is_the_best(launch):
+    rng = np.random.default_rng(3)
+    found = wins(launch, [(int(p), int(c)) for p, c in rng.integers(0, 30, (200, 2))])
+    odds = rng.standard_normal(30)
+    order = found.order(odds, np.arange(30), launch, 30)
+    assert len(set(order.tolist())) == PICKS
+    assert order[0] == odds.argmax()
+
+
+def test_ranking_keeps_its_first_place_with_and_without(predictor):
+    import dataclasses
+
+    moe = predictor.weights.moe
+    space, gpu, problem = family_space("fused_moe"), machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
+    assert moe.ranker.wins is not None
+    scores = moe.ranker.scores(moe.core, problem, space, gpu)
+    plain = dataclasses.replace(moe.ranker, wins=None).scores(moe.core, problem, space, gpu)
+    assert scores.argmin() == plain.argmin()
+    assert np.isinf(scores).tolist() == np.isinf(plain).tolist()
