@@ -115,7 +115,8 @@ def test_other_files_are_no_records(tmp_path: Path) -> None:
     other.write_text("{}\n")
     with pytest.raises(InputError, match="not a launch record"):
         read_launches(other)
-    assert not is_launch_record(other)
+    assert is_launch_record(other)  # by its name: reading it says what is wrong with it
+    assert not is_launch_record(other.rename(tmp_path / "x.csv"))
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
