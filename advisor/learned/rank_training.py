@@ -56,10 +56,7 @@ def published_wins(best: Sequence[Measured], known: Array, keys: Sequence[object
     """Where each of the known configurations [k, 6] was near-optimal; `keys` and `rows` of `near_optimal`."""
     from advisor.learned.moe_training import _keys
 
-    place = {tuple(row): i for i, row in enumerate(known.tolist())}
-    near: dict[object, list[int]] = {}
-    for key, row in zip(keys, rows.tolist(), strict=True):
-        near.setdefault(key, []).append(place[tuple(row)])
+    near = _places(known, keys, rows)
     where, gpus, problem, configuration = [], [], [], []
     number = 0
     for part in best:
@@ -74,18 +71,25 @@ def published_wins(best: Sequence[Measured], known: Array, keys: Sequence[object
             number += 1
     return Wins(
         problems=np.concatenate(where).astype(np.float32), machines=np.concatenate(gpus).astype(np.float32),
-        problem=np.array(problem, dtype=np.uint16), configuration=np.array(configuration, dtype=np.uint16),
+        problem=np.array(problem, dtype=np.min_scalar_type(number)),
+        configuration=np.array(configuration, dtype=np.min_scalar_type(known.shape[0])),
     )  # fmt: skip
+
+
+def _places(known: Array, keys: Sequence[object], rows: Array) -> dict[object, list[int]]:
+    """Of every problem the near-optimal configurations, by their rows in `known`."""
+    place = {tuple(row): i for i, row in enumerate(known.tolist())}
+    near: dict[object, list[int]] = {}
+    for key, row in zip(keys, rows.tolist(), strict=True):
+        near.setdefault(key, []).append(place[tuple(row)])
+    return near
 
 
 def candidates(best: Sequence[Measured], known: Array, core: Core, keys: Sequence[object], rows: Array) -> tuple[Array, Array, NDArray]:
     """All known configurations that fit, for every swept problem: features, whether near-optimal, and the problem's number."""
     from advisor.learned.moe_training import _keys
 
-    position = {tuple(row): i for i, row in enumerate(known.tolist())}
-    near: dict[object, list[int]] = {}
-    for key, row in zip(keys, rows.tolist(), strict=True):
-        near.setdefault(key, []).append(position[tuple(row)])
+    near = _places(known, keys, rows)
     features, won, problem = [], [], []
     number = 0
     for part in best:

@@ -56,8 +56,8 @@ class Wins:
 
     problems: NDArray[np.float32]
     machines: NDArray[np.float32]
-    problem: NDArray[np.uint16]
-    configuration: NDArray[np.uint16]
+    problem: NDArray[np.unsignedinteger[Any]]
+    configuration: NDArray[np.unsignedinteger[Any]]
 
     def order(self, odds: Array, known: NDArray[np.int64], launch: Launch, count: int) -> NDArray[np.int64]:
         """The first `PICKS` places.
