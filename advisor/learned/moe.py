@@ -142,7 +142,7 @@ class Ranker:
         rank = self._log_odds(core, launch, predicted, stack)
         if self.wins is not None and tried.size > variety.PICKS:
             picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
-            rank[picks] = rank.max() + np.arange(picks.size, 0, -1) * 1e-3
+            rank = _moved_first(rank, picks)
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
@@ -161,6 +161,16 @@ class Ranker:
         odds = odds - 1000.0
         odds[first] = self.close(features)
         return odds
+
+
+def _moved_first(rank: Array, picks: NDArray[np.int64]) -> Array:
+    """The same values, dealt out anew: the picks get the largest in their order, the others follow in theirs."""
+    rest = rank.copy()
+    rest[picks] = np.inf
+    order = np.concatenate([picks, np.argsort(-rest, kind="stable")[picks.size :]])
+    out = np.empty_like(rank)
+    out[order] = np.sort(rank)[::-1]
+    return out
 
 
 _KEY = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])

@@ -9,7 +9,7 @@ from advisor.hardware import load_gpu
 from advisor.learned import variety
 from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import as_configuration
+from advisor.learned.moe import _moved_first, as_configuration
 from advisor.learned.variety import PICKS, Wins
 from advisor.pipelines.space import family_space
 from tests.learned import samples
@@ -72,3 +72,10 @@ def test_ranking_keeps_its_first_place_with_and_without(predictor):
     plain = dataclasses.replace(moe.ranker, wins=None).scores(moe.core, problem, space, gpu)
     assert scores.argmin() == plain.argmin()
     assert np.isinf(scores).tolist() == np.isinf(plain).tolist()
+
+
+def test_picks_get_the_largest_values_and_the_gaps_stay():
+    rank = np.array([5.0, 4.0, 1.0, 0.5, 3.0])
+    moved = _moved_first(rank, np.array([0, 2]))
+    assert sorted(moved) == sorted(rank)
+    assert np.argsort(-moved).tolist() == [0, 2, 1, 4, 3]
