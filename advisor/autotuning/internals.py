@@ -109,26 +109,25 @@ def is_capturing() -> bool:
         return False
 
 
-def synchronizer() -> Callable[[], None] | None:
-    """What waits for the GPU; None where nothing runs asynchronously."""
+def _device_interface() -> Any:
+    """The active driver's interface to its device (torch.cuda), or None: where nothing runs asynchronously, or the driver has none."""
     driver = active_driver()
     if driver is None or is_interpreted():
         return None
     try:
-        return driver.get_device_interface().synchronize
-    except (AttributeError, NotImplementedError):
+        return driver.get_device_interface()
+    except (AttributeError, NotImplementedError):  # drivers outside Triton's own need not have one
         return None
+
+
+def synchronizer() -> Callable[[], None] | None:
+    """What waits for the GPU; None where nothing runs asynchronously."""
+    return getattr(_device_interface(), "synchronize", None)
 
 
 def event_maker() -> Callable[[], Any] | None:
     """What makes an event that can be recorded on the current stream and asked whether it has passed; None where there is none."""
-    driver = active_driver()
-    if driver is None or is_interpreted():
-        return None
-    try:
-        event = driver.get_device_interface().Event
-    except (AttributeError, NotImplementedError):
-        return None
+    event = getattr(_device_interface(), "Event", None)
     return event if hasattr(event, "query") else None
 
 

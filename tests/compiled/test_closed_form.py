@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,9 +17,9 @@ from advisor.compiled.pool import Pool
 from advisor.configs.source import read_source
 from advisor.hardware import load_gpu
 from advisor.schema import Configuration, Problem
+from tests.compiled.bundled import FOLDER, load
 
 pytest.importorskip("triton")
-FOLDER = Path(__file__).parents[2] / "triton_kernels"
 TARGET = Target(backend="cuda", arch=90)
 OPTIONS = ("num_warps", "num_stages")
 
@@ -36,16 +32,6 @@ def cdiv(a: int, b: int) -> int:
 def pool() -> Any:
     with Pool(1) as workers:
         yield workers
-
-
-def load(name: str) -> ModuleType:
-    key = f"closed_form_{name}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, FOLDER / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[key] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[key])
-    return sys.modules[key]
 
 
 def read(file: str, kernel: str, problem: dict, config: dict, grid: tuple[int, ...], pool: Pool, **more: Any) -> KernelDemand:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,21 +17,11 @@ from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, parse_source, read_source
 from advisor.errors import UsageError
 from advisor.hardware import load_gpu
+from tests.compiled.bundled import FOLDER, load
 
-FOLDER = Path(__file__).parents[2] / "triton_kernels"
 FILES = sorted(FOLDER.glob("*.py"))
 KERNELS = [(path.stem, name) for path in FILES for name in read_source(path).kernels_literal]
 H200 = load_gpu("H200")
-
-
-def load(name: str) -> ModuleType:
-    key = f"described_{name}"
-    if key not in sys.modules:
-        spec = importlib.util.spec_from_file_location(key, FOLDER / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[key] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[key])
-    return sys.modules[key]
 
 
 def source_of(file: str) -> SourceFile:
