@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor evaluate`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--leave-out", choices=("model", "gpu", "shape", "nk"),
-                        help="train anew with each group left out: models (of fused MoE), GPUs, or for library kernels whole shapes, or "
-                        "all shapes of a weight matrix (N, K) or row length")  # fmt: skip
+    parser.add_argument("--leave-out", choices=("model", "gpu", "sweep", "shape", "nk"),
+                        help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
+                        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length")  # fmt: skip
     parser.add_argument("--test-gpu", action="append", default=[], metavar="NAME",
                         help="train anew without this GPU and judge on it (may be repeated: all are left out together)")  # fmt: skip
     parser.add_argument("--baselines", action="store_true",

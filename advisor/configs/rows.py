@@ -77,6 +77,9 @@ OPERATORS: dict[str, tuple[str, str]] = {
     "rms_norm": ("normalization", "rms_norm"),
     "rmsnorm": ("normalization", "rms_norm"),
 }
+CONTRACTED_OVER_N = ("bmm", "linear")
+"""Operators of NeuSight's published rows: M x N times N x K, as the grids of their kernels show. Read as M x K times K x N."""
+
 _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
@@ -175,6 +178,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             columns[name] = latencies(label, name, raw[name])
     family, op, dtype = _kinds(label, raw, columns, len(body))
     _check_sizes(label, columns, family)
+    _exchange_depth_and_width(raw.get("op", ()), columns)
     return Rows(
         path=path,
         header=tuple(header),
@@ -307,6 +311,14 @@ def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
                 "quote cells that hold commas",
             )
     return header, body
+
+
+def _exchange_depth_and_width(op: Sequence[str], columns: dict[str, np.ndarray]) -> None:
+    """Rows of `CONTRACTED_OVER_N` get N and K under the names that all other products have them."""
+    theirs = np.array([name.strip().lower() in CONTRACTED_OVER_N for name in op], dtype=bool)
+    if theirs.any() and "N" in columns and "K" in columns:
+        depth, width = columns["N"], columns["K"]
+        columns["N"], columns["K"] = np.where(theirs, width, depth), np.where(theirs, depth, width)
 
 
 def _kinds(

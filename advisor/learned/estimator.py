@@ -39,7 +39,7 @@ class LearnedPredictor:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
             launch = moe.launch(problem, configuration, known)
-            found = moe.interval(task, self._seen(moe, task, problem, gpu), moe.core.estimate(launch, source))
+            found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source))
             inside = moe.domain.covers(launch, known)
             if inside.all():  # nothing to fall back to: only what cannot launch is left to find
                 return _launchable(found, problem, configuration, gpu)
@@ -55,7 +55,7 @@ class LearnedPredictor:
             return fallback
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
-        found = moe.interval("best", self._seen(moe, "best", problem, gpu), moe.core.estimate(launch, BEST))
+        found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST))
         return _choose(fallback, found, moe.domain.covers(launch, known))
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
@@ -87,7 +87,7 @@ class LearnedPredictor:
         launch = self._best_launch(moe, problem, known)
         estimate = moe.core.estimate(launch, BEST)
         size = calibration.scale(moe.scale, estimate.features)
-        seen = self._seen(moe, "best", problem, gpu)
+        task, seen = self._errors(moe, "best", problem, gpu)
         now = prediction.us if latency_us is None else latency_us
         with np.errstate(invalid="ignore", divide="ignore"):
             room = np.log(now) - np.log(at_least) - estimate.log_us
@@ -95,7 +95,7 @@ class LearnedPredictor:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
                 mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2
                 size = size * np.sqrt(1 + (spread / np.maximum(mine, 1e-6)) ** 2)
-        share = moe.calibration.share_below("best", seen, np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size)
+        share = moe.calibration.share_below(task, seen, np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size)
         return np.where(moe.domain.covers(launch, known), share, plain)
 
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
@@ -105,9 +105,11 @@ class LearnedPredictor:
         return self.weights.moe if fits and plain else None
 
     @staticmethod
-    def _seen(moe: MoeModel, task: str, problem: ProblemBatch, gpu: GpuSpec) -> bool:
-        """Whether errors are as small as on GPUs with rows of this kind; w2 was never measured, so never."""
-        return gpu.name in moe.gpus.get(task, ()) and problem.op == "w13"
+    def _errors(moe: MoeModel, task: str, problem: ProblemBatch, gpu: GpuSpec) -> tuple[str, bool]:
+        """Which held-out errors apply: their name, and whether of GPUs with rows of this kind; w2 was never measured, so never."""
+        if problem.op != "w13":
+            return task, False
+        return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
 
     def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
         if not direct.covers_operator(problem) or problem.cache != "warm":

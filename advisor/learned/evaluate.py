@@ -49,7 +49,7 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
 
     Args:
         paths: Measured rows.
-        by: "model", "gpu", "shape" or "nk" (`splits.BY`).
+        by: One of `splits.BY`.
         progress: Told what is being done.
         with_baselines: Also fit the baselines on every fold (PipeWeave's network needs torch).
     """
@@ -80,7 +80,7 @@ def _run(chosen: Sequence[splits.Split], by: str, progress: Progress, with_basel
 
 def _trained(kept: Sequence[Measured], by: str, progress: Progress = lambda text: None) -> Predictor:
     """Trained on rows; intervals for GPUs never seen are fitted only where some are to be judged."""
-    return LearnedPredictor(training.fit(kept, {}, progress, calibrate_by=("model", "gpu") if by == "gpu" else ("model",)))
+    return LearnedPredictor(training.fit(kept, {}, progress, calibrate_by=("model", by) if by in ("gpu", "sweep") else ("model",)))
 
 
 def judge(measured: Sequence[Measured], predictor: Predictor, progress: Progress = lambda text: None) -> dict[str, Any]:
@@ -93,6 +93,7 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
     paths = list(paths)
     found: dict[str, Any] = {}
     for title, by in (("Models left out, four folds", "model"), ("One GPU left out, each in turn", "gpu"),
+                      ("The sweeps of one GPU left out, its launches as served known, each in turn", "sweep"),
                       ("Library kernels: shapes left out, three folds", "shape"),
                       ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk")):  # fmt: skip
         found[f"{title} (`advisor evaluate DATA --leave-out {by} --baselines`)"] = cross(paths, by, progress, with_baselines=True)

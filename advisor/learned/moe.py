@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, forest, reach, variety
+from advisor.learned import calibration, forest, habits, reach, variety
 from advisor.learned.calibration import Calibration
 from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matrix, ranking_features
 from advisor.learned.forest import Forest
+from advisor.learned.habits import Habits
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
 from advisor.learned.served import as_columns, served_configuration
@@ -40,26 +41,31 @@ class Core:
 
     Attributes:
         physics: Parameters of `reach.terms`.
-        common: Forest over all launches, whatever their source.
+        common: Forest over all launches, whatever their source; corrects launches as served.
         exact: Forest over launches with a known configuration.
-        best: Forest over the best of sweeps.
+        sweeps: Forest over all launches of sweeps, and
+        best: over the best of each; their mean corrects the best of a sweep.
         winners: Configurations [w, 6] that together win most sweeps; the ceiling starts from the fastest of them.
+        habits: What launches as served say of single GPUs.
     """
 
     physics: Array
     common: Forest
     exact: Forest | None
+    sweeps: Forest | None
     best: Forest | None
     winners: Array
+    habits: Habits = habits.NONE
 
     def estimate(self, launch: Launch, source: float) -> Estimate:
-        """Latency of launches as served or with an exact configuration."""
+        """Latency of launches as served, with an exact configuration, or the best of a sweep."""
         predicted, stack = reach.terms(launch, self.physics)
+        predicted = predicted * np.exp(self.habits.log_factor(launch, stack))
         features = matrix(latency_features(launch, predicted, stack, source))
-        correction = self.common(features)
-        own = {EXACT: self.exact, BEST: self.best}.get(source)
-        if own is not None:
-            correction = (correction + own(features)) / 2
+        # Served launches are of a campaign of their own: what they say of one GPU misleads about its sweeps.
+        own = {EXACT: (self.exact,), BEST: (self.sweeps, self.best)}.get(source, ())
+        forests = [forest for forest in own if forest is not None] or [self.common]
+        correction = sum(forest(features) for forest in forests) / len(forests)
         return Estimate(log_us=np.log(predicted) + correction, features=features)
 
     def best_launch(self, problem: ProblemBatch, gpu: Machine) -> Launch:
@@ -189,6 +195,11 @@ def _places(rows: Array, known: Array) -> NDArray[np.int64]:
     return order[np.searchsorted(keys[order], rows @ _KEY)]
 
 
+def of_served_gpu(task: str) -> str:
+    """Name of a task's errors on GPUs of which launches as served are known, but no sweeps."""
+    return f"{task}/served"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoeModel:
     """Everything learned about fused-MoE launches."""
@@ -209,20 +220,27 @@ class MoeModel:
         """Quantities of the launches; of what the stack would launch where no configuration is given."""
         return moe_launch(problem, configuration or served_configuration(problem, gpu), gpu)
 
+    def errors_of(self, task: str, gpu: str) -> str:
+        """The name under which the errors are kept that `task` has on a GPU: of GPUs known from served launches alone they are smaller."""
+        apart = of_served_gpu(task)
+        served_alone = gpu in self.gpus.get("served", ()) and gpu not in self.gpus.get(task, ())
+        return apart if served_alone and (apart, False) in self.calibration.quantiles else task
+
     def interval(self, task: str, seen: bool, estimate: Estimate, coverage: float = 0.8) -> tuple[Array, Array, Array]:
         """Prediction, lower and upper end, microseconds."""
         size = calibration.scale(self.scale, estimate.features)
         low, high = (self.calibration.quantile(task, seen, 0.5 + side * coverage / 2) for side in (-1, 1))
         if not seen:  # never narrower than on GPUs that were seen
-            low = min(low, self.calibration.quantile(task, True, 0.5 - coverage / 2))
-            high = max(high, self.calibration.quantile(task, True, 0.5 + coverage / 2))
+            low = min(low, self.calibration.quantile(task.partition("/")[0], True, 0.5 - coverage / 2))
+            high = max(high, self.calibration.quantile(task.partition("/")[0], True, 0.5 + coverage / 2))
         us = np.exp(estimate.log_us)
         return us, us * np.exp(np.minimum(low * size, 0.0)), us * np.exp(np.maximum(high * size, 0.0))
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """As named arrays, and what else there is to know as JSON values."""
-        out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners}
-        forests = {"common": self.core.common, "exact": self.core.exact, "best": self.core.best, "scale": self.scale}
+        out = {"moe/physics": self.core.physics, "moe/winners": self.core.winners} | self.core.habits.arrays("moe/habits")
+        forests = {"common": self.core.common, "exact": self.core.exact, "sweeps": self.core.sweeps,
+                   "best": self.core.best, "scale": self.scale}  # fmt: skip
         if self.ranker:
             forests |= {"quick": self.ranker.quick, "close": self.ranker.close}
             out["moe/known"] = self.ranker.known
@@ -250,7 +268,8 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
     quick, close = grown("quick"), grown("close")
     assert common is not None and scales is not None
     return MoeModel(
-        core=Core(physics=stored["moe/physics"], common=common, exact=grown("exact"), best=grown("best"), winners=stored["moe/winners"]),
+        core=Core(physics=stored["moe/physics"], common=common, exact=grown("exact"), sweeps=grown("sweeps"), best=grown("best"),
+                  winners=stored["moe/winners"], habits=habits.from_arrays(stored, "moe/habits")),
         ranker=Ranker(
             quick=quick, close=close, known=stored["moe/known"], wins=variety.from_arrays(stored, "moe/wins")
         ) if quick and close else None,

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, quality, reach
+from advisor.learned import calibration, habits, quality, reach
 from advisor.learned.data import Measured
 from advisor.learned.features import BEST, EXACT, SERVED
-from advisor.learned.folds import CALIBRATION_FOLDS, GPU_FOLDS, leave_out
+from advisor.learned.folds import CALIBRATION_FOLDS, GPU_FOLDS, SCALE_FOLDS, leave_out
 from advisor.learned.forest import Forest
 from advisor.learned.grow import grow
+from advisor.learned.habits import Habits
 from advisor.learned.launch import Launch, concatenate, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import Core, MoeModel, as_configuration, as_rows, domain_of
+from advisor.learned.moe import Core, MoeModel, as_configuration, as_rows, domain_of, of_served_gpu
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
 
@@ -28,11 +29,13 @@ SERVED_WEIGHT = 0.2
 NEAR_OPTIMAL = 1.01
 WINNERS = 24
 ROWS_PER_PROBLEM = 12
-GROWTH: dict[str, Any] = {"max_iter": 180, "learning_rate": 0.09}
-OWN_GROWTH: dict[str, dict[str, Any]] = {
-    "exact": {"max_iter": 120, "learning_rate": 0.12, "min_samples_leaf": 15}, "best": {"min_samples_leaf": 6},
-}  # fmt: skip
-"""Few trees, so that both forests (of all launches, and of exact ones) take less than ten milliseconds for 2,000 configurations."""
+GROWTH: dict[str, Any] = {"max_iter": 400, "learning_rate": 0.05, "max_features": 0.3}
+OWN_GROWTH: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "exact": (("exact",), {"max_iter": 240, "learning_rate": 0.07, "min_samples_leaf": 15}),
+    "sweeps": (("exact", "best"), {}),
+    "best": (("best",), {"min_samples_leaf": 6}),
+}
+"""Kinds of rows and options of the forests of sweeps. Few trees, so that 2,000 configurations take less than ten milliseconds."""
 
 Progress = Callable[[str], None]
 
@@ -183,14 +186,30 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
         launches["best"] = found["best"].launches(physics, np.flatnonzero(keep["best"]))
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
-    nothing = Core(physics=physics, common=_zero(), exact=None, best=None, winners=winners)
+    nothing = Core(physics=physics, common=_zero(), exact=None, sweeps=None, best=None, winners=winners,
+                   habits=_habits(found, keep, launches, physics))  # fmt: skip
     for kind, launch in launches.items():
         estimate = nothing.estimate(launch, SOURCES[kind])
         x[kind], y[kind] = estimate.features, np.log(found[kind].latency_us[keep[kind]]) - estimate.log_us
     weight = {k: found[k].weight[keep[k]] * (2.0 if k == "best" else 1.0) for k in x}
-    common = grow(np.concatenate(list(x.values())), np.concatenate(list(y.values())), np.concatenate(list(weight.values())), **options)
-    own = {k: grow(x[k], y[k], weight[k], **(options | mine)) if k in x else None for k, mine in OWN_GROWTH.items()}
-    return Core(physics=physics, common=common, exact=own["exact"], best=own["best"], winners=winners)
+
+    def forest(kinds: Sequence[str], **mine: Any) -> Forest | None:
+        some = [k for k in kinds if k in x]
+        return grow(*(np.concatenate([part[k] for k in some]) for part in (x, y, weight)), **(options | mine)) if some else None
+
+    own = {name: forest(kinds, **mine) for name, (kinds, mine) in OWN_GROWTH.items()}
+    common = forest(tuple(x))
+    assert common is not None
+    return Core(physics=physics, common=common, **own, winners=winners, habits=nothing.habits)
+
+
+def _habits(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array) -> Habits:
+    """What launches as served say of their GPUs."""
+    if "served" not in launches:
+        return habits.NONE
+    served, kept = launches["served"], keep["served"]
+    us, stack = reach.terms(served, physics)
+    return habits.fit(served, np.log(found["served"].latency_us[kept] / us), stack, found["served"].weight[kept])
 
 
 def _zero() -> Forest:
@@ -210,14 +229,18 @@ class HeldOut:
 
 
 def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progress) -> HeldOut:
-    """Predict every row from the folds that leave out its model (`by` "model") or its GPU ("gpu")."""
-    names = sorted({label for table in found.values() for label in getattr(table, by)}, key=str)
+    """Predict every row from the folds that leave out its model (`by` "model"), its GPU ("gpu"), or its GPU's sweeps ("sweep")."""
+    if by == "sweep":
+        labels = {k: [""] * len(t.gpu) if k == "served" else t.gpu for k, t in found.items()}
+    else:
+        labels = {k: getattr(t, by) for k, t in found.items()}
+    names = sorted({label for of_kind in labels.values() for label in of_kind if label}, key=str)
     log_us = {k: np.full(t.latency_us.size, np.nan) for k, t in found.items()}
     features: dict[str, Array] = {}
     for out, _ in leave_out(names, CALIBRATION_FOLDS if by == "model" else GPU_FOLDS):
         progress(f"leaving out {by}s {', '.join(map(str, out))}")
         chosen = set(out)
-        gone = {k: np.array([label in chosen for label in getattr(t, by)], dtype=bool) for k, t in found.items()}
+        gone = {k: np.array([label in chosen for label in of_kind], dtype=bool) for k, of_kind in labels.items()}
         core = fit_core(found, {k: ~mask for k, mask in gone.items()}, winners, **GROWTH)
         for kind, mask in gone.items():
             if not mask.any():
@@ -228,11 +251,11 @@ def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progres
     return HeldOut(log_us=log_us, features=features)
 
 
-def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str] = ("model", "gpu")) -> MoeModel | None:
+def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str] = ("model", "gpu", "sweep")) -> MoeModel | None:
     """The whole model, or None where no fused-MoE rows are there.
 
-    `calibrate_by` names the groups to leave out for the intervals; "model" has to be among them, "gpu" may be spared where only GPUs
-    of the training rows matter.
+    `calibrate_by` names the groups to leave out for the intervals (`hold_out`); "model" has to be among them, the others may be spared
+    where only GPUs of the training rows matter.
     """
     found = tables(data)
     if "served" not in found and "exact" not in found:
@@ -272,7 +295,7 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
     }  # fmt: skip
     # Cross-fit: sizes of errors are judged by a forest that did not see them.
     crossed = np.full(y.size, np.nan)
-    for _, out in leave_out(model, 2):
+    for _, out in leave_out(model, SCALE_FOLDS):
         crossed[out] = grow(x[~out], y[~out], weight[~out], **options)(x[out])
     forest = grow(x, y, weight, **options)
     sizes = np.maximum(np.exp(np.where(np.isfinite(crossed), crossed, y)), calibration.SMALLEST_SCALE)
@@ -280,16 +303,18 @@ def _calibrate(found: dict[str, Table], held: dict[str, HeldOut]) -> tuple[Fores
     expected: Sizes = {}
     for k in kinds:
         end = begin + int(ok[k].sum())
-        quantiles[(k, True)] = calibration.table(errors["model"][k][ok[k]], sizes[begin:end], found[k].weight[ok[k]])
+        quantiles[(k, True)] = calibration.table(errors["model"][k][ok[k]], sizes[begin:end], found[k].weight[ok[k]], model[begin:end])
         expected[("model", k)] = np.full(ok[k].size, np.nan)
         expected[("model", k)][ok[k]] = sizes[begin:end]
         begin = end
-        good = np.isfinite(errors["gpu"][k]) if "gpu" in errors else np.zeros(0, dtype=bool)
-        if good.any():
-            unseen = calibration.scale(forest, held["gpu"].features[k][good])
-            quantiles[(k, False)] = calibration.table(errors["gpu"][k][good], unseen, found[k].weight[good])
-            expected[("gpu", k)] = np.full(good.size, np.nan)
-            expected[("gpu", k)][good] = unseen
+        for by, task in (("gpu", k), ("sweep", of_served_gpu(k))):
+            good = np.isfinite(errors[by][k]) if by in errors else np.zeros(0, dtype=bool)
+            if good.any():
+                unseen = calibration.scale(forest, held[by].features[k][good])
+                names = [g for g, known in zip(found[k].gpu, good, strict=True) if known]
+                quantiles[(task, False)] = calibration.table(errors[by][k][good], unseen, found[k].weight[good], names)
+                expected[(by, k)] = np.full(good.size, np.nan)
+                expected[(by, k)][good] = unseen
     return forest, calibration.Calibration(quantiles=quantiles), expected
 
 
@@ -305,7 +330,8 @@ def _held_out_figures(found: dict[str, Table], held: dict[str, HeldOut], table: 
             if not good.any():
                 continue
             us, measured, weight, size = np.exp(predicted.log_us[kind][good]), t.latency_us[good], t.weight[good], sizes[(by, kind)][good]
-            low, high = (us * np.exp(size * table.quantile(kind, seen, level)) for level in (0.1, 0.9))
+            task = of_served_gpu(kind) if by == "sweep" else kind
+            low, high = (us * np.exp(size * table.quantile(task, seen, level)) for level in (0.1, 0.9))
             gpu = [g for g, g_ok in zip(t.gpu, good, strict=True) if g_ok]
             figures[kind] = quality.errors(measured, us, weight) | {
                 "coverage_percent": quality.coverage(measured, low, high, weight),
@@ -317,7 +343,7 @@ def _held_out_figures(found: dict[str, Table], held: dict[str, HeldOut], table: 
                 known = np.isfinite(paired)
                 if known.any():
                     room = np.log(paired[known]) - np.log(quality.WIN) - np.log(us[known])
-                    p = table.share_below("best", seen, room / size[known])
+                    p = table.share_below(task, seen, room / size[known])
                     label = paired[known] / measured[known] >= quality.WIN
                     figures["diagnosis"] = quality.diagnosis(p, label) | {
                         "per_gpu": quality.by(np.array(gpu)[known].tolist(), quality.diagnosis, p, label),

@@ -16,9 +16,9 @@ from advisor.learned.folds import MODEL_FOLDS, leave_out
 from advisor.learned.training import LEAST_ROWS
 
 MOE = "fused_moe"
-BY = ("model", "gpu", "shape", "nk")
-"""What can be left out: MoE models (four folds); GPUs, each in turn; of library kernels, whole shapes, or all shapes of one weight
-matrix (N, K) or row length (three folds)."""
+BY = ("model", "gpu", "sweep", "shape", "nk")
+"""What can be left out: MoE models (four folds); GPUs, each in turn; the sweeps of one GPU, its launches as served kept; of library
+kernels, whole shapes, or all shapes of one weight matrix (N, K) or row length (three folds)."""
 
 SHAPE_FOLDS = 3
 Labels = Callable[[Measured], list[Any]]
@@ -48,7 +48,7 @@ def groups(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
 
 
 def make(measured: Sequence[Measured], by: str) -> list[Split]:
-    """All splits that leave out `by` ("model", "gpu", "shape" or "nk"), of every group that can be split so.
+    """All splits that leave out `by` (one of `BY`), of every group that can be split so.
 
     Raises:
         InputError: No group of the rows can be.
@@ -59,6 +59,9 @@ def make(measured: Sequence[Measured], by: str) -> list[Split]:
             swept = {p.gpu.name for p in parts if p.kind == "best"}
             names = sorted(swept or {p.gpu.name for p in parts})
             chosen = [_without(group, name, parts, _gpus, {name}) for name in names]
+        elif by == "sweep":
+            names = sorted({p.gpu.name for p in parts if p.kind == "best"})
+            chosen = [_without(group, f"the sweeps of {name}", parts, _sweeps, {name}) for name in names]
         elif (by == "model") == (group == MOE):
             labels = {"model": _models, "shape": _shapes, "nk": _matrices}[by]
             every = sorted({label for part in parts for label in labels(part)})
@@ -106,6 +109,10 @@ def _without(group: str, left_out: str, parts: Sequence[Measured], labels: Label
 
 def _gpus(part: Measured) -> list[Any]:
     return [part.gpu.name] * len(part)
+
+
+def _sweeps(part: Measured) -> list[Any]:
+    return [part.gpu.name if part.kind in ("exact", "best") else ""] * len(part)
 
 
 def _models(part: Measured) -> list[Any]:

@@ -30,7 +30,7 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
 
 
 def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None,
-        calibrate_by: Sequence[str] = ("model", "gpu")) -> Weights:  # fmt: skip
+        calibrate_by: Sequence[str] = ("model", "gpu", "sweep")) -> Weights:  # fmt: skip
     """Weights from rows that are read already; `calibrate_by` as in `moe_training.fit`."""
     moe = [m for m in measured if m.problem.family == "fused_moe"]
     kinds = direct_training.groups(measured)

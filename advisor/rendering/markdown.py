@@ -172,9 +172,10 @@ def _findings(result: Result, *, budget: int) -> str:
     left_out = len(pairs) - len(rows)
     body = "Savings do not add up: each is what curing this one cause alone would save.\n\n"
     body += "| severity | rule | where | evidence | saves | remedy |\n|---|---|---|---|--:|---|\n" + "".join(rows)
+    title = f"{len(pairs)} finding" + ("" if len(pairs) == 1 else "s")
     if left_out:
-        body += f"\n{left_out} of {len(pairs)} findings left out for length.\n"
-    return details(f"{len(pairs)} findings", body)
+        body += f"\n{left_out} of {title} left out for length.\n"
+    return details(title, body)
 
 
 def _tail(result: Result) -> list[str]:

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from advisor.errors import UsageError
 from advisor.search.prior import Array, Prior, prior_of
 from advisor.search.space import SearchSpace
-from advisor.search.surrogate import Observation, Shares, expected_gain, posterior
+from advisor.search.surrogate import Observation, Shares, posterior, propose
 
 if TYPE_CHECKING:
     from advisor.hardware import GpuSpec
@@ -38,7 +38,7 @@ SKIPPED = "advisor:skipped"  # trial attribute: it was never begun
 
 
 class AdvisorSampler(BaseSampler):
-    """Proposes the configuration with the largest expected gain over the best measured so far.
+    """Proposes the configuration with the largest expected gain over the best measured so far (`surrogate.propose`).
 
     Args:
         space: What may be tried.
@@ -163,12 +163,8 @@ class AdvisorSampler(BaseSampler):
                 return int(np.flatnonzero(self.space.matching(fixed))[0])
             raise optuna.TrialPruned("no configuration is left to try")
         mean, deviation, best = self.belief(trials, trial.number)
-        mean = np.where(usable, mean, np.inf)
-        reference = float(mean.min()) if best is None else best
-        if best is None and not self.observations(trials, trial.number):
-            return int(np.argmin(mean))  # nothing known of this problem: the best guess, which is also the fallback if stopped here
-        gain = expected_gain(mean, deviation, reference)
-        return int(np.argmax(gain)) if gain.max() > 0 else int(np.argmin(mean))
+        before = posterior(self.prior, self.neighbours(), self.shares)[0]
+        return propose(before, mean, deviation, usable, best, len(self.observations(trials, trial.number)))
 
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:

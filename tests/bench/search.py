@@ -35,7 +35,7 @@ from advisor.schema import Problem  # noqa: E402
 from advisor.search.prior import Prior, prior_of  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
 from advisor.search.stopping import StoppingRule  # noqa: E402
-from advisor.search.surrogate import Observation, expected_gain, nearest, posterior  # noqa: E402
+from advisor.search.surrogate import Observation, nearest, posterior, propose  # noqa: E402
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
@@ -91,6 +91,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
     """Our search: trials until the first success, what it saw, and (with a rule) trials until it stopped."""
     seen: list[Observation] = []
     first: int | None = None
+    before = posterior(case.prior, known)[0]
     for trial in range(1, cap + 1):
         mean, deviation = posterior(case.prior, [*known, *seen])
         usable = np.isfinite(mean)
@@ -103,9 +104,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
                                  usable=usable, measured=sum(o.kind == "measured" for o in seen))  # fmt: skip
             if reason is not None:
                 return first or cap + 1, seen, trial - 1
-        mean = np.where(usable, mean, np.inf)
-        gain = expected_gain(mean, deviation, float(mean.min()) if best is None else best)
-        chosen = int(np.argmin(mean)) if not seen or gain.max() <= 0 else int(np.argmax(gain))
+        chosen = propose(before, mean, deviation, usable, best, len(seen))
         us = case.good.get(chosen)
         seen.append(Observation(prior=case.prior, index=chosen, kind="slower" if us is None else "measured",
                                 log_us=None if us is None else float(np.log(us))))  # fmt: skip

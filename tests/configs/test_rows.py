@@ -36,7 +36,9 @@ def test_families() -> None:
     assert rows.family.tolist() == ["gemm", "normalization", "elementwise", "gemm"]
     assert rows.op.tolist() == ["gemm", "softmax", "addu", "gemm"]
     assert rows.dtype.tolist() == ["bf16", "fp32", "fp16", "bf16"]
-    assert rows.columns["K"].tolist() == [8, 0, 0, 3]
+    # NeuSight's operators are M x N times N x K: their N is what is summed over.
+    assert rows.columns["K"].tolist() == [8, 0, 0, 2] and rows.columns["N"].tolist() == [8, 0, 0, 3]
+    assert rows.text["K"] == ("8", "", "", "3")
 
 
 def test_configurations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import time
 
 import numpy as np
@@ -47,6 +48,16 @@ def test_ends_enclose_the_prediction(predictor):
 def test_unseen_gpus_get_wider_intervals(predictor):
     seen, unseen = (predictor.predict(samples.problems(), None, load_gpu(n)) for n in ("H800", "H100"))
     assert (unseen.high_us / unseen.low_us).mean() >= 0.99 * (seen.high_us / seen.low_us).mean()
+
+
+def test_gpus_known_from_served_launches_alone_have_errors_of_their_own(weights):
+    moe = weights.moe
+    known = {task for task, seen in moe.calibration.quantiles if not seen}
+    assert {"best/served", "exact/served", "best", "exact", "served"} <= known
+    alone = dataclasses.replace(moe, gpus={**moe.gpus, "best": (), "exact": ()})
+    assert [alone.errors_of(task, "H800") for task in ("served", "exact", "best")] == ["served", "exact/served", "best/served"]
+    assert [moe.errors_of(task, "H800") for task in ("served", "exact", "best")] == ["served", "exact", "best"]
+    assert [alone.errors_of(task, "B200") for task in ("served", "exact", "best")] == ["served", "exact", "best"]
 
 
 @pytest.mark.parametrize("change", [{"cache": "cold"}, {"dtype": "fp8"}, {"op": "combine"}])

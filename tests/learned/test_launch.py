@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,3 +74,34 @@ def test_fit_finds_the_constants_it_was_made_with():
 
 def test_configuration_rows_round_trip():
     np.testing.assert_array_equal(as_rows(as_configuration(CONFIGURATIONS)), CONFIGURATIONS)
+
+
+def dram_us(name: str, fill: float) -> float:
+    """The physics' time of DRAM traffic that the L2 does not hold, over that of all distinct bytes, for weights of `fill` times the L2."""
+    gpu = machine(load_gpu(name), "bf16")
+    width = round(fill * gpu.l2_capacity_bytes / (2 * 64 * 2 * 2048))
+    launch = moe_launch(problems((64, 8, 2048, width), (8,)), as_configuration(CONFIGURATIONS[:1]), gpu)
+    _, stack = reach.terms(launch, reach.start())
+    share = reach.PARAMETERS["dram_share"][0]
+    return float(stack[reach.TERMS.index("dram")][0] / (launch.dram_us[0] * gpu.dram_bytes / launch.dram_rate[0] / share))
+
+
+def test_an_l2_of_two_partitions_fills_sooner():
+    assert dram_us("L40", 0.9) < 0.02 and dram_us("RTX PRO 6000 S", 0.9) < 0.02
+    assert dram_us("H800", 0.9) > 0.7 and dram_us("A100", 0.9) > 0.7
+    assert dram_us("H800", 0.5) < 0.05
+
+
+def test_a_set_little_larger_than_the_l2_is_kept_in_part():
+    shares = [dram_us("L40", fill) for fill in (1.1, 1.5, 2.0, 4.0)]
+    assert shares == sorted(shares) and shares[0] < 0.9 and shares[-1] > 0.99
+
+
+def test_the_launch_itself_takes_clocks():
+    gpu = machine(load_gpu("A40"), "bf16")
+    faster = dataclasses.replace(gpu, clock_mhz=2 * gpu.clock_mhz)
+    configuration, small = as_configuration(CONFIGURATIONS[:1]), problems((8, 2, 1024, 64), (1,))
+    slow, fast = (reach.terms(moe_launch(small, configuration, g), reach.start())[0][0] for g in (gpu, faster))
+    kilo, fixed = reach.PARAMETERS["launch_kiloclocks"][0], reach.PARAMETERS["launch_us"][0]
+    assert slow - fast >= kilo / 1.74 / 2
+    assert fast > fixed + kilo / 1.74 / 2

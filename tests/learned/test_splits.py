@@ -40,6 +40,17 @@ def test_groups_do_not_overlap_and_are_judged_once(rows, by, group, label):
     assert sum(len(p) for s in made for p in s.test) == sum(len(p) for p in splits.groups(rows)[group])
 
 
+def test_the_sweeps_of_a_gpu_are_left_out_and_its_served_launches_kept(rows):
+    made = splits.make(rows, "sweep")
+    swept = {part.gpu.name for part in rows if part.kind == "best"}
+    assert {names(split.test, splits._gpus).pop() for split in made} == swept
+    for split in made:
+        (gpu,) = names(split.test, splits._gpus)
+        assert {part.kind for part in split.test} == {"exact", "best"}
+        assert {part.kind for part in split.kept if part.gpu.name == gpu} == {"served"}
+        assert sum(map(len, split.kept + split.test)) == sum(map(len, splits.groups(rows)["fused_moe"]))
+
+
 def test_given_gpus_are_left_out_together(rows):
     made = {s.group: s for s in splits.given(rows, ("L40", "H800"))}
     assert set(made) == {"fused_moe", "gemm/fp8"}

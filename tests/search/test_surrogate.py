@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advisor.search.stopping import StoppingRule
-from advisor.search.surrogate import Observation, expected_gain, posterior
+from advisor.search.surrogate import LOSSES_PER_LOOK, Observation, expected_gain, posterior, propose
 from tests.search.searches import small_prior, small_space, truth
 
 SPACE = small_space()
@@ -86,3 +86,26 @@ def test_stopping_says_why():
     assert reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4)) is None  # measurements say that something left is 20 % faster
     assert "noise floor" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
     assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), measured=1) is None
+
+
+def test_what_to_try_next():
+    usable = np.isfinite(PRIOR.mean)
+    deviation = np.full(PRIOR.mean.shape, 0.1)
+    first = int(np.argmin(PRIOR.mean))
+    assert propose(PRIOR.mean, PRIOR.mean, deviation, usable, None, 0) == first
+    # A measured best: the largest expected gain, and never what may not be tried.
+    better = PRIOR.mean.copy()
+    better[7] = PRIOR.mean.min() - 1
+    assert propose(PRIOR.mean, better, deviation, usable, float(PRIOR.mean.min()), 1) == 7
+    usable[7] = False
+    assert propose(PRIOR.mean, better, deviation, usable, float(PRIOR.mean.min()), 1) != 7
+
+
+def test_losses_alone_are_heard_every_third_time():
+    usable = np.isfinite(PRIOR.mean)
+    deviation = np.full(PRIOR.mean.shape, 0.1)
+    first = int(np.argmin(PRIOR.mean))
+    moved = PRIOR.mean.copy()
+    moved[11] = PRIOR.mean.min() - 1
+    chosen = [propose(PRIOR.mean, moved, deviation, usable, None, trials) for trials in range(2 * LOSSES_PER_LOOK)]
+    assert chosen == [first, first, 11] * 2
