@@ -35,7 +35,7 @@ class Habits:
 
     Attributes:
         machines: SMs and DRAM rate (bytes per microsecond) of each GPU, [g, 2].
-        factors: Log factor for each of `PARTS`, [g, 2]; their mean over GPUs is 0.
+        factors: Log factor for each of `PARTS`, [g, 2]; 0 is what GPUs whose sweeps are known are on average.
     """
 
     machines: Array
@@ -70,7 +70,7 @@ def _shares(launch: Launch, stack: Array) -> Array:
     return np.stack([dram, np.clip(2 - 2 * fill, 0, 1) * (1 - dram)], axis=1)
 
 
-def fit(launch: Launch, residual: Array, stack: Array, weight: Array) -> Habits:
+def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Array) -> Habits:
     """Factors of every GPU that the launches as served are of.
 
     Args:
@@ -78,10 +78,11 @@ def fit(launch: Launch, residual: Array, stack: Array, weight: Array) -> Habits:
         residual: log(measured / physics), [n].
         stack: Terms of the physics, [7, n].
         weight: [n].
+        swept: Rows of `machines_of` GPUs whose sweeps are known, [s, 2]; a GPU that nothing is known of is taken to be like them.
     """
     shares = _shares(launch, stack)
     keys = np.stack([launch.sms, launch.dram_rate], axis=1)
-    machines = np.unique(keys, axis=0)
+    machines = machines_of(launch)
     factors = []
     for machine in machines:
         mine = (keys == machine).all(axis=1)
@@ -91,4 +92,11 @@ def fit(launch: Launch, residual: Array, stack: Array, weight: Array) -> Habits:
             v = w * LEAST_ERROR / np.maximum(np.abs(y - x @ found), LEAST_ERROR)
             found = np.linalg.solve((x * v[:, None]).T @ x + HOLD * np.eye(len(PARTS)), (x * v[:, None]).T @ y)
         factors.append(found)
-    return Habits(machines=machines, factors=np.array(factors) - np.mean(factors, axis=0))
+    known = [any((machine == other).all() for other in swept) for machine in machines]
+    typical = np.array(factors)[known] if any(known) else np.array(factors)
+    return Habits(machines=machines, factors=np.array(factors) - typical.mean(axis=0))
+
+
+def machines_of(launch: Launch) -> Array:
+    """SMs and DRAM rate of the GPUs of some launches, [g, 2]."""
+    return np.unique(np.stack([launch.sms, launch.dram_rate], axis=1), axis=0)

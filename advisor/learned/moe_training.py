@@ -209,7 +209,8 @@ def _habits(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launche
         return habits.NONE
     served, kept = launches["served"], keep["served"]
     us, stack = reach.terms(served, physics)
-    return habits.fit(served, np.log(found["served"].latency_us[kept] / us), stack, found["served"].weight[kept])
+    swept = habits.machines_of(launches["exact"]) if "exact" in launches else np.zeros((0, 2))
+    return habits.fit(served, np.log(found["served"].latency_us[kept] / us), stack, found["served"].weight[kept], swept)
 
 
 def _zero() -> Forest:

@@ -26,7 +26,7 @@ def fitted(planted):
     launch = concatenate(list(parts.values()))
     residual = np.concatenate([np.full(len(part), planted[name]) for name, part in parts.items()])
     stack = reach.terms(launch, reach.start())[1]
-    return habits.fit(launch, residual, stack, np.ones(len(launch)))
+    return habits.fit(launch, residual, stack, np.ones(len(launch)), np.zeros((0, 2)))
 
 
 def test_what_single_gpus_differ_by_is_found_and_centred():
@@ -38,10 +38,20 @@ def test_what_single_gpus_differ_by_is_found_and_centred():
     np.testing.assert_allclose(found.factors.mean(axis=0), 0, atol=1e-12)
 
 
+def test_a_gpu_that_is_unknown_is_taken_to_be_like_those_with_sweeps():
+    parts = [launches(name) for name in ("A100", "L20", "H20")]
+    launch, residual = concatenate(parts), np.repeat([0.04, 0.02, -0.3], len(parts[0]))
+    found = habits.fit(launch, residual, reach.terms(launch, reach.start())[1], np.ones(len(launch)),
+                       habits.machines_of(concatenate(parts[:2])))  # fmt: skip
+    shown = [float(np.median(found.log_factor(p, reach.terms(p, reach.start())[1]))) for p in parts]
+    np.testing.assert_allclose(shown[:2], [0.01, -0.01], atol=0.01)
+    assert shown[2] < -0.05
+
+
 def test_wild_rows_do_not_sway_it():
     launch = concatenate([launches("A100"), launches("L20")])
     residual = np.where(np.arange(len(launch)) % 4 == 0, 1.5, 0.0)  # a GPU that throttles in a quarter of its rows
-    found = habits.fit(launch, residual, reach.terms(launch, reach.start())[1], np.ones(len(launch)))
+    found = habits.fit(launch, residual, reach.terms(launch, reach.start())[1], np.ones(len(launch)), np.zeros((0, 2)))
     assert np.abs(found.factors).max() < 0.05
 
 
