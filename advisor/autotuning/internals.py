@@ -111,12 +111,11 @@ def is_capturing() -> bool:
 
 def _device_interface() -> Any:
     """The active driver's interface to its device (torch.cuda), or None: where nothing runs asynchronously, or the driver has none."""
-    driver = active_driver()
-    if driver is None or is_interpreted():
-        return None
+    driver = None if is_interpreted() else active_driver()
+    interface = getattr(driver, "get_device_interface", None)  # drivers outside Triton's own need not have one
     try:
-        return driver.get_device_interface()
-    except (AttributeError, NotImplementedError):  # drivers outside Triton's own need not have one
+        return interface() if interface is not None else None
+    except NotImplementedError:
         return None
 
 

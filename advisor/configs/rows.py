@@ -317,8 +317,8 @@ def _exchange_depth_and_width(op: Sequence[str], columns: dict[str, np.ndarray])
     """Rows of `CONTRACTED_OVER_N` get N and K under the names that all other products have them."""
     theirs = np.array([name.strip().lower() in CONTRACTED_OVER_N for name in op], dtype=bool)
     if theirs.any() and "N" in columns and "K" in columns:
-        depth, width = columns["N"], columns["K"]
-        columns["N"], columns["K"] = np.where(theirs, width, depth), np.where(theirs, depth, width)
+        n, k = columns["N"], columns["K"]
+        columns["N"], columns["K"] = np.where(theirs, k, n), np.where(theirs, n, k)
 
 
 def _kinds(

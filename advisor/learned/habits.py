@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.launch import Launch
+from advisor.learned.reach import TERMS
 from advisor.pipelines import Array
 
 PARTS = ("dram", "resident")
@@ -25,8 +26,12 @@ HOLD = 4.0
 
 ROUNDS = 30
 LEAST_ERROR = 0.01
+"""Log error below which a row weighs no more than others."""
+
 SHARPNESS = 4
-DRAM = 0  # row of `reach.TERMS`
+"""Power that says how much of a launch the DRAM term decides; near the sharpness that the physics is fitted to."""
+
+DRAM = TERMS.index("dram")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,6 @@ class Habits:
         for machine, factors in zip(self.machines, self.factors, strict=True):
             of[(launch.sms == machine[0]) & (launch.dram_rate == machine[1])] = factors
         return (of * _shares(launch, stack)).sum(axis=1)
-
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""

@@ -72,8 +72,8 @@ def make(measured: Sequence[Measured], by: str) -> list[Split]:
         out += [s for s in chosen if _can_be_judged(s)]
     if not out:
         raise InputError(f"nothing to leave out by {by}", ", ".join(groups(measured)) or "no rows that are learned",
-                         "at least two models, GPUs or shapes, of the right family: models are those of fused MoE, shapes those of "
-                         "library kernels", "give rows of more, or another --leave-out")  # fmt: skip
+                         "at least two models, GPUs or shapes, or a sweep, of the right family: models and sweeps are those of fused "
+                         "MoE, shapes those of library kernels", "give rows of more, or another --leave-out")  # fmt: skip
     return out
 
 

@@ -162,9 +162,7 @@ class AdvisorSampler(BaseSampler):
             if fixed and self.space.matching(fixed).any():  # somebody enqueued it: their wish
                 return int(np.flatnonzero(self.space.matching(fixed))[0])
             raise optuna.TrialPruned("no configuration is left to try")
-        mean, deviation, best = self.belief(trials, trial.number)
-        before = posterior(self.prior, self.neighbours(), self.shares)[0]
-        return propose(before, mean, deviation, usable, best, len(self.observations(trials, trial.number)))
+        return propose(self.prior, self.neighbours(), self.observations(trials, trial.number), usable, self.shares)
 
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:

@@ -102,22 +102,23 @@ def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | 
     return near[:most]
 
 
-def propose(before: Array, mean: Array, deviation: Array, usable: NDArray[np.bool_], best_log_us: float | None, trials: int) -> int:
+def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observation], usable: NDArray[np.bool_],
+            shares: Shares | None = None) -> int:  # fmt: skip
     """The configuration to try next.
 
     Args:
-        before: Mean of the log latency before any trial of this problem, [c].
-        mean: The same with what its trials said, [c].
-        deviation: Standard deviation, [c].
-        usable: Which may be tried, [c]; at least one.
-        best_log_us: The best measured so far, None where nothing was.
-        trials: How many trials of this problem there were.
+        prior: Of this decision.
+        elsewhere: What trials of neighbouring problems said.
+        own: What this decision's trials said.
+        usable: Which configurations may be tried, [c]; at least one.
+        shares: How the predictor's error splits.
     """
-    if best_log_us is None and trials % LOSSES_PER_LOOK != LOSSES_PER_LOOK - 1:
-        return int(np.argmin(np.where(usable, before, np.inf)))
+    best = _best_of(own, prior)
+    heard = own if best is not None or len(own) % LOSSES_PER_LOOK == LOSSES_PER_LOOK - 1 else ()
+    mean, deviation = posterior(prior, [*elsewhere, *heard], shares)
     mean = np.where(usable, mean, np.inf)
-    gain = expected_gain(mean, deviation, float(mean.min()) if best_log_us is None else best_log_us)
-    return int(np.argmax(gain)) if gain.max() > 0 else int(np.argmin(mean))
+    gain = expected_gain(mean, deviation, float(mean.min()) if best is None else best)
+    return int(np.argmax(gain)) if heard and gain.max() > 0 else int(np.argmin(mean))
 
 
 def expected_gain(mean: Array, deviation: Array, best_log_us: float) -> Array:

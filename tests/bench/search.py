@@ -91,20 +91,19 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
     """Our search: trials until the first success, what it saw, and (with a rule) trials until it stopped."""
     seen: list[Observation] = []
     first: int | None = None
-    before = posterior(case.prior, known)[0]
     for trial in range(1, cap + 1):
-        mean, deviation = posterior(case.prior, [*known, *seen])
-        usable = np.isfinite(mean)
+        usable = np.isfinite(case.prior.mean)
         usable[[o.index for o in seen]] = False
         best = min((o.log_us for o in seen if o.log_us is not None), default=None)
         if best is not None:
             usable &= case.prior.bound_us < np.exp(best)
         if rule is not None and best is not None:
+            mean, deviation = posterior(case.prior, [*known, *seen])
             reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
                                  usable=usable, measured=sum(o.kind == "measured" for o in seen))  # fmt: skip
             if reason is not None:
                 return first or cap + 1, seen, trial - 1
-        chosen = propose(before, mean, deviation, usable, best, len(seen))
+        chosen = propose(case.prior, known, seen, usable)
         us = case.good.get(chosen)
         seen.append(Observation(prior=case.prior, index=chosen, kind="slower" if us is None else "measured",
                                 log_us=None if us is None else float(np.log(us))))  # fmt: skip

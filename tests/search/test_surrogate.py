@@ -88,24 +88,51 @@ def test_stopping_says_why():
     assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), measured=1) is None
 
 
-def test_what_to_try_next():
+def lost(index: int) -> Observation:
+    return Observation(prior=PRIOR, index=index, kind="slower")
+
+
+def gains(observations: list[Observation]) -> np.ndarray:
+    """Expected gain over the best measured, or over the best belief, of what was not tried yet."""
+    mean, deviation = posterior(PRIOR, observations)
+    mean[[o.index for o in observations]] = np.inf
+    best = min((o.log_us for o in observations if o.log_us is not None), default=float(mean.min()))
+    return expected_gain(mean, deviation, best)
+
+
+def untried(observations: list[Observation]) -> np.ndarray:
     usable = np.isfinite(PRIOR.mean)
-    deviation = np.full(PRIOR.mean.shape, 0.1)
-    first = int(np.argmin(PRIOR.mean))
-    assert propose(PRIOR.mean, PRIOR.mean, deviation, usable, None, 0) == first
+    usable[[o.index for o in observations]] = False
+    return usable
+
+
+def test_what_to_try_next():
+    order = np.argsort(PRIOR.mean, kind="stable")
+    assert propose(PRIOR, [], [], untried([])) == order[0]
     # A measured best: the largest expected gain, and never what may not be tried.
-    better = PRIOR.mean.copy()
-    better[7] = PRIOR.mean.min() - 1
-    assert propose(PRIOR.mean, better, deviation, usable, float(PRIOR.mean.min()), 1) == 7
-    usable[7] = False
-    assert propose(PRIOR.mean, better, deviation, usable, float(PRIOR.mean.min()), 1) != 7
+    measured = [seen(int(order[0]))]
+    first = propose(PRIOR, [], measured, untried(measured))
+    assert first == int(np.argmax(gains(measured))) != order[0]
+    usable = untried(measured)
+    usable[first] = False
+    assert propose(PRIOR, [], measured, usable) not in (first, order[0])
 
 
 def test_losses_alone_are_heard_every_third_time():
-    usable = np.isfinite(PRIOR.mean)
-    deviation = np.full(PRIOR.mean.shape, 0.1)
-    first = int(np.argmin(PRIOR.mean))
-    moved = PRIOR.mean.copy()
-    moved[11] = PRIOR.mean.min() - 1
-    chosen = [propose(PRIOR.mean, moved, deviation, usable, None, trials) for trials in range(2 * LOSSES_PER_LOOK)]
-    assert chosen == [first, first, 11] * 2
+    order, losses, heard = np.argsort(PRIOR.mean, kind="stable"), [], []
+    for trials in range(2 * LOSSES_PER_LOOK):
+        usable = untried(losses)
+        chosen = propose(PRIOR, [], losses, usable)
+        if trials % LOSSES_PER_LOOK == LOSSES_PER_LOOK - 1:
+            assert chosen == int(np.argmax(gains(losses)))
+            heard.append(chosen != next(i for i in order if usable[i]))
+        else:
+            assert chosen == next(i for i in order if usable[i])
+        losses.append(lost(chosen))
+    assert any(heard)  # what the losses say is not what the order says
+
+
+def test_what_neighbours_measured_counts_before_the_first_trial():
+    other = small_prior(SPACE, 1.0)
+    known = [seen(i, other, 1.0) for i in range(0, len(PRIOR.mean), 3)]
+    assert propose(PRIOR, known, [], untried([])) == int(np.argmin(posterior(PRIOR, known)[0]))
