@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     def progress(text: str) -> None:
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
+    workers = os.cpu_count() or 1
     chosen = [name for name, value in (("--leave-out", arguments.leave_out), ("--test-gpu", arguments.test_gpu), ("--card", arguments.card))
               if value]  # fmt: skip
     if len(chosen) > 1:
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.weights and chosen in (["--leave-out"], ["--test-gpu"]):
         raise UsageError(f"{chosen[0]} trains anew", "--weights", "one of the two", "leave one of them out")
     if arguments.leave_out:
-        figures = evaluation.cross(arguments.data, arguments.leave_out, progress, arguments.baselines)
+        figures = evaluation.cross(arguments.data, arguments.leave_out, progress, arguments.baselines, workers)
     elif arguments.test_gpu:
         figures = evaluation.given_split(arguments.data, arguments.test_gpu, progress, arguments.baselines)
     else:
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.card:
             check_writable(arguments.card)
             weights.load(path)  # unreadable weights are told before the hour that follows
-            figures = evaluation.group_splits(arguments.data, progress)
+            figures = evaluation.group_splits(arguments.data, progress, workers)
             evaluation.write_card(path, arguments.card, figures)
         else:
             figures = evaluation.evaluate(arguments.data, weights.load(path), progress)

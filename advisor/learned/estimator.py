@@ -69,7 +69,7 @@ class LearnedPredictor:
         moe = self._moe(problem)
         if moe is None or moe.ranker is None:
             return self._analytical.scores(problem, configuration, gpu)
-        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype))
+        return moe.ranker.scores(moe.core.physics, problem, configuration, machine(gpu, problem.dtype))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip

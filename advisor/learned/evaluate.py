@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from advisor.learned.base import Predictor
 from advisor.learned.data import Measured
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.judging import Judged
+from advisor.learned.splits import Split
 from advisor.learned.weights import Weights
 
 Progress = Callable[[str], None]
@@ -44,7 +47,8 @@ def evaluate(paths: Iterable[Path | str], given: Weights, progress: Progress = l
     }
 
 
-def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False) -> dict[str, Any]:
+def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False,
+          workers: int = 1) -> dict[str, Any]:  # fmt: skip
     """Leave groups out in turn, train, and judge on what was left out.
 
     Args:
@@ -52,30 +56,51 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
         by: One of `splits.BY`.
         progress: Told what is being done.
         with_baselines: Also fit the baselines on every fold (PipeWeave's network needs torch).
+        workers: Processes that train at once.
     """
-    return _run(splits.make(data.read(paths, progress=progress), by), by, progress, with_baselines)
+    return _run(splits.make(data.read(paths, progress=progress), by), by, progress, with_baselines, workers)
 
 
 def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None,
                 with_baselines: bool = False) -> dict[str, Any]:  # fmt: skip
     """Train without `test_gpus` (all of them at once), and judge on them."""
     names = [load_gpu(name).name for name in test_gpus]
-    return _run(splits.given(data.read(paths, progress=progress), names), "gpu", progress, with_baselines)
+    return _run(splits.given(data.read(paths, progress=progress), names), "gpu", progress, with_baselines, workers=1)
 
 
-def _run(chosen: Sequence[splits.Split], by: str, progress: Progress, with_baselines: bool) -> dict[str, Any]:
-    parts: list[Judged] = []
-    others: list[baselines.Found] = []
-    for number, split in enumerate(chosen, start=1):
-        progress(f"{number} of {len(chosen)}: {split.group} without {split.left_out}")
-        parts.append(judging.collect(split.test, _trained(split.kept, by, progress), progress))
-        if with_baselines:
-            progress("fitting baselines")
-            others.append(baselines.judge(split.kept, split.test))
-    result = judging.figures(Judged.join(parts))
-    if others:
-        result["baselines"] = baselines.figures(others)
+def _run(chosen: Sequence[Split], by: str, progress: Progress, with_baselines: bool, workers: int) -> dict[str, Any]:
+    done: dict[int, tuple[Judged, baselines.Found | None]] = {}
+    if min(workers, len(chosen)) > 1:
+        with ProcessPoolExecutor(min(workers, len(chosen)), mp_context=get_context("spawn")) as pool:
+            jobs = {pool.submit(_judged_alone, split, by, with_baselines): number for number, split in enumerate(chosen)}
+            for job in as_completed(jobs):
+                done[jobs[job]] = job.result()
+                progress(f"{len(done)} of {len(chosen)} done: {chosen[jobs[job]].group} without {chosen[jobs[job]].left_out}")
+    else:
+        for number, split in enumerate(chosen):
+            progress(f"{number + 1} of {len(chosen)}: {split.group} without {split.left_out}")
+            done[number] = _judged(split, by, with_baselines, progress)
+    parts = [done[number] for number in range(len(chosen))]
+    result = judging.figures(Judged.join([judged for judged, _ in parts]))
+    if with_baselines:
+        result["baselines"] = baselines.figures([found for _, found in parts if found is not None])
     return result
+
+
+def _judged(split: Split, by: str, with_baselines: bool, progress: Progress) -> tuple[Judged, baselines.Found | None]:
+    """Train on what a split keeps, and judge on the rest."""
+    judged = judging.collect(split.test, _trained(split.kept, by, progress), progress)
+    if with_baselines:
+        progress("fitting baselines")
+    return judged, baselines.judge(split.kept, split.test) if with_baselines else None
+
+
+def _judged_alone(split: Split, by: str, with_baselines: bool) -> tuple[Judged, baselines.Found | None]:
+    """The same in a process of its own, on one core: there are as many of them as cores."""
+    import threadpoolctl  # scikit-learn brings it
+
+    with threadpoolctl.threadpool_limits(1):
+        return _judged(split, by, with_baselines, lambda text: None)
 
 
 def _trained(kept: Sequence[Measured], by: str, progress: Progress = lambda text: None) -> Predictor:
@@ -88,7 +113,7 @@ def judge(measured: Sequence[Measured], predictor: Predictor, progress: Progress
     return judging.figures(judging.collect(measured, predictor, progress))
 
 
-def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: None) -> dict[str, Any]:
+def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: None, workers: int = 1) -> dict[str, Any]:
     """All splits the model card reports, by title, which names the command that prints the same figures."""
     paths = list(paths)
     found: dict[str, Any] = {}
@@ -96,7 +121,8 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
                       ("The sweeps of one GPU left out, its launches as served known, each in turn", "sweep"),
                       ("Library kernels: shapes left out, three folds", "shape"),
                       ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk")):  # fmt: skip
-        found[f"{title} (`advisor evaluate DATA --leave-out {by} --baselines`)"] = cross(paths, by, progress, with_baselines=True)
+        title = f"{title} (`advisor evaluate DATA --leave-out {by} --baselines`)"
+        found[title] = cross(paths, by, progress, with_baselines=True, workers=workers)
     flags = " ".join(f"--test-gpu {shlex.quote(name)}" for name in HARD_SPLIT)
     title = f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA {flags} --baselines`)"
     found[title] = given_split(paths, HARD_SPLIT, progress, with_baselines=True)

@@ -14,8 +14,8 @@ import numpy as np
 from advisor import pipelines
 from advisor.learned import direct, moe_training, quality
 from advisor.learned.base import Predictor
+from advisor.learned.configurations import as_rows
 from advisor.learned.data import Measured
-from advisor.learned.moe import as_rows
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space
 

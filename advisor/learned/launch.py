@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from advisor.learned.configurations import as_columns
 from advisor.learned.machine import Machine
-from advisor.learned.served import as_columns
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.fused_moe import product
 

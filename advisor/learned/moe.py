@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import calibration, forest, habits, reach, variety
+from advisor.learned import calibration, forest, habits, ranker, reach
 from advisor.learned.calibration import Calibration
-from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matrix, ranking_features
+from advisor.learned.configurations import as_configuration
+from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matrix
 from advisor.learned.forest import Forest
 from advisor.learned.habits import Habits
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
-from advisor.learned.served import as_columns, served_configuration
-from advisor.learned.variety import Wins
+from advisor.learned.ranker import Ranker
+from advisor.learned.served import served_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 DOMAIN_MARGIN = 2.0
 """A size up to this factor outside what was learned still counts as learned."""
 
@@ -84,18 +84,6 @@ class Core:
         return moe_launch(problem, as_configuration(usable[chosen]), gpu)
 
 
-def as_configuration(rows: Array) -> ConfigurationBatch:
-    """Configurations [n, 6] (`FIELDS`) as a batch."""
-    return ConfigurationBatch(
-        parameters={name: rows[:, i] for i, name in enumerate(FIELDS[:4])}, num_warps=rows[:, 4], num_stages=rows[:, 5]
-    )
-
-
-def as_rows(configuration: ConfigurationBatch) -> Array:
-    """The reverse of `as_configuration`, with defaults for parameters that are missing."""
-    return np.stack(np.broadcast_arrays(*as_columns(configuration).values()), axis=1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
     """Ranges of what was learned: name -> (least, most)."""
@@ -118,81 +106,6 @@ def domain_of(launch: Launch) -> Domain:
     """The ranges that the launches span."""
     ranges = {n: (float(getattr(launch, n).min()), float(getattr(launch, n).max())) for n in DOMAIN_SIZES}
     return Domain(ranges=ranges, capabilities=tuple(float(c) for c in np.unique(launch.capability)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranker:
-    """Puts configurations in order: a quick look at all of them, a closer one at the most promising.
-
-    `known` are configurations [k, 6] that won a sweep somewhere; others are ranked behind those of the same tile. `wins` says where they
-    won, for the variety of the first picks.
-    """
-
-    quick: Forest
-    close: Forest
-    known: Array
-    wins: Wins | None = None
-    shortlist: int = 160
-
-    def scores(self, core: Core, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
-        """Smaller is better, [c]; inf where the shared memory does not fit."""
-        rows = as_rows(configuration)
-        score = np.full(rows.shape[0], np.inf)
-        usable = np.flatnonzero(fits(gpu, configuration))
-        if not usable.size:
-            return score
-        tried = usable[_among(rows[usable], self.known)]
-        candidates = tried if tried.size else usable
-        launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
-        predicted, stack = reach.terms(launch, core.physics)
-        rank = self._log_odds(core, launch, predicted, stack)
-        if self.wins is not None and tried.size > variety.PICKS:
-            picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
-            rank = _moved_first(rank, picks)
-        score[candidates] = -rank
-        if candidates.size < usable.size:
-            rest = np.setdiff1d(usable, candidates, assume_unique=True)
-            launch = moe_launch(problem, as_configuration(rows[rest]), gpu)
-            slower = reach.terms(launch, core.physics)[0]
-            score[rest] = -rank.min() + 1 + np.log(slower / predicted.min())
-        return score
-
-    def _log_odds(self, core: Core, launch: Launch, predicted: Array, stack: Array) -> Array:
-        fastest = np.full(predicted.shape, predicted.min())
-        odds = self.quick(matrix(ranking_features(launch, predicted, stack, fastest)))
-        if len(launch) <= 8:
-            return odds
-        first = np.argsort(-odds, kind="stable")[: self.shortlist]
-        features = matrix(ranking_features(launch.take(first), predicted[first], stack[:, first], fastest[first]))
-        odds = odds - 1000.0
-        odds[first] = self.close(features)
-        return odds
-
-
-def _moved_first(rank: Array, picks: NDArray[np.int64]) -> Array:
-    """The same values, dealt out anew: the picks get the largest in their order, the others follow in theirs."""
-    rest = rank.copy()
-    rest[picks] = np.inf
-    order = np.concatenate([picks, np.argsort(-rest, kind="stable")[picks.size :]])
-    out = np.empty_like(rank)
-    out[order] = np.sort(rank)[::-1]
-    return out
-
-
-_KEY = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])
-"""Makes one number of a configuration: every field is below 1,000, warps and stages below 100."""
-
-
-def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
-    """Which rows occur in `known`."""
-    return np.isin(rows @ _KEY, known @ _KEY)
-
-
-def _places(rows: Array, known: Array) -> NDArray[np.int64]:
-    """Where rows that do occur in `known` stand there."""
-    keys = known @ _KEY
-    order = np.argsort(keys, kind="stable")
-    return order[np.searchsorted(keys[order], rows @ _KEY)]
 
 
 def of_served_gpu(task: str) -> str:
@@ -242,10 +155,7 @@ class MoeModel:
         forests = {"common": self.core.common, "exact": self.core.exact, "sweeps": self.core.sweeps,
                    "best": self.core.best, "scale": self.scale}  # fmt: skip
         if self.ranker:
-            forests |= {"quick": self.ranker.quick, "close": self.ranker.close}
-            out["moe/known"] = self.ranker.known
-            if self.ranker.wins is not None:
-                out |= self.ranker.wins.arrays("moe/wins")
+            out |= self.ranker.arrays("moe")
         for name, grown in forests.items():
             if grown is not None:
                 out |= grown.arrays(f"moe/{name}")
@@ -265,14 +175,11 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
         return forest.from_arrays(stored, f"moe/{name}") if f"moe/{name}/leaf" in stored else None
 
     common, scales = grown("common"), grown("scale")
-    quick, close = grown("quick"), grown("close")
     assert common is not None and scales is not None
     return MoeModel(
         core=Core(physics=stored["moe/physics"], common=common, exact=grown("exact"), sweeps=grown("sweeps"), best=grown("best"),
                   winners=stored["moe/winners"], habits=habits.from_arrays(stored, "moe/habits")),
-        ranker=Ranker(
-            quick=quick, close=close, known=stored["moe/known"], wins=variety.from_arrays(stored, "moe/wins")
-        ) if quick and close else None,
+        ranker=ranker.from_arrays(stored, "moe"),
         scale=scales,
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),

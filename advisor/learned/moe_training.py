@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import calibration, habits, quality, reach
+from advisor.learned.configurations import as_configuration, as_rows
 from advisor.learned.data import Measured
 from advisor.learned.features import BEST, EXACT, SERVED
 from advisor.learned.folds import CALIBRATION_FOLDS, GPU_FOLDS, SCALE_FOLDS, leave_out
@@ -18,7 +19,7 @@ from advisor.learned.grow import grow
 from advisor.learned.habits import Habits
 from advisor.learned.launch import Launch, concatenate, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import Core, MoeModel, as_configuration, as_rows, domain_of, of_served_gpu
+from advisor.learned.moe import Core, MoeModel, domain_of, of_served_gpu
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
 

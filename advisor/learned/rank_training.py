@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import reach, variety
+from advisor.learned import order, order_training, reach, variety
+from advisor.learned.configurations import as_configuration
 from advisor.learned.data import Measured
 from advisor.learned.features import matrix, ranking_features
 from advisor.learned.grow import grow_classifier
 from advisor.learned.launch import fits, moe_launch
-from advisor.learned.machine import machine
-from advisor.learned.moe import Core, Ranker, as_configuration
+from advisor.learned.machine import Machine, machine
+from advisor.learned.moe import Core
+from advisor.learned.order_training import Contest, contest
+from advisor.learned.ranker import Ranker
 from advisor.learned.variety import Wins
-from advisor.pipelines import Array
+from advisor.pipelines import Array, ProblemBatch
 
 RANDOM_OTHERS = 60
 HARD_OTHERS = 60
@@ -36,7 +40,9 @@ def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker |
     if not keys:
         return None
     known = np.unique(rows, axis=0)
-    features, won, problem = candidates(best, known, core, keys, rows)
+    near = _places(known, keys, rows)
+    problems = swept(best, near)
+    features, won, problem = candidates(problems, known, core)
     rng = np.random.default_rng(0)
     size, wins = np.bincount(problem), np.bincount(problem, weights=won)
     share = RANDOM_OTHERS / np.maximum(size - wins, 1)
@@ -44,28 +50,49 @@ def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker |
     first = np.flatnonzero(drawn)
     quick = grow_classifier(features[first], won[first], _weights(won[first], problem[first]), **QUICK)
     score = np.where(won > 0, -np.inf, quick(features))
-    order = np.lexsort((-score, problem))
-    place = np.arange(order.size) - np.repeat(np.cumsum(size) - size, size)
-    hard = order[(place < HARD_OTHERS) & np.isfinite(score[order])]
+    by_score = np.lexsort((-score, problem))
+    place = np.arange(by_score.size) - np.repeat(np.cumsum(size) - size, size)
+    hard = by_score[(place < HARD_OTHERS) & np.isfinite(score[by_score])]
     second = np.unique(np.concatenate([first, hard]))
     close = grow_classifier(features[second], won[second], _weights(won[second], problem[second]), seeds=seeds, **CLOSE)
-    return Ranker(quick=quick, close=close, known=known, wins=published_wins(best, known, keys, rows))
+    constants = order_training.fit(contest_of(problems, known))
+    return Ranker(quick=quick, close=close, known=known, order=constants, wins=published_wins(best, known, near))
 
 
-def published_wins(best: Sequence[Measured], known: Array, keys: Sequence[object], rows: Array) -> Wins:
-    """Where each of the known configurations [k, 6] was near-optimal; `keys` and `rows` of `near_optimal`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """One swept problem: a batch of one, its GPU, and the rows of its near-optimal configurations among the known ones."""
+
+    problem: ProblemBatch
+    gpu: Machine
+    near: list[int]
+
+
+def swept(best: Sequence[Measured], near: dict[object, list[int]]) -> list[Swept]:
+    """The problems of which near-optimal configurations (`_places`) are known."""
     from advisor.learned.moe_training import _keys
 
-    near = _places(known, keys, rows)
+    return [
+        Swept(problem=part.problem.take(np.array([i])), gpu=machine(part.gpu, part.problem.dtype), near=near[key])
+        for part in best
+        for i, key in enumerate(_keys(part))
+        if key in near
+    ]
+
+
+def published_wins(best: Sequence[Measured], known: Array, near: dict[object, list[int]]) -> Wins:
+    """Where each of the known configurations [k, 6] was near-optimal."""
+    from advisor.learned.moe_training import _keys
+
     where, gpus, problem, configuration = [], [], [], []
     number = 0
     for part in best:
         launch = moe_launch(part.problem, as_configuration(known[:1]), machine(part.gpu, part.problem.dtype))
-        swept = [key for key in _keys(part) if key in near]
+        mine = [key for key in _keys(part) if key in near]
         chosen = np.array([key in near for key in _keys(part)], dtype=bool)
         where.append(variety.coordinates(launch)[chosen])
         gpus.append(variety.machine_coordinates(launch)[chosen])
-        for key in swept:
+        for key in mine:
             configuration += near[key]
             problem += [number] * len(near[key])
             number += 1
@@ -85,27 +112,28 @@ def _places(known: Array, keys: Sequence[object], rows: Array) -> dict[object, l
     return near
 
 
-def candidates(best: Sequence[Measured], known: Array, core: Core, keys: Sequence[object], rows: Array) -> tuple[Array, Array, NDArray]:
+def candidates(problems: Sequence[Swept], known: Array, core: Core) -> tuple[Array, Array, NDArray]:
     """All known configurations that fit, for every swept problem: features, whether near-optimal, and the problem's number."""
-    from advisor.learned.moe_training import _keys
+    features, won, number = [], [], []
+    for i, one in enumerate(problems):
+        usable = np.flatnonzero(fits(one.gpu, as_configuration(known)))
+        launch = moe_launch(one.problem, as_configuration(known[usable]), one.gpu)
+        predicted, stack = reach.terms(launch, core.physics)
+        columns = ranking_features(launch, predicted, stack, np.full(predicted.shape, predicted.min()))
+        features.append(matrix(columns).astype(np.float32))
+        won.append(np.isin(usable, one.near).astype(np.float64))
+        number.append(np.full(usable.size, i))
+    return np.concatenate(features), np.concatenate(won), np.concatenate(number)
 
-    near = _places(known, keys, rows)
-    features, won, problem = [], [], []
-    number = 0
-    for part in best:
-        gpu = machine(part.gpu, part.problem.dtype)
-        usable = np.flatnonzero(fits(gpu, as_configuration(known)))
-        for i, key in enumerate(_keys(part)):
-            if key not in near:
-                continue
-            launch = moe_launch(part.problem.take(np.array([i])), as_configuration(known[usable]), gpu)
-            predicted, stack = reach.terms(launch, core.physics)
-            columns = ranking_features(launch, predicted, stack, np.full(predicted.shape, predicted.min()))
-            features.append(matrix(columns).astype(np.float32))
-            won.append(np.isin(usable, near[key]).astype(np.float64))
-            problem.append(np.full(usable.size, number))
-            number += 1
-    return np.concatenate(features), np.concatenate(won), np.concatenate(problem)
+
+def contest_of(problems: Sequence[Swept], known: Array) -> Contest:
+    """All known configurations on every swept problem, for the physics of their order."""
+    configuration, numbers = as_configuration(known), np.arange(known.shape[0])
+    return contest(
+        [order.columns(moe_launch(one.problem, configuration, one.gpu)) for one in problems],
+        [fits(one.gpu, configuration) for one in problems],
+        [np.isin(numbers, one.near) for one in problems],
+    )
 
 
 def _weights(won: Array, problem: NDArray) -> Array:

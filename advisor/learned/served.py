@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.learned.machine import Machine
-from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines import ConfigurationBatch, ProblemBatch
 
 SMALL_SMEM_BYTES = 128 * 1024
 LARGE_SMEM_BYTES = 200 * 1024
@@ -38,15 +38,3 @@ def served_configuration(problem: ProblemBatch, gpu: Machine) -> ConfigurationBa
         num_warps=np.where(block_m * block_n >= 128 * 128, 8.0, 4.0),
         num_stages=np.full(tokens.shape, 3.0),
     )
-
-
-def as_columns(configuration: ConfigurationBatch) -> dict[str, Array]:
-    """The six columns of a fused-MoE configuration, defaults where it lacks one."""
-    return {
-        "BM": configuration.get("BLOCK_SIZE_M", 64),
-        "BN": configuration.get("BLOCK_SIZE_N", 64),
-        "BK": configuration.get("BLOCK_SIZE_K", 64),
-        "GM": configuration.get("GROUP_SIZE_M", 1),
-        "W": configuration.num_warps,
-        "S": configuration.num_stages,
-    }

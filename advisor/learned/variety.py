@@ -28,6 +28,8 @@ SOLVED = 0.3
 
 STRENGTH = 0.5
 FLOOR = 0.002
+SAME = 1e-6
+"""Squared distance below which two GPUs are one."""
 
 
 def coordinates(launch: Launch) -> Array:
@@ -84,12 +86,20 @@ class Wins:
             adjusted = left + STRENGTH * (self._rate(weight, share, count) - before)[known]
         return np.array(picks)
 
+    def know(self, launch: Launch) -> bool:
+        """Whether sweeps of the launches' GPU are among them."""
+        return bool((self._apart(launch) < SAME).any())
+
+    def _apart(self, launch: Launch) -> Array:
+        """Squared distance from the GPU of each swept problem to that of the launches, [p]."""
+        gpu = machine_coordinates(launch.take(np.array([0])))
+        return ((self.machines - gpu) ** 2).sum(axis=1).astype(np.float64)
+
     def _likeness(self, launch: Launch) -> Array:
         """How much each swept problem resembles the one asked about, [p]; only those of the same GPU where there are some."""
-        here, gpu = coordinates(launch.take(np.array([0]))), machine_coordinates(launch.take(np.array([0])))
-        apart = (((self.machines - gpu) ** 2).sum(axis=1)).astype(np.float64)
+        here, apart = coordinates(launch.take(np.array([0]))), self._apart(launch)
         square = (((self.problems - here) * DOUBLINGS) ** 2).sum(axis=1)
-        same = apart < 1e-6
+        same = apart < SAME
         return np.where(same, 1.0, 0.0 if same.any() else np.exp(-apart / 2)) * np.exp(-square / 2)
 
     def _rate(self, weight: Array, share: Array, count: int) -> Array:
@@ -102,8 +112,6 @@ class Wins:
         return {f"{prefix}/{name}": getattr(self, name) for name in ("problems", "machines", "problem", "configuration")}
 
 
-def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Wins | None:
-    """The reverse of `Wins.arrays`; None where nothing was stored."""
-    if f"{prefix}/problems" not in stored:
-        return None
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Wins:
+    """The reverse of `Wins.arrays`."""
     return Wins(**{name: stored[f"{prefix}/{name}"] for name in ("problems", "machines", "problem", "configuration")})

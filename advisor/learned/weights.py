@@ -20,7 +20,7 @@ from advisor.learned.direct import DirectModel
 from advisor.learned.moe import MoeModel
 from advisor.resources import folder
 
-FORMAT = 3  # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps
+FORMAT = 4  # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order
 SHIPPED = "learned.npz"
 SIZE_LIMIT_BYTES = 64_000_000
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from advisor.hardware import load_gpu
 from advisor.learned import reach
+from advisor.learned.configurations import as_columns, as_configuration
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import as_configuration
-from advisor.learned.served import as_columns, served_configuration
+from advisor.learned.served import served_configuration
 from advisor.pipelines import ProblemBatch, column
 
 GPUS = ("A100", "H800", "L40")

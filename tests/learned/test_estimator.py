@@ -14,8 +14,8 @@ from advisor.hardware import load_gpu
 from advisor.learned import data, evaluate, quality
 from advisor.learned import weights as store
 from advisor.learned.base import Prediction
+from advisor.learned.configurations import as_configuration
 from advisor.learned.estimator import _p_of_intervals
-from advisor.learned.moe import as_configuration
 from advisor.pipelines import ProblemBatch, column
 from advisor.pipelines.space import family_space
 from tests.learned import samples

@@ -6,9 +6,9 @@ import numpy as np
 
 from advisor.hardware import load_gpu
 from advisor.learned import habits, reach
+from advisor.learned.configurations import as_configuration
 from advisor.learned.launch import concatenate, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import as_configuration
 from tests.learned.samples import CONFIGURATIONS, problems
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 200, 256, 400)

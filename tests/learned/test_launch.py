@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from advisor.hardware import load_gpu
 from advisor.learned import reach
+from advisor.learned.configurations import as_configuration, as_rows
 from advisor.learned.launch import concatenate, fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import as_configuration, as_rows
 from advisor.learned.served import served_configuration
 from tests.learned.samples import CONFIGURATIONS, problems
 

@@ -7,9 +7,10 @@ import pytest
 
 from advisor.hardware import load_gpu
 from advisor.learned import variety
+from advisor.learned.configurations import as_configuration
 from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.moe import _moved_first, as_configuration
+from advisor.learned.ranker import _moved_first
 from advisor.learned.variety import PICKS, Wins
 from advisor.pipelines.space import family_space
 from tests.learned import samples
@@ -62,14 +63,12 @@ def test_every_pick_is_another_and_the_first_is_the_best(launch):
     assert order[0] == odds.argmax()
 
 
-def test_ranking_keeps_its_first_place_with_and_without(predictor):
-    import dataclasses
-
+def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):
     moe = predictor.weights.moe
     space, gpu, problem = family_space("fused_moe"), machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
-    assert moe.ranker.wins is not None
-    scores = moe.ranker.scores(moe.core, problem, space, gpu)
-    plain = dataclasses.replace(moe.ranker, wins=None).scores(moe.core, problem, space, gpu)
+    scores = moe.ranker.scores(moe.core.physics, problem, space, gpu)
+    monkeypatch.setattr(variety, "STRENGTH", 0.0)
+    plain = moe.ranker.scores(moe.core.physics, problem, space, gpu)
     assert scores.argmin() == plain.argmin()
     assert np.isinf(scores).tolist() == np.isinf(plain).tolist()
 

@@ -1,0 +1,118 @@
+"""The order of configurations: what won published sweeps, and for GPUs never swept what the physics says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.learned import forest, order, reach, variety
+from advisor.learned.configurations import as_configuration, as_rows
+from advisor.learned.features import matrix, ranking_features
+from advisor.learned.forest import Forest
+from advisor.learned.launch import Launch, fits, moe_launch
+from advisor.learned.machine import Machine
+from advisor.learned.variety import Wins
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+
+SHARE_OF_PHYSICS = 0.7
+"""How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranker:
+    """Puts configurations in order: a quick look at all of them, a closer one at the most promising.
+
+    Attributes:
+        quick: Forest of log-odds, for all that may be tried.
+        close: The same, fitted also to configurations that are hard to tell from winners.
+        known: Configurations [k, 6] that won a sweep somewhere; others are ranked behind them.
+        order: Parameters of `order.log_odds`.
+        wins: Where the known ones won, for the variety of the first picks.
+        shortlist: How many are looked at closely.
+    """
+
+    quick: Forest
+    close: Forest
+    known: Array
+    order: Array
+    wins: Wins
+    shortlist: int = 160
+
+    def scores(self, physics: Array, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
+        """Smaller is better, [c]; inf where the shared memory does not fit. `physics` are the parameters of `reach.terms`."""
+        rows = as_rows(configuration)
+        score = np.full(rows.shape[0], np.inf)
+        usable = np.flatnonzero(fits(gpu, configuration))
+        if not usable.size:
+            return score
+        tried = usable[_among(rows[usable], self.known)]
+        candidates = tried if tried.size else usable
+        launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
+        rank = self._log_odds(physics, launch)
+        if tried.size > variety.PICKS:
+            picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
+            rank = _moved_first(rank, picks)
+        score[candidates] = -rank
+        if candidates.size < usable.size:
+            rest = np.setdiff1d(usable, candidates, assume_unique=True)
+            behind = order.log_odds(order.columns(moe_launch(problem, as_configuration(rows[rest]), gpu)), self.order)
+            score[rest] = -rank.min() + 1 + behind.max() - behind
+        return score
+
+    def _log_odds(self, physics: Array, launch: Launch) -> Array:
+        predicted, stack = reach.terms(launch, physics)
+        fastest = np.full(predicted.shape, predicted.min())
+        odds = self.quick(matrix(ranking_features(launch, predicted, stack, fastest)))
+        added = 0.0 if self.wins.know(launch) else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
+        if len(launch) <= 8:
+            return odds + added
+        first = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
+        features = matrix(ranking_features(launch.take(first), predicted[first], stack[:, first], fastest[first]))
+        odds = odds - 1000.0
+        odds[first] = self.close(features)
+        return odds + added
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """As named arrays."""
+        out = {f"{prefix}/known": self.known, f"{prefix}/order": self.order} | self.wins.arrays(f"{prefix}/wins")
+        return out | self.quick.arrays(f"{prefix}/quick") | self.close.arrays(f"{prefix}/close")
+
+
+def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | None:
+    """The reverse of `Ranker.arrays`; None where nothing was stored."""
+    if f"{prefix}/known" not in stored:
+        return None
+    return Ranker(
+        quick=forest.from_arrays(stored, f"{prefix}/quick"), close=forest.from_arrays(stored, f"{prefix}/close"),
+        known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=variety.from_arrays(stored, f"{prefix}/wins"),
+    )  # fmt: skip
+
+
+def _moved_first(rank: Array, picks: NDArray[np.int64]) -> Array:
+    """The same values, dealt out anew: the picks get the largest in their order, the others follow in theirs."""
+    rest = rank.copy()
+    rest[picks] = np.inf
+    places = np.concatenate([picks, np.argsort(-rest, kind="stable")[picks.size :]])
+    out = np.empty_like(rank)
+    out[places] = np.sort(rank)[::-1]
+    return out
+
+
+_KEY = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])
+"""Makes one number of a configuration: every field is below 1,000, warps and stages below 100."""
+
+
+def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
+    """Which rows occur in `known`."""
+    return np.isin(rows @ _KEY, known @ _KEY)
+
+
+def _places(rows: Array, known: Array) -> NDArray[np.int64]:
+    """Where rows that do occur in `known` stand there."""
+    keys = known @ _KEY
+    by_key = np.argsort(keys, kind="stable")
+    return by_key[np.searchsorted(keys[by_key], rows @ _KEY)]
