@@ -74,9 +74,9 @@ def table(errors: Array, scales: Array, weight: Array | None = None, group: Sequ
         errors: log(measured / predicted), [n].
         scales: Expected sizes of the errors, [n].
         weight: [n].
-        group: What was left out together (models, GPUs), [n]. One group far from all others, such as the smallest model, has errors
-            beyond any scale and widens the pooled quantiles for everyone: they are averaged with those of the typical group (the median
-            over groups). Pooled, 80 % intervals held 82 to 84 % on models left out; averaged, 80 to 82 %.
+        group: What was left out together (models), [n]; None: the quantiles of all rows. One group far from all others, such as the
+            smallest model, has errors beyond any scale and widens the pooled quantiles for everyone: they are averaged with those of
+            the typical group (the median over groups). Pooled, 80 % intervals held 82 to 84 % on models left out; averaged, 80 to 82 %.
     """
     scaled = errors / scales
     mass = np.ones(scaled.size) if weight is None else weight

@@ -98,6 +98,7 @@ def _judged(split: Split, by: str, with_baselines: bool, progress: Progress) -> 
 def _judged_alone(split: Split, by: str, with_baselines: bool) -> tuple[Judged, baselines.Found | None]:
     """The same in a process of its own, on one core: there are as many of them as cores."""
     import threadpoolctl  # scikit-learn brings it
+    from sklearn import ensemble  # noqa: F401  its OpenMP has to be there to be limited
 
     with threadpoolctl.threadpool_limits(1):
         return _judged(split, by, with_baselines, lambda text: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,13 @@ SCALE_FOLDS = 6
 """Folds of models for the forest of expected error sizes; with two, it knows too little and the quantiles over it come out 2 % too wide."""
 
 
-def leave_out(labels: Sequence[object], folds: int) -> Iterator[tuple[list[object], NDArray[np.bool_]]]:
+def leave_out(labels: Sequence[object], folds: int, apart: Collection[object] = ()) -> Iterator[tuple[list[object], NDArray[np.bool_]]]:
     """Deal the sorted distinct labels into folds; yields the labels left out and a mask of their rows.
 
-    Every fold leaves at least one label in; with a single label there is nothing to yield.
+    Every fold leaves at least one label in; with a single label there is nothing to yield. Labels of `apart` are dealt first, so that no
+    two of them are left out together while there are folds enough.
     """
-    names = sorted(set(labels), key=str)
+    names = sorted(set(labels), key=lambda label: (label not in apart, str(label)))
     count = min(folds, len(names))
     if len(names) < 2:
         return
