@@ -121,7 +121,7 @@ def _wave_bytes(c: Mapping[str, Any], resident: Any, xp: Any) -> Any:
     running = xp.minimum(c["ctas"], c["sms"] * resident)
     rows = xp.minimum(c["group_m"], c["row_tiles"])
     of_one_expert = xp.minimum(rows, c["row_tiles"] / c["experts"])
-    columns = xp.minimum(xp.clip(running / rows, 1.0, None), c["column_tiles"])
-    blocks = running / xp.clip(columns * of_one_expert, 1.0, None)
+    across = xp.minimum(xp.clip(running / rows, 1.0, None), c["column_tiles"])
+    blocks = running / xp.clip(across * of_one_expert, 1.0, None)
     filled = c["slots"] / c["row_tiles"]
-    return blocks * element * c["depth"] * (of_one_expert * filled + columns * c["block_n"]) * c["full_waves"]
+    return blocks * element * c["depth"] * (of_one_expert * filled + across * c["block_n"]) * c["full_waves"]

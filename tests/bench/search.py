@@ -126,6 +126,10 @@ def in_order(case: Case) -> int:
     return 1 + int(np.flatnonzero(np.isin(usable, list(case.good)))[0])
 
 
+ASKED_PER_TRIAL = 4
+"""What cannot launch costs no trial; but a sampler that asks for little else (each time a fit, for the GP sampler) has lost."""
+
+
 def optuna_trials(case: Case, space: SearchSpace, sampler: object, cap: int) -> int:
     """Trials of one of Optuna's samplers."""
     import optuna
@@ -134,7 +138,7 @@ def optuna_trials(case: Case, space: SearchSpace, sampler: object, cap: int) -> 
     study = optuna.create_study(sampler=sampler)  # type: ignore[arg-type]
     choices = {name: space.choices(name) for name in NAMES}
     trials, asked = 0, 0
-    while trials < cap and asked < 20 * cap:
+    while trials < cap and asked < ASKED_PER_TRIAL * cap:
         asked += 1
         trial = study.ask()
         values = {name: choices[name][trial.suggest_int(name, 0, len(choices[name]) - 1)] for name in NAMES}
