@@ -113,10 +113,7 @@ def _device_interface() -> Any:
     """The active driver's interface to its device (torch.cuda), or None: where nothing runs asynchronously, or the driver has none."""
     driver = None if is_interpreted() else active_driver()
     interface = getattr(driver, "get_device_interface", None)  # drivers outside Triton's own need not have one
-    try:
-        return interface() if interface is not None else None
-    except NotImplementedError:
-        return None
+    return interface() if interface is not None else None
 
 
 def synchronizer() -> Callable[[], None] | None:

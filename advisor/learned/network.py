@@ -4,10 +4,11 @@ batch norm and dropout, a sigmoid for the efficiency, mean relative error (or a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from advisor.errors import MissingDependencyError
+from advisor.learned.single_thread import torch_on_one_thread
 from advisor.pipelines import Array
 
 Network = Callable[[Array], Array]
@@ -30,24 +31,13 @@ def fit_network(counts: Array, efficiency: Array, quantile: float | None = None,
     Raises:
         MissingDependencyError: torch is not installed.
     """
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError("PipeWeave's network needs torch", remedy="pip install 'triton-advisor[train]'") from None
-    # The matrices are small: more threads only wait for each other, and far longer where others use the cores.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _fit(counts, efficiency, quantile, epochs, seed)
-    finally:
-        torch.set_num_threads(threads)
+    with torch_on_one_thread("PipeWeave's network") as torch:
+        return _fit(counts, efficiency, quantile, epochs, seed, torch)
 
 
-def _fit(counts: Array, efficiency: Array, quantile: float | None, epochs: int, seed: int) -> Network:
-    import torch
-
+def _fit(counts: Array, efficiency: Array, quantile: float | None, epochs: int, seed: int, torch: Any) -> Network:
     torch.manual_seed(seed)
-    layers: list[torch.nn.Module] = []
+    layers: list[Any] = []
     width = counts.shape[1]
     for out in WIDTHS:
         layers += [torch.nn.Linear(width, out), torch.nn.ReLU(), torch.nn.BatchNorm1d(out), torch.nn.Dropout(0.1)]

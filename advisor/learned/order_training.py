@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.errors import MissingDependencyError
 from advisor.learned import order
+from advisor.learned.single_thread import torch_on_one_thread
 from advisor.pipelines import Array
 
 STEPS = 400
@@ -50,16 +50,8 @@ def fit(of: Contest, seed: int = 0) -> Array:
     Raises:
         MissingDependencyError: torch is not installed.
     """
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError("training needs torch", remedy="pip install 'triton-advisor[train]'") from None
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums come out the same to the bit, and the arrays are small
-    try:
+    with torch_on_one_thread("training") as torch:
         return _fit(of, seed, torch)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _fit(of: Contest, seed: int, torch: Any) -> Array:
