@@ -79,7 +79,7 @@ def test_rendering_knows_only_the_schema():
     assert not wrong, "\n".join(wrong)
 
 
-HEAVY = ("torch", "triton", "optuna", "plotly", "sklearn", "pandas", "scipy")
+HEAVY = ("torch", "triton", "optuna", "plotly", "sklearn", "lightgbm", "pandas", "scipy")
 
 
 @pytest.mark.parametrize("statement", ["import advisor", "import advisor.cli", "from advisor import load_gpu; load_gpu('H200')"])

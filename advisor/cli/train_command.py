@@ -1,7 +1,8 @@
 """Fit the learned model to measured launches.
 
 DATA are CSV files (or folders of them) with the columns of ROWS.csv and latency_us, sweep summaries (best_us, default_us), or the
-files PipeWeave and NeuSight publish. Needs scikit-learn (pip install 'triton-advisor[train]'); what it writes needs numpy only.
+files PipeWeave and NeuSight publish. Needs scikit-learn, LightGBM and torch (pip install 'triton-advisor[train]'); what
+it writes needs numpy only.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from advisor.pipelines import Array
 
 MAX_LEAVES = 16
+MAX_THRESHOLDS = 255
+"""Of one feature: how many of them a row exceeds is stored in a byte."""
+
 _ROWS_PER_BLOCK = 512
 _TREES_PER_BLOCK = 180
 
@@ -106,8 +109,8 @@ def average(forests: list[Forest]) -> Forest:
             here = (forest.feature == i) & (forest.ruled_out > 0)
             code[here] = table[code[here]]
         codes.append(code)
-    if max(edges.size for edges in merged) > 255:
-        raise ValueError("more than 255 thresholds of one feature: fit the forests with the same bins")
+    if max(edges.size for edges in merged) > MAX_THRESHOLDS:
+        raise ValueError(f"more than {MAX_THRESHOLDS} thresholds of one feature: fit the forests with the same bins")
     nodes = max(f.feature.shape[1] for f in forests)
 
     def wide(array: NDArray[Any], width: int, fill: int = 0) -> NDArray[Any]:

@@ -1,19 +1,28 @@
-"""Growing forests: scikit-learn fits the trees, and they are flattened for `forest.Forest`. Only training needs scikit-learn."""
+"""Growing forests: scikit-learn and LightGBM fit the trees, and they are flattened for `forest.Forest`. Only training needs either."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.errors import MissingDependencyError
-from advisor.learned.forest import MAX_LEAVES, Forest, average
+from advisor.learned.flatten import Split, Tree, flatten
+from advisor.learned.forest import Forest, average
 from advisor.pipelines import Array
 
 DEFAULTS: dict[str, Any] = {
     "max_iter": 300, "learning_rate": 0.06, "max_leaf_nodes": 12, "min_samples_leaf": 15, "max_features": 0.5, "early_stopping": False,
 }  # fmt: skip
+
+LAMBDAMART: dict[str, Any] = {
+    "objective": "lambdarank", "label_gain": [0, 1], "lambdarank_truncation_level": 30, "num_leaves": 16, "lambda_l2": 1.0,
+    "feature_fraction_bynode": 0.4, "min_data_in_leaf": 20, "seed": 0, "num_threads": 1, "deterministic": True, "force_row_wise": True,
+    "verbose": -1,
+}  # fmt: skip
+"""On one thread sums come out the same to the bit."""
 
 
 def _ensemble() -> Any:
@@ -31,7 +40,7 @@ def grow(features: Array, target: Array, weight: Array | None = None, *, names: 
     for seed in range(seeds):
         model = _ensemble().HistGradientBoostingRegressor(loss=loss, random_state=seed, **(DEFAULTS | options))
         model.fit(features.astype(np.float32), target, sample_weight=weight)
-        made.append(flatten(model, features.shape[1], names))
+        made.append(from_scikit_learn(model, features.shape[1], names))
     return average(made)
 
 
@@ -42,45 +51,53 @@ def grow_classifier(features: Array, target: Array, weight: Array | None = None,
     for seed in range(seeds):
         model = _ensemble().HistGradientBoostingClassifier(random_state=seed, **(DEFAULTS | options))
         model.fit(features.astype(np.float32), target, sample_weight=weight)
-        made.append(flatten(model, features.shape[1], names))
+        made.append(from_scikit_learn(model, features.shape[1], names))
     return average(made)
 
 
-def flatten(model: Any, features: int, names: Sequence[str] = ()) -> Forest:
+def grow_ranker(features: Array, won: Array, problem: NDArray[np.int64], *, rounds: int, learning_rate: float,
+                names: Sequence[str] = (), **options: Any) -> Forest:  # fmt: skip
+    """A forest that puts what won first among the rows of its problem: LambdaMART (Burges, MSR-TR-2010-82) as LightGBM fits it.
+
+    Args:
+        features: [n, f]; the rows of one problem follow each other.
+        won: 1 where a row is to come first, else 0, [n].
+        problem: Number of each row's problem, ascending, [n].
+        rounds: Number of trees.
+        learning_rate: Share of each tree that is added.
+        names: Of the features.
+        options: LightGBM's parameters besides `LAMBDAMART`.
+
+    Raises:
+        MissingDependencyError: LightGBM, or the OpenMP library that it needs, is not installed.
+    """
+    try:
+        import lightgbm
+    except (ImportError, OSError):  # its wheel leaves OpenMP to the system
+        remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
+        raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
+    groups = np.unique(problem, return_counts=True)[1]
+    rows = lightgbm.Dataset(features.astype(np.float32), won, group=groups, params={"verbose": -1})
+    model = lightgbm.train(LAMBDAMART | options | {"learning_rate": learning_rate}, rows, rounds)
+    trees = [_of_lightgbm(tree["tree_structure"]) for tree in model.dump_model()["tree_info"]]
+    return flatten(trees, features.shape[1], names=names)
+
+
+def from_scikit_learn(model: Any, features: int, names: Sequence[str] = ()) -> Forest:
     """A fitted HistGradientBoosting model as a `Forest`. Reads the private `_predictors` (scikit-learn 1.4 to 1.9)."""
-    trees = [iteration[0].nodes for iteration in model._predictors]
-    inner = [[n for n in nodes if not n["is_leaf"]] for nodes in trees]
-    used: list[set[float]] = [set() for _ in range(features)]
-    for nodes in inner:
-        for node in nodes:
-            used[node["feature_idx"]].add(float(np.float32(node["num_threshold"])))
-    edges = tuple(np.array(sorted(values), dtype=np.float32) for values in used)
-    widest = max(max((len(nodes) for nodes in inner), default=1), 1)
-    if widest >= MAX_LEAVES:
-        raise ValueError(f"a tree with {widest + 1} leaves: at most {MAX_LEAVES} can be stored")
-    shape = (len(trees), widest)
-    feature, code = np.zeros(shape, dtype=np.uint8), np.full(shape, 255, dtype=np.uint8)
-    ruled_out, leaf = np.zeros(shape, dtype=np.uint16), np.zeros((len(trees), widest + 1), dtype=np.float32)
-    for t, nodes in enumerate(trees):
-        slot = 0
-        found: list[float] = []
+    trees = [_of_scikit_learn(iteration[0].nodes, 0) for iteration in model._predictors]
+    return flatten(trees, features, float(np.ravel(model._baseline_prediction)[0]), names)
 
-        def visit(i: int, nodes: Any = nodes, t: int = t, found: list[float] = found) -> None:
-            nonlocal slot
-            node = nodes[i]
-            if node["is_leaf"]:
-                found.append(float(node["value"]))
-                return
-            here, before = slot, len(found)
-            slot += 1
-            visit(int(node["left"]))
-            bits = (1 << len(found)) - (1 << before)
-            index = int(node["feature_idx"])
-            feature[t, here], ruled_out[t, here] = index, bits
-            code[t, here] = np.searchsorted(edges[index], np.float32(node["num_threshold"]))
-            visit(int(node["right"]))
 
-        visit(0)
-        leaf[t, : len(found)] = found
-    base = float(np.ravel(model._baseline_prediction)[0])
-    return Forest(feature=feature, code=code, ruled_out=ruled_out, leaf=leaf, edges=edges, base=base, names=tuple(names))
+def _of_scikit_learn(nodes: Any, i: int) -> Tree:
+    node = nodes[i]
+    if node["is_leaf"]:
+        return float(node["value"])
+    left, right = (_of_scikit_learn(nodes, int(node[side])) for side in ("left", "right"))
+    return Split(int(node["feature_idx"]), float(node["num_threshold"]), left, right)
+
+
+def _of_lightgbm(node: Mapping[str, Any]) -> Tree:
+    if "split_feature" not in node:
+        return float(node["leaf_value"])
+    return Split(int(node["split_feature"]), float(node["threshold"]), _of_lightgbm(node["left_child"]), _of_lightgbm(node["right_child"]))

@@ -13,7 +13,7 @@ from advisor.learned import order, order_training, reach, variety
 from advisor.learned.configurations import as_configuration
 from advisor.learned.data import Measured
 from advisor.learned.features import matrix, ranking_features
-from advisor.learned.grow import grow_classifier
+from advisor.learned.grow import grow_classifier, grow_ranker
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import Core
@@ -24,14 +24,19 @@ from advisor.pipelines import Array, ProblemBatch
 
 RANDOM_OTHERS = 60
 HARD_OTHERS = 60
-"""Configurations that did not win, per problem: drawn at random, and those that a first look finds most promising."""
+OTHERS_AFAR = 120
+"""Configurations that did not win, per problem: drawn at random, those that a first look finds most promising, and, for the forest that
+looks at none of these, more drawn at random. Hard ones teach the order on GPUs with sweeps; on others what is hard differs."""
 
 TREES: dict[str, Any] = {"max_leaf_nodes": 16, "min_samples_leaf": 20, "l2_regularization": 1.0}
 QUICK = TREES | {"max_iter": 60, "learning_rate": 0.2, "max_features": 0.5}
 CLOSE = TREES | {"max_iter": 800, "learning_rate": 0.06, "max_features": 0.4, "min_samples_leaf": 10}
+FIRST: dict[str, Any] = {"rounds": 800, "learning_rate": 0.06}
+FIRST_AFAR = FIRST | {"rounds": 400}
+"""More trees order the problems of known GPUs better, and those of others worse."""
 
 
-def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker | None:
+def fit_ranker(data: Sequence[Measured], core: Core) -> Ranker | None:
     """The ranker, or None without sweeps."""
     from advisor.learned.moe_training import near_optimal
 
@@ -44,19 +49,25 @@ def fit_ranker(data: Sequence[Measured], core: Core, seeds: int = 1) -> Ranker |
     problems = swept(best, near)
     features, won, problem = candidates(problems, known, core)
     rng = np.random.default_rng(0)
-    size, wins = np.bincount(problem), np.bincount(problem, weights=won)
-    share = RANDOM_OTHERS / np.maximum(size - wins, 1)
-    drawn = (won > 0) | (rng.random(won.size) < share[problem])
-    first = np.flatnonzero(drawn)
-    quick = grow_classifier(features[first], won[first], _weights(won[first], problem[first]), **QUICK)
+    some = np.flatnonzero(_drawn(won, problem, RANDOM_OTHERS, rng))
+    quick = grow_classifier(features[some], won[some], _weights(won[some], problem[some]), **QUICK)
     score = np.where(won > 0, -np.inf, quick(features))
-    by_score = np.lexsort((-score, problem))
+    by_score, size = np.lexsort((-score, problem)), np.bincount(problem)
     place = np.arange(by_score.size) - np.repeat(np.cumsum(size) - size, size)
     hard = by_score[(place < HARD_OTHERS) & np.isfinite(score[by_score])]
-    second = np.unique(np.concatenate([first, hard]))
-    close = grow_classifier(features[second], won[second], _weights(won[second], problem[second]), seeds=seeds, **CLOSE)
+    near_by, afar = np.unique(np.concatenate([some, hard])), np.flatnonzero(_drawn(won, problem, OTHERS_AFAR, rng))
+    close = grow_classifier(features[near_by], won[near_by], _weights(won[near_by], problem[near_by]), **CLOSE)
+    first = grow_ranker(features[near_by], won[near_by], problem[near_by], **FIRST)
+    first_afar = grow_ranker(features[afar], won[afar], problem[afar], **FIRST_AFAR)
     constants = order_training.fit(contest_of(problems, known))
-    return Ranker(quick=quick, close=close, known=known, order=constants, wins=published_wins(best, known, near))
+    return Ranker(quick=quick, close=close, first=first, first_afar=first_afar, known=known, order=constants,
+                  wins=published_wins(best, known, near))  # fmt: skip
+
+
+def _drawn(won: Array, problem: NDArray, others: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """All that won, and about so many of the others of each problem."""
+    size, wins = np.bincount(problem), np.bincount(problem, weights=won)
+    return (won > 0) | (rng.random(won.size) < (others / np.maximum(size - wins, 1))[problem])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from advisor.learned.machine import Machine
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
+FORESTS = ("quick", "close", "first", "first_afar")
+
 SHARE_OF_PHYSICS = 0.7
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
@@ -29,6 +31,8 @@ class Ranker:
     Attributes:
         quick: Forest of log-odds, for all that may be tried.
         close: The same, fitted also to configurations that are hard to tell from winners.
+        first: Forest of places in the order of a problem (`grow.grow_ranker`), fitted to the same.
+        first_afar: The same, fitted without those that are hard to tell.
         known: Configurations [k, 6] that won a sweep somewhere; others are ranked behind them.
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
@@ -37,6 +41,8 @@ class Ranker:
 
     quick: Forest
     close: Forest
+    first: Forest
+    first_afar: Forest
     known: Array
     order: Array
     wins: Wins
@@ -67,27 +73,33 @@ class Ranker:
         predicted, stack = reach.terms(launch, physics)
         fastest = np.full(predicted.shape, predicted.min())
         odds = self.quick(matrix(ranking_features(launch, predicted, stack, fastest)))
-        added = 0.0 if self.wins.know(launch) else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
+        known = self.wins.know(launch)
+        added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
         if len(launch) <= 8:
             return odds + added
-        first = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
-        features = matrix(ranking_features(launch.take(first), predicted[first], stack[:, first], fastest[first]))
+        chosen = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
+        features = matrix(ranking_features(launch.take(chosen), predicted[chosen], stack[:, chosen], fastest[chosen]))
+        # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
+        looks = (self.close, self.first_afar, *((self.first,) if known else ()))
         odds = odds - 1000.0
-        odds[first] = self.close(features)
+        odds[chosen] = np.mean([forest(features) for forest in looks], axis=0)
         return odds + added
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""
         out = {f"{prefix}/known": self.known, f"{prefix}/order": self.order} | self.wins.arrays(f"{prefix}/wins")
-        return out | self.quick.arrays(f"{prefix}/quick") | self.close.arrays(f"{prefix}/close")
+        for name in FORESTS:
+            out |= getattr(self, name).arrays(f"{prefix}/{name}")
+        return out
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | None:
     """The reverse of `Ranker.arrays`; None where nothing was stored."""
     if f"{prefix}/known" not in stored:
         return None
+    quick, close, first, first_afar = (forest.from_arrays(stored, f"{prefix}/{name}") for name in FORESTS)
     return Ranker(
-        quick=forest.from_arrays(stored, f"{prefix}/quick"), close=forest.from_arrays(stored, f"{prefix}/close"),
+        quick=quick, close=close, first=first, first_afar=first_afar,
         known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=variety.from_arrays(stored, f"{prefix}/wins"),
     )  # fmt: skip
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from advisor.learned import data, direct_training, moe_training
 from advisor.learned.data import Measured, Model
 from advisor.learned.weights import Weights
+
+FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
+"""Distributions whose version the weights may depend on; without sweeps the last two are not needed."""
 
 LEAST_ROWS = 200
 """Kinds of library kernels with fewer rows are not learned."""
@@ -43,9 +47,6 @@ def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Calla
 
 def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_models: Sequence[Model]) -> dict[str, Any]:
     """What the weights were trained on, as JSON values."""
-    import numpy
-    import sklearn
-
     rows: dict[str, int] = {}
     for part in measured:
         kind = part.kind if part.problem.family == "fused_moe" else f"{part.problem.family}/{part.problem.dtype}"
@@ -55,5 +56,15 @@ def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_mod
         "rows": rows, "gpus": sorted({p.gpu.name for p in measured}), "models": [list(m) for m in models],
         "files": sorted({p.source for p in measured}), "excluded_gpus": sorted(exclude_gpus),
         "excluded_models": sorted(list(m) for m in exclude_models),
-        "versions": {"numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
+        "versions": _versions(),
     }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in FITTED_BY:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -20,7 +20,8 @@ from advisor.learned.direct import DirectModel
 from advisor.learned.moe import MoeModel
 from advisor.resources import folder
 
-FORMAT = 4  # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order
+# 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests
+FORMAT = 5
 SHIPPED = "learned.npz"
 SIZE_LIMIT_BYTES = 64_000_000
 

@@ -233,7 +233,7 @@ def stopping(by_gpu: Mapping[str, list[Case]], count: int) -> None:
     Where no configuration of the file was found, no speedup is counted at all: its latency is not recorded.
     """
     print(f"\nstopping rule against a fixed budget of {FIXED_BUDGET} trials, share of the speedup over the default")
-    never = StoppingRule(margin=-1.0, noise_floor=0.0)
+    never = StoppingRule(margin=-1.0, noise_floor=0.0, least_gain=0.0)
     rows = []
     for gpu, each in by_gpu.items():
         for case in each[:count]:

@@ -100,6 +100,16 @@ def test_the_physics_counts_on_gpus_without_sweeps_alone(predictor, monkeypatch)
     assert np.argsort(before[other]).tolist() != np.argsort(after[other]).tolist()
 
 
+def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
+    moe = predictor.weights.moe
+    silent = dataclasses.replace(moe.ranker.first, leaf=np.zeros_like(moe.ranker.first.leaf))
+    without = dataclasses.replace(moe.ranker, first=silent)
+    for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
+        launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
+        heard = moe.ranker._log_odds(moe.core.physics, launch) != without._log_odds(moe.core.physics, launch)
+        assert heard.any() == swept, gpu
+
+
 def test_what_never_won_a_sweep_comes_behind_in_the_order_of_the_physics(predictor):
     moe, space = predictor.weights.moe, family_space("fused_moe")
     problem, gpu = samples.problems(tokens=(64,)), machine(load_gpu("A40"), "bf16")

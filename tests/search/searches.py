@@ -14,7 +14,7 @@ from advisor.search.stopping import StoppingRule
 from advisor.search.study import Budget, Decision, Tuner
 
 RANGES = {"BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}
-EXHAUSTIVE = StoppingRule(margin=-1.0, noise_floor=0.0)
+EXHAUSTIVE = StoppingRule(margin=-1.0, noise_floor=0.0, least_gain=0.0)
 """Stops only when nothing is left."""
 
 

@@ -69,12 +69,12 @@ def test_expected_gain():
     assert gain[0] > gain[1] > gain[2] == 0.0
 
 
-def reason(**changes) -> str | None:
+def reason(rule: StoppingRule = StoppingRule(margin=0.02, noise_floor=0.005), **changes) -> str | None:  # noqa: B008  it is frozen
     values = {
         "best_us": 10.0, "ceiling_us": (5.0, 4.5, 5.5), "mean": np.log(np.array([8.0, 12.0])), "deviation": np.array([0.1, 0.1]),
         "usable": np.array([True, True]), "measured": 5,
     }  # fmt: skip
-    return StoppingRule(margin=0.02, noise_floor=0.005).reason(**{**values, **changes})
+    return rule.reason(**{**values, **changes})
 
 
 def test_stopping_says_why():
@@ -84,7 +84,9 @@ def test_stopping_says_why():
     assert "of the ceiling" in reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4), mean=np.log(np.array([10.5, 12.0])))
     assert reason(ceiling_us=(11.0, 10.5, 11.5), mean=np.log(np.array([10.5, 12.0]))) is None  # a refuted ceiling stops nothing
     assert reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4)) is None  # measurements say that something left is 20 % faster
-    assert "noise floor" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
+    assert "what is worth one, 1 %" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
+    noisy = StoppingRule(noise_floor=0.02)
+    assert "the noise floor, 2 %" in reason(noisy, mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
     assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), measured=1) is None
 
 
