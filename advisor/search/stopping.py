@@ -28,7 +28,7 @@ class StoppingRule:
         margin: Stop within this of the ceiling, relative.
         noise_floor: Relative; an expected gain below it could not be told from noise.
         least_gain: Relative; an expected gain below it is not worth a trial.
-        least_trials: Measurements before which only a reached ceiling stops it.
+        least_trials: Trials before which only a reached ceiling stops it.
     """
 
     margin: float = 0.02
@@ -37,7 +37,7 @@ class StoppingRule:
     least_trials: int = 2
 
     def reason(self, *, best_us: float | None, ceiling_us: tuple[float, float, float], mean: Array, deviation: Array, usable: np.ndarray,
-               measured: int) -> str | None:  # fmt: skip
+               tried: int) -> str | None:  # fmt: skip
         """Why to stop now, in words; None: go on.
 
         Args:
@@ -45,7 +45,7 @@ class StoppingRule:
             ceiling_us: The predicted ceiling and its interval, microseconds.
             mean, deviation: What is believed of every configuration's log latency, [c].
             usable: Which of them are worth a trial, [c].
-            measured: Trials with a latency.
+            tried: Trials that gave a latency, or at least that their configuration loses.
         """
         if not usable.any():
             return "every configuration that could win was tried"
@@ -58,7 +58,7 @@ class StoppingRule:
             return f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs measured, {ceiling:.4g} µs ceiling)"
         gain = float(expected_gain(np.where(usable, mean, np.inf), deviation, math.log(best_us)).max())
         limit = max(self.noise_floor, self.least_gain)
-        if measured >= self.least_trials and gain < limit:
+        if tried >= self.least_trials and gain < limit:
             name = "the noise floor" if self.noise_floor >= self.least_gain else "what is worth one"
             return f"the expected gain of another trial, {100 * gain:.2g} %, is below {name}, {100 * limit:.2g} %"
         return None

@@ -181,14 +181,14 @@ class Tuner:
         if self.budget.trials is not None and begun >= self.budget.trials:
             return f"the limit of {self.budget.trials} trials"
         mean, deviation, best = sampler.belief(trials)
-        measured = [t for t in trials if t.value is not None and t.state == TrialState.COMPLETE]
+        tried = sum(o.kind != "running" for o in sampler.observations(trials))
         rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
         usable = sampler.open_to_trial(trials)
         if self._incumbent_index(decision, trials) is not None:
             return None
         best_us = None if best is None else math.exp(best)
         return rule.reason(best_us=best_us, ceiling_us=decision.prior.ceiling_us, mean=mean, deviation=deviation, usable=usable,
-                           measured=len(measured))  # fmt: skip
+                           tried=tried)  # fmt: skip
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """What runs today, where it is in the space and must be tried first."""

@@ -100,7 +100,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
         if rule is not None and best is not None:
             mean, deviation = posterior(case.prior, [*known, *seen])
             reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
-                                 usable=usable, measured=sum(o.kind == "measured" for o in seen))  # fmt: skip
+                                 usable=usable, tried=len(seen))  # fmt: skip
             if reason is not None:
                 return first or cap + 1, seen, trial - 1
         chosen = propose(case.prior, known, seen, usable)

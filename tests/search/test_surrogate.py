@@ -72,7 +72,7 @@ def test_expected_gain():
 def reason(rule: StoppingRule = StoppingRule(margin=0.02, noise_floor=0.005), **changes) -> str | None:  # noqa: B008  it is frozen
     values = {
         "best_us": 10.0, "ceiling_us": (5.0, 4.5, 5.5), "mean": np.log(np.array([8.0, 12.0])), "deviation": np.array([0.1, 0.1]),
-        "usable": np.array([True, True]), "measured": 5,
+        "usable": np.array([True, True]), "tried": 5,
     }  # fmt: skip
     return rule.reason(**{**values, **changes})
 
@@ -87,7 +87,7 @@ def test_stopping_says_why():
     assert "what is worth one, 1 %" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
     noisy = StoppingRule(noise_floor=0.02)
     assert "the noise floor, 2 %" in reason(noisy, mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
-    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), measured=1) is None
+    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=1) is None
 
 
 def lost(index: int) -> Observation:
