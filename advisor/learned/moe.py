@@ -108,9 +108,17 @@ def domain_of(launch: Launch) -> Domain:
     return Domain(ranges=ranges, capabilities=tuple(float(c) for c in np.unique(launch.capability)))
 
 
+_SERVED_ALONE = "/served"
+
+
 def of_served_gpu(task: str) -> str:
     """Name of a task's errors on GPUs of which launches as served are known, but no sweeps."""
-    return f"{task}/served"
+    return task + _SERVED_ALONE
+
+
+def of_any_gpu(task: str) -> str:
+    """The task whose errors they are."""
+    return task.removesuffix(_SERVED_ALONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +152,8 @@ class MoeModel:
         size = calibration.scale(self.scale, estimate.features)
         low, high = (self.calibration.quantile(task, seen, 0.5 + side * coverage / 2) for side in (-1, 1))
         if not seen:  # never narrower than on GPUs that were seen
-            low = min(low, self.calibration.quantile(task.partition("/")[0], True, 0.5 - coverage / 2))
-            high = max(high, self.calibration.quantile(task.partition("/")[0], True, 0.5 + coverage / 2))
+            low = min(low, self.calibration.quantile(of_any_gpu(task), True, 0.5 - coverage / 2))
+            high = max(high, self.calibration.quantile(of_any_gpu(task), True, 0.5 + coverage / 2))
         us = np.exp(estimate.log_us)
         return us, us * np.exp(np.minimum(low * size, 0.0)), us * np.exp(np.maximum(high * size, 0.0))
 
