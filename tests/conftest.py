@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
