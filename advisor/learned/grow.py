@@ -44,19 +44,14 @@ def grow(features: Array, target: Array, weight: Array | None = None, *, names: 
     return average(made)
 
 
-def grow_classifier(features: Array, target: Array, weight: Array | None = None, *, names: Sequence[str] = (), seeds: int = 1,
-                    **options: Any) -> Forest:  # fmt: skip
+def grow_classifier(features: Array, target: Array, weight: Array | None = None, **options: Any) -> Forest:
     """A forest whose sum is the log-odds of `target` (0 or 1)."""
-    made = []
-    for seed in range(seeds):
-        model = _ensemble().HistGradientBoostingClassifier(random_state=seed, **(DEFAULTS | options))
-        model.fit(features.astype(np.float32), target, sample_weight=weight)
-        made.append(from_scikit_learn(model, features.shape[1], names))
-    return average(made)
+    model = _ensemble().HistGradientBoostingClassifier(random_state=0, **(DEFAULTS | options))
+    model.fit(features.astype(np.float32), target, sample_weight=weight)
+    return from_scikit_learn(model, features.shape[1])
 
 
-def grow_ranker(features: Array, won: Array, problem: NDArray[np.int64], *, rounds: int, learning_rate: float,
-                names: Sequence[str] = (), **options: Any) -> Forest:  # fmt: skip
+def grow_ranker(features: Array, won: Array, problem: NDArray[np.int64], *, rounds: int, learning_rate: float, **options: Any) -> Forest:
     """A forest that puts what won first among the rows of its problem: LambdaMART (Burges, MSR-TR-2010-82) as LightGBM fits it.
 
     Args:
@@ -65,7 +60,6 @@ def grow_ranker(features: Array, won: Array, problem: NDArray[np.int64], *, roun
         problem: Number of each row's problem, ascending, [n].
         rounds: Number of trees.
         learning_rate: Share of each tree that is added.
-        names: Of the features.
         options: LightGBM's parameters besides `LAMBDAMART`.
 
     Raises:
@@ -80,7 +74,7 @@ def grow_ranker(features: Array, won: Array, problem: NDArray[np.int64], *, roun
     rows = lightgbm.Dataset(features.astype(np.float32), won, group=groups, params={"verbose": -1})
     model = lightgbm.train(LAMBDAMART | options | {"learning_rate": learning_rate}, rows, rounds)
     trees = [_of_lightgbm(tree["tree_structure"]) for tree in model.dump_model()["tree_info"]]
-    return flatten(trees, features.shape[1], names=names)
+    return flatten(trees, features.shape[1])
 
 
 def from_scikit_learn(model: Any, features: int, names: Sequence[str] = ()) -> Forest:

@@ -268,14 +268,15 @@ def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str
     progress("fitting the fused-MoE model")
     everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in found.items()}
     core = fit_core(found, everything, winners, **GROWTH)
-    held = {by: hold_out(found, winners, by, progress) for by in calibrate_by}
-    scales, table, sizes = _calibrate(found, held)
     from advisor.learned.rank_training import fit_ranker
 
-    progress("fitting the order of configurations")
+    progress("fitting the order of configurations")  # before the folds, which take longest: it needs what may not be installed
+    ranker = fit_ranker(data, core)
+    held = {by: hold_out(found, winners, by, progress) for by in calibrate_by}
+    scales, table, sizes = _calibrate(found, held)
     solid = concatenate([t.launch for t in found.values() if t.launch is not None])
     return MoeModel(
-        core=core, ranker=fit_ranker(data, core), scale=scales, calibration=table, domain=domain_of(solid),
+        core=core, ranker=ranker, scale=scales, calibration=table, domain=domain_of(solid),
         gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in found.items()}, held_out=_held_out_figures(found, held, table, sizes),
     )  # fmt: skip
 
