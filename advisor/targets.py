@@ -21,6 +21,7 @@ from advisor.configs.routing import check_routing
 from advisor.configs.source import SourceFile, read_source
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, UsageError
+from advisor.folders import files_below
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement.kernel_file import flat_problem
 from advisor.pipelines import ConfigurationBatch
@@ -395,7 +396,7 @@ def is_folder(path: Path) -> bool:
 
 def tables_in(folder: Path) -> list[Path]:
     """Every .json below a folder, symbolic links left out, sorted."""
-    return sorted(p for p in folder.rglob("*.json") if p.is_file() and not p.is_symlink())
+    return [path for path in files_below(folder, ".json") if path.is_file() and not path.is_symlink()]
 
 
 __all__ = [

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from advisor import folders
 from advisor.autotuning import foreign
 from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.configurations import parameters
@@ -229,13 +230,13 @@ def files_below(path: Path) -> list[Path]:
     """The files of a folder that may be imported; a file is itself.
 
     Raises:
-        InputError: There is no such file or folder.
+        InputError: There is no such file or folder, or it holds far too many files.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder", None, None, "check the path")
     if path.is_file():
         return [path]
-    return sorted(each for each in path.rglob("*.json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json"))
+    return [each for each in folders.files_below(path, ".json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json")]
 
 
 __all__ = [

@@ -17,6 +17,7 @@ from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.reachability import device_twins, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table
 from advisor.errors import InputError, NothingMatchedError, NotOursError
+from advisor.folders import files_below
 from advisor.schema import Configuration, Severity
 
 CHECKS: dict[str, str] = {
@@ -88,7 +89,7 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     """The JSON files among and below `paths`, sorted; a file named itself counts whatever its name.
 
     Raises:
-        InputError: A path does not exist.
+        InputError: A path does not exist, or is a folder of far too many files.
         NothingMatchedError: There is no JSON file.
     """
     found: dict[Path, None] = {}
@@ -99,8 +100,7 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
         except (OSError, ValueError):  # too long for a path, or with a null byte
             is_folder = is_there = False
         if is_folder:
-            inside = (Path(folder) / name for folder, _, names in os.walk(path) for name in names if name.endswith(".json"))
-            found.update(dict.fromkeys(sorted(inside)))
+            found.update(dict.fromkeys(files_below(path, ".json")))
         elif is_there:
             found[path] = None
         else:
