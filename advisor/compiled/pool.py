@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import selectors
 import subprocess
@@ -19,6 +20,10 @@ from typing import Any
 
 WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT_S = 120.0
+SLOW_S = 10.0
+"""After this long a compile says that it is still at work: huge tiles take minutes, and silence looks like a hang."""
+
+log = logging.getLogger("advisor.compiled")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
 
 
@@ -58,6 +63,9 @@ class Worker:
         self._start()
         process = self.process
         assert process is not None and process.stdin is not None and process.stdout is not None
+        still = threading.Timer(SLOW_S, log.warning, ("advisor: still compiling %s; given up after %g s", request["kernel"], timeout_s))
+        still.daemon = True
+        still.start()
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
@@ -71,6 +79,8 @@ class Worker:
             if isinstance(error, OSError):
                 return {"error": f"the compiler crashed (exit code {code})", "kind": "crash"}
             raise
+        finally:
+            still.cancel()
         if not line:
             code = process.wait()
             self.close()

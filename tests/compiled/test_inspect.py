@@ -249,6 +249,18 @@ def test_a_slow_compile_is_killed(source: SourceFile, tmp_path: Path, monkeypatc
     assert not list(tmp_path.rglob("*.z"))
 
 
+def test_a_slow_compile_says_that_it_is_at_work(
+    source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("advisor.compiled.pool.SLOW_S", 0.01)
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    guess = next(guesses(source, source.kernel("gemm"), launch.given))
+    with Pool(1, timeout_s=0.5) as pool:
+        compile_kernels([request_for(launch, guess, SM_90)], pool)
+    assert caplog.messages == ["advisor: still compiling gemm; given up after 0.5 s"]
+
+
 def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
