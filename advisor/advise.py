@@ -257,10 +257,7 @@ def _report(
         # What was measured is reached: the ceiling is no higher than that, whatever was predicted.
         lowest, ceiling_latency, own_best = credible, measured.latency, (credible, current)
     now = measured.latency.us if measured else (predicted_latency.us if predicted_latency else None)
-    p = predictor.p_speedup(
-        problem, gpu, np.array([measured.latency.us]) if measured else None, predicted, ceiling, 1.1
-    )  # fmt: skip
-    p_speedup = float(p[0]) if feasible or measured else 1.0
+    p_speedup = _p_speedup(launch, problem, current, predicted, ceiling, measured, target, predictor) if feasible or measured else 1.0
     diagnosis = diagnose(
         context(
             launch.problem, current, gpu, analysis=analysis, predicted_us=float(predicted.us[0]), ceiling_us=lowest,
@@ -296,6 +293,17 @@ def _report(
                                        p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
     )  # fmt: skip
+
+
+def _p_speedup(launch: PlannedLaunch, problem: pipelines.ProblemBatch, current: Configuration, predicted: Prediction,
+               ceiling: Prediction, measured: Measured | None, target: Target, predictor: Predictor) -> float:  # fmt: skip
+    """The probability that at least 10 % can be won."""
+    configuration: pipelines.ConfigurationBatch | None = configuration_batch([current])
+    if measured is not None and launch.configuration is None and launch.problem.family == "fused_moe":
+        # What was measured is the stack's own choice, not `current`, which is then what is recommended.
+        configuration, predicted = None, predictor.predict(problem, None, target.gpu)
+    latency = np.array([measured.latency.us]) if measured is not None else None
+    return float(predictor.p_speedup(problem, target.gpu, latency, predicted, ceiling, configuration)[0])
 
 
 def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choice, now: float | None, p_speedup: float,

@@ -5,8 +5,9 @@ p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow fro
 operator; bf16, but fp8 where the file's name says so, fp32 where library operators name the kernel that ran); the sizes M, N, K, E,
 topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages. A row without
 a configuration is predicted as the serving stack would launch it. Where latency_us is given, p_speedup_10pct is the probability that
-at least 10 % of it can be won. A library kernel (any family but fused MoE, without a configuration) chooses its own configuration:
-its ceiling is its prediction, and p_speedup_10pct stays empty.
+at least 10 % of it can be won. Of a sweep's summary (best_us, default_us) the default is the launch: its columns default_BLOCK_SIZE_M,
+… are read as the configuration, default_us as latency_us. A library kernel (any family but fused MoE, without a configuration) chooses
+its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.pipelines.from_rows import batches
     from advisor.schema import PIPELINES
 
-    rows = read_rows(arguments.rows)
+    rows = read_rows(arguments.rows, defaults=True)
     dtype = implied_dtype(rows.header, Path(arguments.rows).name)
     if dtype:
         rows.dtype[:] = dtype
@@ -75,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         p = predictor.p_speedup(problem, gpu, None, prediction, ceiling)
         known = np.isfinite(latency)
         if known.any():
-            p = np.where(known, predictor.p_speedup(problem, gpu, np.where(known, latency, prediction.us), prediction, ceiling), p)
+            now = np.where(known, latency, prediction.us)
+            p = np.where(known, predictor.p_speedup(problem, gpu, now, prediction, ceiling, batch.configuration), p)
         out["p_speedup_10pct"][index] = p
     if blank:
         print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "

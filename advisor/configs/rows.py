@@ -143,22 +143,25 @@ class Rows:
         return {key: np.asarray(rows, dtype=np.int64) for key, rows in members.items()}
 
 
-def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, required: Iterable[str] = ()) -> Rows:
+def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, required: Iterable[str] = (), defaults: bool = False) -> Rows:
     """Read a ROWS or SHAPES file.
 
     Args:
         path: A CSV file with a header; a name that ends in `.gz`, or gzip's first bytes, means it is compressed.
         problems_only: SHAPES: configuration columns pass through unread.
         required: Columns that have to be there besides the sizes (`("gpu",)`, say).
+        defaults: In a sweep's summary, which has no launch of its own, the default is the launch: columns `default_BLOCK_SIZE_M`, …
+            are read as its configuration, and `default_us` as its `latency_us`.
 
     Raises:
         InputError: Names file, row, column, value, limit and remedy.
     """
     label = Path(path).name
-    return parse_rows(_read(path, label), label, os.fspath(path), problems_only=problems_only, required=required)
+    return parse_rows(_read(path, label), label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
 
 
-def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = ()) -> Rows:
+def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (),
+               defaults: bool = False) -> Rows:  # fmt: skip
     """As `read_rows`, from text."""
     header, body = _split(text, label)
     for column in required:
@@ -166,12 +169,18 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
     raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
     columns: dict[str, np.ndarray] = {}
+    if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header):
+        for name in CONFIG_COLUMNS:
+            if (cells := raw.get(f"default_{name}")) is not None:
+                columns[name] = _configuration_column(label, name, cells, f"default_{name}")
+        if "default_us" in header:
+            columns["latency_us"] = latencies(label, "default_us", raw["default_us"])
     for name in header:
         if name in SIZE_COLUMNS:
             zero = name == "causal"  # a flag among the sizes: 0 means no
             columns[name] = integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
         elif name in CONFIG_COLUMNS and not problems_only:
-            columns[name] = integers(label, name, raw[name], _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
+            columns[name] = _configuration_column(label, name, raw[name])
         elif name in _FURTHER and not problems_only:
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
@@ -189,6 +198,10 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         dtype=dtype,
         has_configuration=_configurations(label, columns, len(body), np.isin(family, TILED_FAMILIES)),
     )
+
+
+def _configuration_column(label: str, name: str, cells: Sequence[str], column: str = "") -> np.ndarray:
+    return integers(label, column or name, cells, _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
 
 
 def write_rows(

@@ -46,9 +46,9 @@ class AnalyticalPredictor:
         return np.log(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
+                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
         """Normal in log latency; a measured latency has no uncertainty of its own."""
-        del problem, gpu
+        del problem, gpu, configuration
         now = prediction.us if latency_us is None else latency_us
         sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
         with np.errstate(invalid="ignore"):

@@ -49,6 +49,8 @@ class Predictor(Protocol):
         ...
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
-        """Probability that the best configuration is `at_least` times faster than the launch (`latency_us`: measured, or None)."""
+                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
+        """Probability that the best configuration is `at_least` times faster than the launch.
+
+        `latency_us` is measured, or None; `prediction` is of the same launch, with the same `configuration` (None: as served)."""
         ...

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.learned import moe_training, quality
+from advisor.learned import moe_tables, quality
 from advisor.learned.data import Measured
 from advisor.learned.judging import task_of
 from advisor.learned.launch import Launch, concatenate, moe_launch
@@ -123,7 +123,7 @@ def _joined(parts: Sequence[dict[Any, dict[str, list[Any]]]]) -> dict[Any, dict[
 
 
 def _add(out: Found, task: str, name: str, test: Sequence[Measured], predicted: Array) -> None:
-    weight = [moe_training._weights(p) if p.problem.family == "fused_moe" else np.ones(len(p)) for p in test]
+    weight = [moe_tables.weights_of(p) if p.problem.family == "fused_moe" else np.ones(len(p)) for p in test]
     out.errors[(task, name)] = {
         "gpu": [p.gpu.name for p in test for _ in range(len(p))], "measured": _latency(test).tolist(), "predicted": predicted.tolist(),
         "weight": np.concatenate(weight).tolist(),

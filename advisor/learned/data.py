@@ -32,7 +32,8 @@ class Measured:
         problem: Columns [n].
         configuration: Columns [n], where known.
         latency_us: [n].
-        paired_us: For "best": the default's latency in the same sweep, NaN where it was not swept.
+        paired_us: For "best": the default's latency in the same sweep, [n], NaN where it was not swept.
+        paired_configuration: Its configuration, columns [n], 0 where a cell is empty; None where the file has no such columns.
         source: File name.
     """
 
@@ -42,6 +43,7 @@ class Measured:
     configuration: ConfigurationBatch | None
     latency_us: Array
     paired_us: Array | None = None
+    paired_configuration: ConfigurationBatch | None = None
     source: str = ""
 
     def __len__(self) -> int:
@@ -53,7 +55,7 @@ class Measured:
             kind=self.kind, gpu=self.gpu, problem=self.problem.take(index),
             configuration=self.configuration.take(index) if self.configuration else None,
             latency_us=self.latency_us[index], paired_us=self.paired_us[index] if self.paired_us is not None else None,
-            source=self.source,
+            paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None, source=self.source,
         )  # fmt: skip
 
     def models(self) -> list[Model]:
@@ -143,9 +145,9 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
             best, default = rows.columns["best_us"][index], rows.columns.get("default_us")
             paired = default[index] if default is not None else np.full(index.size, np.nan)
             good = np.isfinite(best) & (best > 0)
-            yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
-                           source=name).take(good)  # fmt: skip
             configuration = _default_configuration(rows, index)
+            yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
+                           paired_configuration=configuration, source=name).take(good)  # fmt: skip
             if configuration is not None:
                 known = np.isfinite(paired) & (configuration.parameters["BLOCK_SIZE_M"] > 0)
                 yield Measured(kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.hardware import GpuSpec
-from advisor.learned import calibration, direct
+from advisor.learned import calibration, direct, evidence
 from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
 from advisor.learned.base import Prediction
 from advisor.learned.features import BEST
@@ -72,12 +72,13 @@ class LearnedPredictor:
         return moe.ranker.scores(moe.core.physics, problem, configuration, machine(gpu, problem.dtype))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
-                  ceiling: Prediction, at_least: float = 1.1) -> Array:  # fmt: skip
+                  ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
         """Probability that the best configuration is `at_least` times faster than the launch.
 
-        With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least. Without:
-        the launch's own uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model
-        predicted: the library chooses its configuration, no space was searched, and nobody knows what could be won.
+        With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least, after what
+        the launch says of them (`evidence`: it took longer than `prediction`, so will the best). Without: the launch's own uncertainty
+        is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the library
+        chooses its configuration, no space was searched, and nobody knows what could be won.
         """
         plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
@@ -88,9 +89,14 @@ class LearnedPredictor:
         estimate = moe.core.estimate(launch, BEST)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
-        now = prediction.us if latency_us is None else latency_us
+        now, told = prediction.us if latency_us is None else latency_us, np.zeros(1)
+        name = evidence.given(task, "served" if configuration is None else "exact")
+        if latency_us is not None and (name, seen) in moe.shares:
+            launched = evidence.blocks(moe.launch(problem, configuration, known))
+            told = moe.shares[(name, seen)] * evidence.signal(latency_us, prediction.us, launched, evidence.blocks(launch))
+            task = name
         with np.errstate(invalid="ignore", divide="ignore"):
-            room = np.log(now) - np.log(at_least) - estimate.log_us
+            room = np.log(now) - np.log(at_least) - estimate.log_us - told
             if latency_us is None:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
                 mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2

@@ -13,6 +13,10 @@ SERVED, EXACT, BEST = 1.0, 0.0, -1.0
 """Values of the feature `source`: as served (a campaign of its own), an exact configuration of a sweep, the best of a sweep."""
 
 
+GPU_FIGURES = ("capability", "sms", "balance", "shared of the sm")
+"""Of `ranking_features` those that only tell GPUs apart."""
+
+
 def latency_features(launch: Launch, predicted_us: Array, stack: Array, source: float | Array) -> Columns:
     """Features of the forest that corrects the physics: its terms and the launch's ratios.
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.learned import direct, moe_training, quality
+from advisor.learned import direct, moe_tables, quality
 from advisor.learned.base import Predictor
 from advisor.learned.configurations import as_rows
 from advisor.learned.data import Measured
+from advisor.pipelines import Array
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space
 
@@ -79,7 +80,7 @@ def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progre
         size = len(part)
         common = {
             "gpu": [part.gpu.name] * size, "measured": part.latency_us, "bound": np.broadcast_to(bound.us, (size,)),
-            "weight": moe_training._weights(part) if part.problem.family == "fused_moe" else np.ones(size),
+            "weight": moe_tables.weights_of(part) if part.problem.family == "fused_moe" else np.ones(size),
             "regime": _regimes(part, bound), "op": [part.problem.op] * size, "model": [", ".join(map(str, m)) for m in part.models()],
             "novelty": seen(part) if seen else [],
         }  # fmt: skip
@@ -89,24 +90,35 @@ def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progre
                 learned=prediction.learned)  # fmt: skip
         if part.kind == "best" and part.paired_us is not None:
             known = np.isfinite(part.paired_us)
-            p = predictor.p_speedup(part.problem, part.gpu, np.where(known, part.paired_us, prediction.us), prediction, prediction)
-            won = part.paired_us / part.latency_us >= quality.WIN
-            out.add("diagnosis", gpu=np.array(common["gpu"])[known], probability=p[known], label=won[known])
+            default, now = part.take(known), part.paired_us[known]
+            if now.size:
+                out.add("diagnosis", gpu=[part.gpu.name] * now.size, probability=_chance(default, now, predictor),
+                        label=now / default.latency_us >= quality.WIN)  # fmt: skip
     _rank(measured, predictor, out, progress)
     return out
+
+
+def _chance(best: Measured, default_us: Array, predictor: Predictor) -> Array:
+    """The probability that at least 10 % can be won of the defaults of sweeps, as measured; of launches as served unless all their
+    configurations are known."""
+    configuration = best.paired_configuration
+    if configuration is not None and not (configuration.parameters["BLOCK_SIZE_M"] > 0).all():
+        configuration = None
+    prediction = predictor.predict(best.problem, configuration, best.gpu)
+    return predictor.p_speedup(best.problem, best.gpu, default_us, prediction, predictor.ceiling(best.problem, best.gpu), configuration)
 
 
 def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
     """The least of every problem's rows as the best of its sweep, where a file looks like a sweep and no summary has its best."""
     summaries = {part.source for part in measured if part.kind == "best"}
-    summarised = {key for part in measured if part.kind == "best" for key in moe_training._keys(part)}
+    summarised = {key for part in measured if part.kind == "best" for key in moe_tables.keys_of(part)}
     rows: dict[str, list[tuple[Measured, int]]] = {}  # of every file: where the least of each problem is
     count: dict[str, int] = {}
     for part in measured:
         if part.kind != "exact" or part.source in summaries:
             continue
         least: dict[object, int] = {}
-        for i, key in enumerate(moe_training._keys(part)):
+        for i, key in enumerate(moe_tables.keys_of(part)):
             if key in summarised:
                 continue
             count[part.source] = count.get(part.source, 0) + 1
@@ -141,7 +153,7 @@ def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progr
     best = [m for m in measured if m.kind == "best"]
     # A summary names one configuration per sweep, its default: that is no list of those near the optimum.
     summaries = {m.source for m in best}
-    keys, rows = moe_training.near_optimal([m for m in measured if m.kind == "exact" and m.source not in summaries], best)
+    keys, rows = moe_tables.near_optimal([m for m in measured if m.kind == "exact" and m.source not in summaries], best)
     near: dict[object, set[tuple[float, ...]]] = {}
     for key, row in zip(keys, rows.tolist(), strict=True):
         near.setdefault(key, set()).add(tuple(row))
@@ -153,7 +165,7 @@ def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progr
     table = [tuple(row) for row in as_rows(space).tolist()]
     for part in best:
         progress(f"ranking {part.gpu.name}")
-        for i, key in enumerate(moe_training._keys(part)):
+        for i, key in enumerate(moe_tables.keys_of(part)):
             if key not in near:
                 continue
             scores = predictor.scores(one_problem(part.problem, i), space, part.gpu)

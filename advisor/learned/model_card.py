@@ -91,6 +91,16 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "51, 79 % instead of 50, 79 % GPUs left out: not used"),
     ("a search that learns such leanings of a GPU from what its trials won and lost, a table at a time",
      "90th percentile A100 18, A40 6, H800 28, L40 26 to 61 trials, instead of 21, 7, 22, more than 60: not used"),
+    ("scores averaged with those of neighbouring token counts (a factor of 1.15 / 1.3 / 1.6 apart)",
+     "75, 93 / 74, 92 / 71, 89 %; GPUs left out 53, 79 / 53, 79 / 52, 77 %: not used"),
+    ("GPUs left out: LambdaMART alone / with one of another seed / with one that does not know the GPU's figures / with both: used",
+     "first 1, 8: 51.5, 79.4 / 52.0, 80.1 / 51.4, 80.2 / 51.9, 80.8 %"),
+    ("what a measured launch says of the best of its space (`evidence.py`); GPUs left out, share of its error 0 / 0.3 / 0.5 of what the "
+     "nearness of blocks leaves", "AUC .979 / .983 / .984, L40 .931 / .948 / .954, recall .87 / .85 / .84"),
+    ("its share by least squares over all GPUs left out / and halfway to that of known GPUs / the same, a vote for each GPU and one for "
+     "nothing: used", "AUC .983 / .984 / .983, L40 .950 / .955 / .947, recall .81 / .84 / .85, calibration error .041 / .045 / .040"),
+    ("nearness by all of the time of each pipeline instead of the blocks'", "AUC .968, L40 .89: not used"),
+    ("errors of launch and best taken as alike where no latency was measured", "AUC .806 -> .808: not used"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 

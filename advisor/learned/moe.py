@@ -131,6 +131,7 @@ class MoeModel:
     calibration: Calibration
     domain: Domain
     gpus: Mapping[str, tuple[str, ...]]  # by kind of row ("served", "exact", "best")
+    shares: Mapping[tuple[str, bool], float] = field(default_factory=dict)  # of a measured launch's error (`evidence`), as `calibration`
     held_out: Mapping[str, Any] = field(default_factory=dict)  # figures on models and GPUs left out while training
 
     def task(self, configuration: ConfigurationBatch | None) -> tuple[str, float]:
@@ -171,7 +172,7 @@ class MoeModel:
         meta = {
             "gpus": {k: list(names) for k, names in self.gpus.items()}, "ranges": {n: list(r) for n, r in self.domain.ranges.items()},
             "capabilities": list(self.domain.capabilities), "physics": list(reach.PARAMETERS),
-            "held_out": dict(self.held_out),
+            "held_out": dict(self.held_out), "shares": [[task, seen, share] for (task, seen), share in sorted(self.shares.items())],
         }  # fmt: skip
         return out, meta
 
@@ -192,4 +193,5 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
         calibration=calibration.from_arrays(stored, "moe/calibration"),
         domain=Domain(ranges={n: (r[0], r[1]) for n, r in meta["ranges"].items()}, capabilities=tuple(meta["capabilities"])),
         gpus={k: tuple(names) for k, names in meta["gpus"].items()}, held_out=meta.get("held_out", {}),
+        shares={(task, seen): share for task, seen, share in meta["shares"]},
     )

@@ -18,7 +18,7 @@ from advisor.learned.machine import Machine
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-FORESTS = ("quick", "close", "first", "first_afar")
+FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 
 SHARE_OF_PHYSICS = 0.7
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
@@ -33,6 +33,7 @@ class Ranker:
         close: The same, fitted also to configurations that are hard to tell from winners.
         first: Forest of places in the order of a problem (`grow.grow_ranker`), fitted to the same.
         first_afar: The same, fitted without those that are hard to tell.
+        first_unseen: The mean of two more of those, one of them without the GPU's figures; it counts on GPUs without sweeps.
         known: Configurations [k, 6] that won a sweep somewhere; others are ranked behind them.
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
@@ -43,6 +44,7 @@ class Ranker:
     close: Forest
     first: Forest
     first_afar: Forest
+    first_unseen: Forest
     known: Array
     order: Array
     wins: Wins
@@ -80,9 +82,9 @@ class Ranker:
         chosen = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
         features = matrix(ranking_features(launch.take(chosen), predicted[chosen], stack[:, chosen], fastest[chosen]))
         # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
-        looks = (self.close, self.first_afar, *((self.first,) if known else ()))
+        looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
         odds = odds - 1000.0
-        odds[chosen] = np.mean([forest(features) for forest in looks], axis=0)
+        odds[chosen] = np.average([forest(features) for forest in looks], axis=0, weights=(1, 1, 1 if known else 2))
         return odds + added
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
@@ -97,10 +99,9 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
     """The reverse of `Ranker.arrays`; None where nothing was stored."""
     if f"{prefix}/known" not in stored:
         return None
-    quick, close, first, first_afar = (forest.from_arrays(stored, f"{prefix}/{name}") for name in FORESTS)
+    forests: dict[str, Any] = {name: forest.from_arrays(stored, f"{prefix}/{name}") for name in FORESTS}
     return Ranker(
-        quick=quick, close=close, first=first, first_afar=first_afar,
-        known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=variety.from_arrays(stored, f"{prefix}/wins"),
+        **forests, known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=variety.from_arrays(stored, f"{prefix}/wins"),
     )  # fmt: skip
 
 

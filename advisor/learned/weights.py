@@ -20,8 +20,9 @@ from advisor.learned.direct import DirectModel
 from advisor.learned.moe import MoeModel
 from advisor.resources import folder
 
-# 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests
-FORMAT = 5
+# 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
+# 6: evidence of measured launches
+FORMAT = 6
 SHIPPED = "learned.npz"
 SIZE_LIMIT_BYTES = 64_000_000
 
