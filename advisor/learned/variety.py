@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from advisor.learned.launch import Launch
 from advisor.pipelines import Array
 
-PICKS = 8
+PICKS = 24
 """How many picks are made so; the rest follow in their order."""
+
+SURE = 8
+"""Picks after which, should all have lost, what won elsewhere counts ever more against the odds, which were mistaken."""
 
 DOUBLINGS = np.array([1.5, 1.0, 0.7, 0.7, 0.3, 0.5]) * np.sqrt(0.3)
 """How fast problems grow unlike each other, per doubling of `coordinates`."""
@@ -27,6 +30,8 @@ SOLVED = 0.3
 """What a problem that a pick solves still counts."""
 
 STRENGTH = 0.5
+"""How much what won elsewhere counts beside the odds, up to `SURE` picks."""
+
 FLOOR = 0.002
 SAME = 1e-6
 """Squared distance below which two GPUs are one."""
@@ -73,17 +78,28 @@ class Wins:
         weight = self._likeness(launch)
         if not weight.any():
             return np.argsort(-odds, kind="stable")[:PICKS]
-        wins = np.bincount(self.problem, minlength=weight.size)
-        share = 1 / np.sqrt(np.maximum(wins, 1))[self.problem]
-        before = self._rate(weight, share, count)
+        # A table of the wins of like problems, [p, n]: row by row what a problem counts for each candidate that won it.
+        place = np.full(count, -1)
+        place[known] = np.arange(known.size)
+        some = np.flatnonzero((weight[self.problem] > 0) & (place[self.configuration] >= 0))
+        problem, candidate = self.problem[some], place[self.configuration[some]]
+        table = np.zeros((weight.size, known.size), dtype=np.float32)
+        table[problem, candidate] = (weight / np.sqrt(np.maximum(np.bincount(self.problem, minlength=weight.size), 1)))[problem]
+        won, total = table.sum(axis=0, dtype=np.float64), weight.sum()
+        before = np.log(won / total + FLOOR)
         left, picks = odds.astype(np.float64).copy(), []
         adjusted = left.copy()
-        for _ in range(min(PICKS, odds.size)):
+        for number in range(1, 1 + min(PICKS, odds.size)):
             best = int(np.argmax(adjusted))
             picks.append(best)
             left[best] = -np.inf
-            weight[self.problem[self.configuration == known[best]]] *= SOLVED
-            adjusted = left + STRENGTH * (self._rate(weight, share, count) - before)[known]
+            solved = np.flatnonzero(table[:, best])
+            table[solved] *= SOLVED
+            won = won - (1 / SOLVED - 1) * table[solved].sum(axis=0)
+            total -= (1 - SOLVED) * weight[solved].sum()
+            weight[solved] *= SOLVED
+            change = np.log(np.maximum(won, 0.0) / total + FLOOR) - before
+            adjusted = left + STRENGTH * max(1.0, number / SURE) * change
         return np.array(picks)
 
     def know(self, launch: Launch) -> bool:
@@ -101,11 +117,6 @@ class Wins:
         square = (((self.problems - here) * DOUBLINGS) ** 2).sum(axis=1)
         same = apart < SAME
         return np.where(same, 1.0, 0.0 if same.any() else np.exp(-apart / 2)) * np.exp(-square / 2)
-
-    def _rate(self, weight: Array, share: Array, count: int) -> Array:
-        """Log of the weighted share of wins of each known configuration, [count]."""
-        won = np.bincount(self.configuration, weights=weight[self.problem] * share, minlength=count)
-        return np.log(won / weight.sum() + FLOOR)
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""
