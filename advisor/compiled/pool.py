@@ -21,7 +21,7 @@ from typing import Any
 WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT_S = 120.0
 SLOW_S = 10.0
-"""After this long a compile says that it is still at work: huge tiles take minutes, and silence looks like a hang."""
+"""After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
 
 log = logging.getLogger("advisor.compiled")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
@@ -63,7 +63,8 @@ class Worker:
         self._start()
         process = self.process
         assert process is not None and process.stdin is not None and process.stdout is not None
-        still = threading.Timer(SLOW_S, log.warning, ("advisor: still compiling %s; given up after %g s", request["kernel"], timeout_s))
+        what = request.get("kernel", "a compiled kernel")
+        still = threading.Timer(SLOW_S, log.warning, ("advisor: Triton is still at work on %s; given up after %g s", what, timeout_s))
         still.daemon = True
         still.start()
         try:

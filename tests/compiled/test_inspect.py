@@ -258,7 +258,7 @@ def test_a_slow_compile_says_that_it_is_at_work(
     guess = next(guesses(source, source.kernel("gemm"), launch.given))
     with Pool(1, timeout_s=0.5) as pool:
         compile_kernels([request_for(launch, guess, SM_90)], pool)
-    assert caplog.messages == ["advisor: still compiling gemm; given up after 0.5 s"]
+    assert caplog.messages == ["advisor: Triton is still at work on gemm; given up after 0.5 s"]
 
 
 def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
