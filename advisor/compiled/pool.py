@@ -113,6 +113,7 @@ class Worker:
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
+        environment["TMPDIR"] = self.folder.name  # what a killed compile leaves behind goes with the folder
         self.process = subprocess.Popen(
             [interpreter(), "-c", f"import sys; sys.argv = ['worker']; exec(compile(open({str(WORKER)!r}).read(), "
              f"{str(WORKER)!r}, 'exec'))"],

@@ -39,6 +39,35 @@ _WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How the variance of a predictor's error (log of measured over predicted latency) splits over its parts.
+
+    Attributes:
+        common: What all configurations of a problem share.
+        similar: What similar configurations share.
+        own: Each configuration's own.
+        across: Of the own part, what the same configuration shares with itself at neighbouring sizes.
+        noise: Standard deviation of a measurement's log.
+        doublings: Of problem size over which errors stay alike.
+    """
+
+    common: float
+    similar: float
+    own: float
+    across: float = 0.3
+    noise: float = 0.004
+    doublings: float = 2.0
+
+
+LEARNED = Shares(common=0.6, similar=0.2, own=0.2)
+"""Of the learned model. On simulated sweeps of GPUs left out (`tests/bench/search.py --simulated`) a problem's configurations share an
+error of 3 to 7 %, and 2 to 3 % remain, of which neighbouring sizes have 0.1 to 0.5 in common."""
+
+ANALYTICAL = Shares(common=0.1, similar=0.6, own=0.3)
+"""Of the analytical model: what it leaves out depends on the configuration, and much alike for similar ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
     """Beliefs about one decision (a configuration for one problem, or for several that share it), columns [c].
 
@@ -50,7 +79,8 @@ class Prior:
         bound_us: Least latency of each configuration.
         ceiling_us: Predicted best of the space, and its interval.
         stopped_by: How many configurations cannot be tried, by what stops them.
-        predicted_us: What results show as predicted, [c].
+        predicted_us: What results show as predicted, and measurements are compared with, [c].
+        shares: How the predictor's error splits.
     """
 
     mean: Array
@@ -61,6 +91,7 @@ class Prior:
     ceiling_us: tuple[float, float, float]
     stopped_by: Mapping[str, int]
     predicted_us: Array
+    shares: Shares
 
 
 def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
@@ -112,6 +143,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     stopped: dict[str, int] = {}
     ceilings = np.zeros(3)
     launches = np.ones(len(space), dtype=bool)
+    learned = True
     coordinates = np.zeros((len(space), 0))
     for problem in problems:
         found, batch = feasibility(space, problem, gpu), problem_batch([problem])
@@ -125,6 +157,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
+        learned &= bool(np.broadcast_to(prediction.learned, (len(space),))[best])
         # Scores rank; the prediction of the best one says where they lie.
         total += np.where(np.isfinite(us), us, np.inf)
         order += float(us[best]) * np.exp(_behind(scores - scores[best], found.launches & np.isfinite(scores)))
@@ -140,7 +173,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     return Prior(
         mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
         bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])), stopped_by=stopped,
-        predicted_us=total,
+        predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
     )  # fmt: skip
 
 

@@ -22,9 +22,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
-from advisor.search.prior import Array, Prior, prior_of
+from advisor.search.prior import Array, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
-from advisor.search.surrogate import Observation, Shares, posterior, propose
+from advisor.search.surrogate import Observation, posterior, propose
 
 if TYPE_CHECKING:
     from advisor.hardware import GpuSpec
@@ -46,7 +46,7 @@ class AdvisorSampler(BaseSampler):
         neighbours: Called for what is known from studies of neighbouring problems.
         unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
         seed: Of what it falls back on for parameters that are not in the space.
-        shares: How the model's error splits.
+        shares: How the model's error splits, where not as the prior has it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class AdvisorSampler(BaseSampler):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
         self.neighbours = neighbours or tuple
-        self.unit_us, self.shares = unit_us, shares or Shares()
+        self.unit_us, self.shares = unit_us, shares or prior.shares
         self._fallback = RandomSampler(seed=seed)
 
     @classmethod

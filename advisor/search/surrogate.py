@@ -1,9 +1,13 @@
 """What is known of every configuration after some were measured: a Gaussian process on the predictor's error.
 
-The error (log of measured over predicted) is the sum of four parts: one that all configurations of a problem share, one that similar
-configurations share, one of each configuration's own, and the noise of measuring. Problems of neighbouring sizes share the first
-three, the less the more doublings lie between them. A measurement that only says "slower than the best" cuts off the lower tail of
-that configuration's part, and is replaced by the normal distribution of the same mean and variance.
+The error (log of measured over predicted latency) is the sum of four parts: one that all configurations of a problem share, one that
+similar configurations share, one of each configuration's own, and the noise of measuring. Problems of neighbouring sizes share the
+first two and some of the third, the less the more doublings lie between them. A measurement that only says "slower than the best" cuts
+off the lower tail of that configuration's part, and is replaced by the normal distribution of the same mean and variance.
+
+What is expected of a configuration before anything was measured is the place that the order gives it (`Prior.mean`): the order knows
+better than the predicted latencies which is the best. What is learned by measuring is how far the predicted latency
+(`Prior.predicted_us`) was off: the order spreads configurations over latencies that none of them has.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.search.prior import Array, Prior
+from advisor.search.prior import Array, Prior, Shares
 
 Kind = Literal["measured", "slower", "running"]
 
@@ -33,16 +37,10 @@ class Observation:
     kind: Kind
     log_us: float | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """How the predictor's variance splits over the parts; fitted on the published sweeps (`tests/bench/search.py`)."""
-
-    common: float = 0.1
-    similar: float = 0.6
-    own: float = 0.3
-    noise: float = 0.004  # standard deviation of a measurement's log
-    doublings: float = 2.0  # of problem size over which errors stay alike
+    @property
+    def predicted(self) -> float:
+        """The log of the latency that was predicted."""
+        return math.log(self.prior.predicted_us[self.index])
 
 
 SLOWER_BY = 0.01
@@ -51,7 +49,7 @@ SLOWER_BY = 0.01
 
 def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None) -> tuple[Array, Array]:
     """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch."""
-    shares = shares or Shares()
+    shares = shares or prior.shares
     spread = prior.sigma * np.sqrt(np.full(prior.mean.shape, shares.common + shares.similar + shares.own))
     if not observations:
         return prior.mean.copy(), spread
@@ -67,11 +65,12 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
         if seen.kind == "measured":
             assert seen.log_us is not None
             gain = cov[:, i] / (variance + noise)
-            middle = middle + gain * (seen.log_us - seen.prior.mean[seen.index] - middle[i])
+            middle = middle + gain * (seen.log_us - seen.predicted - middle[i])
             cov = cov - np.outer(gain, cov[i])
         elif seen.kind == "slower":
             best = _best_of(observations, seen.prior)
-            limit = (float(np.min(seen.prior.mean)) + SLOWER_BY if best is None else best) - seen.prior.mean[seen.index]
+            ordered = seen.prior.mean[seen.index] - float(np.min(seen.prior.mean))
+            limit = SLOWER_BY - ordered if best is None else best - seen.predicted
             expected, var = _cut_off(float(middle[i]), float(variance), limit)
             gain = cov[:, i] / variance
             middle = middle + gain * (expected - middle[i])
@@ -80,7 +79,10 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
             gain = cov[:, i] / (variance + noise)
             cov = cov - np.outer(gain, cov[i])
     count = len(prior.mean)
-    everything = _Points(np.full(count, prior.sigma), np.full(count, prior.place), prior.features, np.arange(float(count)), np.ones(count))
+    everything = _Points(
+        sigma=np.full(count, prior.sigma), place=np.full(count, prior.place), features=prior.features, index=np.arange(float(count)),
+        decision=np.full(count, id(prior)), common=np.ones(count),
+    )  # fmt: skip
     across = _covariance(everything, points, shares)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
@@ -91,7 +93,7 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
 
 def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, most: int = 64) -> list[Observation]:
     """Of what other problems' trials said, what matters most for this one: those within four doublings, the nearest first."""
-    reach = 2 * (shares or Shares()).doublings
+    reach = 2 * (shares or prior.shares).doublings
     near = [o for o in observations if abs(o.prior.place - prior.place) <= reach]
     near.sort(key=lambda o: (abs(o.prior.place - prior.place), o.kind != "measured"))
     return near[:most]
@@ -106,7 +108,7 @@ def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observ
         elsewhere: What trials of neighbouring problems said.
         own: What this decision's trials said.
         usable: Which configurations may be tried, [c]; at least one.
-        shares: How the predictor's error splits.
+        shares: How the predictor's error splits, where not as the prior has it.
     """
     best = _best_of(own, prior)
     # Trials that only lost are not heard: the order already moves on to what wins where its first picks lose. Published sweeps of GPUs left
@@ -138,7 +140,7 @@ def normal_cdf(z: Array) -> Array:
     return np.where(z >= 0, 1 - upper, upper)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Points:
     """Errors, in columns [n]: of which prior, of which configuration, and whether with the part that all of a problem share."""
 
@@ -146,6 +148,7 @@ class _Points:
     place: Array
     features: Array  # [n, d]
     index: Array
+    decision: NDArray[np.int64]
     common: Array
 
 
@@ -154,7 +157,10 @@ def _points(observations: Sequence[Observation], common: Array) -> _Points:
     if len({len(each) for each in features}) > 1:
         raise ValueError("observations of different spaces")
     columns = np.array([(o.prior.sigma, o.prior.place, o.index) for o in observations])
-    return _Points(columns[:, 0], columns[:, 1], np.stack(features), columns[:, 2], common)
+    return _Points(
+        sigma=columns[:, 0], place=columns[:, 1], features=np.stack(features), index=columns[:, 2],
+        decision=np.array([id(o.prior) for o in observations]), common=common,
+    )  # fmt: skip
 
 
 def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:
@@ -163,7 +169,8 @@ def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:
     square = (rows.features**2).sum(1)[:, None] + (columns.features**2).sum(1) - 2 * rows.features @ columns.features.T
     parts = shares.similar * np.exp(-0.5 * np.maximum(square, 0.0))
     parts += shares.common * np.outer(rows.common, columns.common)
-    parts += shares.own * (rows.index[:, None] == columns.index)
+    own = np.where(rows.decision[:, None] == columns.decision, shares.own, shares.own * shares.across)
+    parts += own * (rows.index[:, None] == columns.index)
     return rows.sigma[:, None] * columns.sigma * near * parts
 
 

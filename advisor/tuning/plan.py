@@ -21,6 +21,7 @@ from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace, flat
+from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target, resolve_target
 from advisor.tuning.backends import Subject, holds_only_best
@@ -59,7 +60,7 @@ class Order:
     sizes: tuple[Mapping[str, int], ...] = ()
     trials: int | None = None
     time_limit_s: float | None = None
-    margin: float = 0.02
+    margin: float = MARGIN
     study: str | None = None
     export: str | None = None
     weights: str | None = None

@@ -249,6 +249,21 @@ def test_a_slow_compile_is_killed(source: SourceFile, tmp_path: Path, monkeypatc
     assert not list(tmp_path.rglob("*.z"))
 
 
+def test_a_killed_compile_leaves_no_files(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    guess = next(guesses(source, source.kernel("gemm"), launch.given))
+    with Pool(1) as pool:
+        compile_kernels([request_for(launch, guess, SM_90, sass=False)], pool)  # now Triton is loaded, the next one starts at once
+        pool.timeout_s = 0.1
+        failure = compile_kernels([request_for(launch, guess, Target(backend="cuda", arch=80), sass=False)], pool)[0]
+        assert getattr(failure, "kind", None) == "timeout"
+        assert not list((tmp_path / "temporary").iterdir())
+
+
 def test_a_slow_compile_says_that_it_is_at_work(
     source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

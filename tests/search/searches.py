@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from advisor.search.backend import Measurement, TableBackend, Task
-from advisor.search.prior import Prior
+from advisor.search.prior import ANALYTICAL, Prior
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import StoppingRule
 from advisor.search.study import Budget, Decision, Tuner
@@ -42,6 +42,7 @@ def small_prior(space: SearchSpace, place: float = 0.0, *, wrong: float = 0.15, 
     return Prior(
         mean=mean, sigma=0.15, features=values / 2, place=place, bound_us=0.9 * latency, predicted_us=np.exp(mean),
         ceiling_us=(float(latency.min()), 0.9 * float(latency.min()), 1.1 * float(latency.min())), stopped_by={},
+        shares=ANALYTICAL,
     )  # fmt: skip
 
 

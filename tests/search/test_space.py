@@ -10,9 +10,10 @@ import pytest
 from advisor.errors import InputError, UsageError
 from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
+from advisor.learned.analytical import AnalyticalPredictor
 from advisor.resources import folder
 from advisor.schema import Problem
-from advisor.search.prior import prior_of
+from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
 from advisor.search.space import SearchSpace, feasibility
 from tests.search.searches import RANGES, small_space
 
@@ -65,6 +66,8 @@ def test_what_cannot_launch_is_known_and_why():
     assert sum(found.stopped_by.values()) == int((~found.launches).sum()) > found.stopped_by["shared-memory"] > 1000
     prior = prior_of([W13], space, load_gpu("A40"), load_predictor())
     assert np.array_equal(np.isinf(prior.mean), ~found.launches)
+    assert prior.shares == LEARNED
+    assert prior_of([W13], space, load_gpu("A40"), AnalyticalPredictor()).shares == ANALYTICAL
 
 
 def test_two_launches_that_share_a_configuration_add_up():

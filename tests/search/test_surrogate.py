@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,27 @@ def test_a_measurement_is_believed_and_its_neighbours_follow():
     far = int(np.argmax(((PRIOR.features - PRIOR.features[0]) ** 2).sum(1)))
     assert abs(mean[far] - PRIOR.mean[far]) < abs(mean[1] - PRIOR.mean[1])
     assert deviation[far] > deviation[1]
+
+
+def test_a_latency_as_predicted_leaves_the_order_as_it_is():
+    order = replace(PRIOR, mean=PRIOR.mean.min() + 3 * (PRIOR.mean - PRIOR.mean.min()))  # spread wider than the latencies are
+    index = int(np.argmax(order.mean))
+    as_predicted = Observation(prior=order, index=index, kind="measured", log_us=float(np.log(order.predicted_us[index])))
+    mean, deviation = posterior(order, [as_predicted])
+    assert mean == pytest.approx(order.mean)
+    assert deviation[index] < 0.01 < order.sigma
+    assert as_predicted.log_us < order.mean[index] - 0.1
+
+
+def test_what_is_a_configurations_own_stays_its_own_at_another_size():
+    def moved(across: float) -> float:
+        shares = replace(PRIOR.shares, common=0.0, similar=0.0, own=1.0, across=across)
+        other = small_prior(SPACE, 1.0)
+        mean, _ = posterior(PRIOR, [seen(0, other, 1.0)], shares)
+        return abs(mean[0] - PRIOR.mean[0])
+
+    assert moved(0.0) == pytest.approx(0.0, abs=1e-9)
+    assert 0 < moved(0.3) < moved(1.0)
 
 
 def test_a_neighbouring_size_teaches_less_the_farther_it_is():
