@@ -64,7 +64,7 @@ def _sentence(
         if losing:
             sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"
         elif percent >= 98:
-            sentence += ", and no other configuration promises more than the noise of a measurement"
+            sentence += ", and no other configuration promises much more"
     if stuck:
         sentence += f"; {stuck} cannot launch at all"
     if wrong:

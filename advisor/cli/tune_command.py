@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows (default: the table's, or this machine's)")
     options.add_model_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
-    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…", help="a problem of a kernel; may be repeated")
+    parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…",
+                        help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768")  # fmt: skip
     parser.add_argument("--op", metavar="OP", help="only launches of this operator, e.g. w13")
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
@@ -85,20 +86,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _order(arguments: argparse.Namespace) -> Order:
     from advisor.configs.routing import read_routing
+    from advisor.errors import UsageError
     from advisor.targets import Request
     from advisor.tuning import Order
 
+    sizes = tuple(arguments.sizes or ())
+    layer = arguments.target == "fused_moe" or arguments.target.endswith(".json")
+    if layer and len(sizes) > 1:
+        raise UsageError("a table is of one layer", f"{len(sizes)} times --sizes", "once", "tune one layer after the other")
     request = Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
+        sizes=sizes[0] if layer and sizes else None,
     )  # fmt: skip
     if arguments.recorded:
         options.existing_file(arguments.recorded)
     return Order(
         target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device, op=arguments.op,
-        sizes=tuple(arguments.sizes or ()), trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
+        sizes=() if layer else sizes, trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
         storage=arguments.storage or str(Path(arguments.output) / "study.journal"), study=arguments.study, export=arguments.export,
         weights=arguments.weights,
     )  # fmt: skip
@@ -108,9 +115,10 @@ def _print(tuned: Tuned, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
     from advisor.tuning.export import cells
 
-    improved = sum(row.verdict == "improved" for row in tuned.rows)
+    improved, new = (sum(row.verdict == verdict for row in tuned.rows if row.changed) for verdict in ("improved", "new"))
+    counted = f"{improved} of {len(tuned.rows)} improved" + (f", {new} new" if new else "")
     trials = sum(row.tried for row in tuned.rows)
-    print(f"{tuned.result.target} on {tuned.result.gpu}: {improved} of {len(tuned.rows)} improved in {trials} trials ({tuned.source})")
+    print(f"{tuned.result.target} on {tuned.result.gpu}: {counted} in {trials} trials ({tuned.source})")
     for row in tuned.rows:
         task, before, before_us, after, after_us, speedup, tried, outcome = cells(row)
         print(f"  {task}  {before_us} -> {after_us} µs  speedup {speedup}  {tried} trials  {outcome}")

@@ -105,7 +105,8 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         problems.setdefault(key, row.problem)
         latencies.setdefault(key, {})[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
     if wanted is not None and wanted not in gpus:
-        raise UsageError(f"{source}: has no rows of this GPU", gpu, f"one of {', '.join(sorted(gpus.values()))}")
+        expected = f"one of {', '.join(sorted(gpus.values()))}" if gpus else "rows with a configuration and a latency"
+        raise UsageError(f"{source}: has no rows of this GPU", gpu, expected)
     if wanted is None and len(gpus) > 1:
         raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one", "add gpu=NAME")
     if not latencies:

@@ -125,7 +125,7 @@ class AdvisorSampler(BaseSampler):
         return found if found is not None else trial.system_attrs.get(CHOICE)
 
     def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
-        """Mean and deviation of the log latency of every configuration, and the best measured log latency."""
+        """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         own = self.observations(trials, besides)
         mean, deviation = posterior(self.prior, [*self.neighbours(), *own], self.shares)
         best = min((o.log_us for o in own if o.kind == "measured" and o.log_us is not None), default=None)

@@ -64,5 +64,6 @@ class StoppingRule:
         limit = max(self.noise_floor, self.least_gain)
         if tried >= self.least_trials and gain < limit:
             name = "the noise floor" if self.noise_floor >= self.least_gain else "what is worth one"
-            return f"the expected gain of another trial, {100 * gain:.2g} %, is below {name}, {100 * limit:.2g} %"
+            gained = f"{100 * gain:.2g} %" if gain >= 1e-4 else "less than 0.01 %"
+            return f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.2g} %"
         return None

@@ -37,7 +37,11 @@ MESSAGE = "advisor:message"
 PARTS = "advisor:parts_us"
 PREDICTED = "advisor:predicted_us"
 STOPPED = "advisor:stopped"  # study attributes
+MARGIN = "advisor:margin"
 SPACE = "advisor:space"
+GIVE_UP = 100
+"""Trials without a latency after which a search gives up: the kernel does not run, or the recording lacks the space's better part."""
+
 MAX_LOST = 3
 """A configuration whose worker died this often is not tried again: it may be what kills them."""
 
@@ -152,6 +156,7 @@ class Tuner:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
                         study.set_user_attr(STOPPED, reason)
+                        study.set_user_attr(MARGIN, self.stopping.margin)
                         return
                     if deadline is not None and self.clock() >= deadline:
                         return
@@ -165,13 +170,17 @@ class Tuner:
                     self.watch(decision.task.id, len(done), min(values, default=None))
 
     def _closed(self, study: Study) -> bool:
-        """Whether a run with at least this budget has ended already. A larger budget goes on with a study that ran out of it."""
+        """Whether a run with at least this budget has ended already.
+
+        A larger budget goes on with a study that ran out of it, and a smaller margin with one that was near enough to the ceiling.
+        """
         stopped = study.user_attrs.get(STOPPED)
         if stopped is None:
             return False
         done = sum(counts(t) for t in study.get_trials(deepcopy=False))
         exhausted = str(stopped).startswith(("the limit of", "the time limit"))
-        return not exhausted or (self.budget.trials is not None and done >= self.budget.trials)
+        nearer = str(stopped).startswith("within") and self.stopping.margin < study.user_attrs.get(MARGIN, 0.0)
+        return not (exhausted or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
 
     def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], backend: Backend,
                 deadline: float | None) -> str | None:  # fmt: skip
@@ -181,6 +190,8 @@ class Tuner:
         if self.budget.trials is not None and begun >= self.budget.trials:
             return f"the limit of {self.budget.trials} trials"
         mean, deviation, best = sampler.belief(trials)
+        if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
+            return f"none of {GIVE_UP} trials gave a latency"
         tried = sum(o.kind != "running" for o in sampler.observations(trials))
         rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
         usable = sampler.open_to_trial(trials)

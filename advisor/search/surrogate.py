@@ -13,7 +13,7 @@ better than the predicted latencies which is the best. What is learned by measur
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,8 +39,9 @@ class Observation:
 
     @property
     def predicted(self) -> float:
-        """The log of the latency that was predicted."""
-        return math.log(self.prior.predicted_us[self.index])
+        """The log of the latency that was predicted; not finite where the configuration was predicted not to launch."""
+        us = float(self.prior.predicted_us[self.index])
+        return math.log(us) if us > 0 else math.nan
 
 
 SLOWER_BY = 0.01
@@ -48,13 +49,30 @@ SLOWER_BY = 0.01
 
 
 def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None) -> tuple[Array, Array]:
-    """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch."""
+    """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch.
+
+    Where this decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
+    not to launch say what is best, and nothing of the predictor's error.
+    """
     shares = shares or prior.shares
-    spread = prior.sigma * np.sqrt(np.full(prior.mean.shape, shares.common + shares.similar + shares.own))
-    if not observations:
-        return prior.mean.copy(), spread
+    mean, variance = prior.mean.copy(), np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.own))
+    told = [o for o in observations if math.isfinite(o.predicted)]
+    if told:
+        shift, reduced = _error(prior, told, {id(o.prior): _best_of(observations, o.prior) for o in told}, shares)
+        mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
+    for seen in observations:
+        if seen.prior is prior and seen.log_us is not None:
+            mean[seen.index] = seen.log_us
+    return mean, np.sqrt(variance)
+
+
+def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int, float | None], shares: Shares) -> tuple[Array, Array]:
+    """Mean of the predictor's error for every configuration, [c], and by how much its variance is less for what was observed, [c].
+
+    `best`: the best log latency measured for each decision, by the id of its prior.
+    """
     # Where nothing was measured yet, "slower than the best" compares with a best that has the common part too.
-    whole = np.array([o.kind != "slower" or _best_of(observations, o.prior) is not None for o in observations], dtype=np.float64)
+    whole = np.array([o.kind != "slower" or best[id(o.prior)] is not None for o in observations], dtype=np.float64)
     points = _points(observations, whole)
     among = _covariance(points, points, shares)
     middle, cov = np.zeros(len(observations)), among.copy()
@@ -68,9 +86,8 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
             middle = middle + gain * (seen.log_us - seen.predicted - middle[i])
             cov = cov - np.outer(gain, cov[i])
         elif seen.kind == "slower":
-            best = _best_of(observations, seen.prior)
-            ordered = seen.prior.mean[seen.index] - float(np.min(seen.prior.mean))
-            limit = SLOWER_BY - ordered if best is None else best - seen.predicted
+            fastest, ordered = best[id(seen.prior)], seen.prior.mean[seen.index] - float(np.min(seen.prior.mean))
+            limit = SLOWER_BY - ordered if fastest is None else fastest - seen.predicted
             expected, var = _cut_off(float(middle[i]), float(variance), limit)
             gain = cov[:, i] / variance
             middle = middle + gain * (expected - middle[i])
@@ -79,16 +96,14 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
             gain = cov[:, i] / (variance + noise)
             cov = cov - np.outer(gain, cov[i])
     count = len(prior.mean)
-    everything = _Points(
+    space = _Points(
         sigma=np.full(count, prior.sigma), place=np.full(count, prior.place), features=prior.features, index=np.arange(float(count)),
         decision=np.full(count, id(prior)), common=np.ones(count),
     )  # fmt: skip
-    across = _covariance(everything, points, shares)
+    across = _covariance(space, points, shares)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
-    mean = prior.mean + weights @ middle
-    reduced = np.einsum("ij,ij->i", weights @ (among - cov), weights)
-    return mean, np.sqrt(np.maximum(spread**2 - reduced, 1e-10))
+    return weights @ middle, np.einsum("ij,ij->i", weights @ (among - cov), weights)
 
 
 def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, most: int = 64) -> list[Observation]:

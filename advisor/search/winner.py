@@ -66,7 +66,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
-                      note="what runs today is the best, or within the noise of it")  # fmt: skip
+                      note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip
     versus = backend.compare(decision.task, today, best)
     if versus.better:
         return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
-from advisor.errors import UsageError
+from advisor.errors import NoGpuError, UsageError
 from advisor.schema import Latency, LaunchReport, Recommendation, Result, SearchReport
+from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, exports
 from advisor.tuning.plan import Order, Plan, complete, make_plan
@@ -54,7 +55,11 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
     if order.recorded is None:
         from advisor.measurement import find_device
 
-        find_device(order.device)
+        try:
+            find_device(order.device)
+        except NoGpuError as error:
+            remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
+            raise NoGpuError(error.what, error.got, error.limit, remedy) from None
     plan = make_plan(order)
     with ExitStack() as stack:
         if workers > 1:
@@ -140,15 +145,16 @@ def _report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
         winner = winners[decision.task.id] = decide(tuner, decision, backend)
         searches += search_reports(tuner, decision, plan.predictor.name)
         versus = winner.versus
-        verdict = "improved" if winner.changed else versus.verdict if versus is not None else "unchanged"
+        better = "improved" if decision.incumbent is not None else "new"
+        verdict = better if winner.changed else versus.verdict if versus is not None else "unchanged"
         before_us = versus.base_us if versus is not None else None if winner.changed else winner.us
-        rows.append(
-            Row(
+        rows.append(history.since_the_first_run(
+            tuner.study(decision.task.id), Row(
                 task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent, before_us=before_us,
                 after=winner.configuration, after_us=winner.us, verdict=verdict, note=winner.note,
                 tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
             )
-        )  # fmt: skip
+        ))  # fmt: skip
     measured: dict[str, Measured] = {}
     for decision in plan.decisions:
         won = winners[decision.task.id]

@@ -33,6 +33,11 @@ class Row:
         """Before over after."""
         return self.before_us / self.after_us if self.before_us and self.after_us else None
 
+    @property
+    def changed(self) -> bool:
+        """Whether another configuration runs after than before."""
+        return self.after != self.before
+
 
 HEADER = ("decision", "before", "before µs", "after", "after µs", "speedup", "trials", "outcome")
 
@@ -53,7 +58,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def markdown(rows: Sequence[Row], title: str, source: str) -> str:
     """The before/after table for a pull request, losses included."""
-    changed = sum(row.verdict == "improved" for row in rows)
+    changed = sum(row.changed for row in rows)
     lines = [f"### {title}", "", f"{changed} of {len(rows)} entries changed ({source}). A candidate that did not win against the present "
              "entry in the same rounds is listed with its verdict, and not used.", "", "| " + " | ".join(HEADER) + " |",
              "|" + " --- |" * len(HEADER)]  # fmt: skip

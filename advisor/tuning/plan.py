@@ -168,7 +168,7 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
     if text == "fused_moe" or text.endswith(".json"):
         if text == "fused_moe" and order.request.gpu is None:
             order = replace(order, request=replace(order.request, gpu=_gpu(order).name))
-        settled = order.request.model or (order.request.hidden_size and order.request.top_k)
+        settled = order.request.model or order.request.sizes or (order.request.hidden_size and order.request.top_k)
         return resolve_target(text, replace(order.request, assume=not settled)), None
     kernels = find_kernels(text)
     problems: list[tuple[KernelRef, Problem]] = []

@@ -87,6 +87,7 @@ def ranked(case: Case) -> int:
     if case.incumbent in case.good:
         return 0
     order = np.argsort(case.prior.mean, kind="stable")
+    order = order[order != case.incumbent]
     return 1 + int(np.flatnonzero(np.isin(order, list(case.good)))[0])
 
 
@@ -95,6 +96,7 @@ def in_order(case: Case) -> int:
     if case.incumbent in case.good:
         return 0
     usable = np.flatnonzero(np.isfinite(case.prior.mean))
+    usable = usable[usable != case.incumbent]
     return 1 + int(np.flatnonzero(np.isin(usable, list(case.good)))[0])
 
 

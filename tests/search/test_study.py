@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from advisor.search.report import search_reports, state_of
 from advisor.search.sampler import LOST
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import open_storage
-from advisor.search.study import Budget, Tuner, counts
+from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.search.winner import best_of, decide
-from tests.search.searches import make_tuner, slow_worker, table_of, truth
+from tests.search.searches import EXHAUSTIVE, make_tuner, slow_worker, table_of, truth
 
 
 def backend_of(tuner: Tuner, tasks: dict[str, float] | None = None) -> TableBackend:
@@ -47,6 +48,30 @@ def test_a_finished_study_is_not_searched_again_but_a_larger_budget_goes_on(tmp_
         tuner = make_tuner(str(tmp_path / "j"), trials=trials)
         tuner.run(backend_of(tuner))
         assert len(tried(tuner)) == expected == len(set(tried(tuner)))
+
+
+def test_a_smaller_margin_goes_on_with_a_study_that_stopped_at_the_ceiling(tmp_path):
+    storage = str(tmp_path / "s.journal")
+    near = replace(EXHAUSTIVE, margin=0.5)
+    tuner = make_tuner(storage, stopping=near)
+    tuner.run(backend_of(tuner))
+    stopped = tuner.study("M16").user_attrs[STOPPED]
+    assert stopped.startswith("within 50 % of the ceiling")
+    done = len(tuner.study("M16").trials)
+    again = make_tuner(storage, stopping=near)
+    again.run(backend_of(again))
+    assert len(again.study("M16").trials) == done
+    closer = make_tuner(storage, stopping=EXHAUSTIVE)
+    closer.run(backend_of(closer))
+    assert len(closer.study("M16").trials) > done and closer.study("M16").user_attrs[STOPPED] != stopped
+
+
+def test_a_kernel_that_never_runs_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("advisor.search.study.GIVE_UP", 7)
+    tuner = make_tuner(str(tmp_path / "s.journal"))
+    tuner.run(TableBackend({}))
+    assert len(tuner.study("M16").trials) == 7
+    assert tuner.study("M16").user_attrs[STOPPED] == "none of 7 trials gave a latency"
 
 
 def test_the_stopping_rule_ends_it_early_with_a_reason(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.search.stopping import StoppingRule
+from advisor.search.stopping import LEAST_TRIALS, StoppingRule
 from advisor.search.surrogate import Observation, expected_gain, posterior, propose
 from tests.search.searches import small_prior, small_space, truth
 
@@ -40,9 +40,22 @@ def test_a_latency_as_predicted_leaves_the_order_as_it_is():
     index = int(np.argmax(order.mean))
     as_predicted = Observation(prior=order, index=index, kind="measured", log_us=float(np.log(order.predicted_us[index])))
     mean, deviation = posterior(order, [as_predicted])
-    assert mean == pytest.approx(order.mean)
+    others = np.arange(len(mean)) != index
+    assert mean[others] == pytest.approx(order.mean[others])
+    assert mean[index] == as_predicted.log_us < order.mean[index] - 0.1
     assert deviation[index] < 0.01 < order.sigma
-    assert as_predicted.log_us < order.mean[index] - 0.1
+
+
+def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches_nothing():
+    predicted = PRIOR.predicted_us.copy()
+    predicted[[3, 4]] = np.inf
+    prior = replace(PRIOR, predicted_us=predicted, mean=np.where(np.isfinite(predicted), PRIOR.mean, np.inf))
+    ran = Observation(prior=prior, index=3, kind="measured", log_us=0.0)
+    lost = Observation(prior=prior, index=4, kind="slower")
+    mean, deviation = posterior(prior, [ran, lost])
+    others = np.isfinite(predicted)
+    assert mean[3] == 0.0 and np.isinf(mean[4])
+    assert np.array_equal(mean[others], prior.mean[others]) and np.isfinite(deviation).all()
 
 
 def test_what_is_a_configurations_own_stays_its_own_at_another_size():
@@ -110,7 +123,9 @@ def test_stopping_says_why():
     assert "what is worth one, 1 %" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
     noisy = StoppingRule(noise_floor=0.02)
     assert "the noise floor, 2 %" in reason(noisy, mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
-    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=1) is None
+    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=LEAST_TRIALS) is not None
+    assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=LEAST_TRIALS - 1) is None
+    assert "less than 0.01 %" in reason(mean=np.log(np.array([24.0, 25.0])), deviation=np.array([0.05, 0.05]))
 
 
 def lost(index: int) -> Observation:

@@ -10,6 +10,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.configs.tables import read_table
+from advisor.measurement.device import no_gpu
 from advisor.result_json import from_json
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
@@ -87,6 +88,43 @@ def test_resumes_by_name_and_goes_on(tmp_path, capsys):
     assert tune(tmp_path, "--study", "mine", tokens="16") == 0
     assert main(["tune", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64", "--dtype", "fp16", "--recorded",
                  str(SWEEP), "--output", str(tmp_path / "out"), "--study", "mine"]) in (2, 5)  # fmt: skip
+
+
+def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
+    """The first run's export is what runs at the second; the before/after table is of both."""
+    export = ["--export", str(tmp_path / "tables")]
+    assert tune(tmp_path, "--trials", "6", *export) == 0
+    first = (tmp_path / "tables" / "before-after.md").read_text()
+    table = (tmp_path / "tables" / TABLE).read_text()
+    assert "1 of 1 entries changed" in first
+    assert tune(tmp_path, *export) == 0
+    second = (tmp_path / "tables" / "before-after.md").read_text()
+    assert "1 of 1 entries changed" in second and "an earlier run" in second
+    before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
+    assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
+    # A table that somebody else changed since is what ran before.
+    other = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+    (tmp_path / "tables" / TABLE).write_text(json.dumps({"64": other}))
+    assert tune(tmp_path, *export) == 0
+    third = (tmp_path / "tables" / "before-after.md").read_text()
+    assert "| BLOCK_SIZE_M=16 BLOCK_SIZE_N=64 BLOCK_SIZE_K=128" in third and "an earlier run" not in third
+
+
+def test_sizes_of_a_layer(tmp_path, capsys):
+    arguments = ["tune", "fused_moe", "--gpu", "H200", "--tokens", "64", "--recorded", str(SWEEP), "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--sizes", "E=128,topk=8,H=2048,N=768", "--trials", "3"]) == 0
+    assert "1 of 1 improved" in capsys.readouterr().out
+    assert main([*arguments, "--sizes", "E=128", "--sizes", "E=64"]) == 2
+    assert "a table is of one layer" in capsys.readouterr().err
+
+
+def test_without_a_gpu_the_remedy_is_one_that_tune_knows(tmp_path, capsys, monkeypatch):
+    def find_device(spec: str) -> None:
+        raise no_gpu(f"nothing at {spec}")
+
+    monkeypatch.setattr("advisor.measurement.find_device", find_device)
+    assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
+    assert "--recorded ROWS.csv" in capsys.readouterr().err
 
 
 def test_workers_are_processes(tmp_path, capsys):
