@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,21 @@ def test_a_latency_as_predicted_leaves_the_order_as_it_is():
     assert deviation[index] < 0.01 < order.sigma
 
 
+def test_what_won_at_a_neighbouring_size_comes_as_much_earlier_here():
+    other = replace(PRIOR, place=1.0)
+    order = np.argsort(PRIOR.mean, kind="stable")
+    winner, loser = int(order[12]), int(order[20])
+    as_fast_as = [Observation(prior=other, index=i, kind="measured", log_us=float(np.log(other.predicted_us[i]))) for i in (winner, loser)]
+    mean, _ = posterior(PRIOR, as_fast_as)  # just as predicted: nothing is learned of the error
+    behind = PRIOR.mean[winner] - PRIOR.mean.min()
+    assert mean[winner] == pytest.approx(PRIOR.mean[winner] - math.exp(-0.125) * behind)
+    assert mean[loser] == pytest.approx(PRIOR.mean[loser], abs=0.01)
+    far = posterior(PRIOR, [replace(o, prior=replace(PRIOR, place=8.0)) for o in as_fast_as])[0]
+    assert far == pytest.approx(PRIOR.mean, abs=0.001)
+    own = posterior(PRIOR, [replace(o, prior=PRIOR) for o in as_fast_as])[0]
+    assert own[order[0]] == pytest.approx(PRIOR.mean[order[0]])
+
+
 def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches_nothing():
     predicted = PRIOR.predicted_us.copy()
     predicted[[3, 4]] = np.inf
@@ -58,12 +74,17 @@ def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches
     assert np.array_equal(mean[others], prior.mean[others]) and np.isfinite(deviation).all()
 
 
+def slower_than_predicted(place: float) -> tuple[int, Observation]:
+    """The first of the order at another size, 10 % slower than was predicted there."""
+    index = int(np.argmin(PRIOR.mean))
+    return index, Observation(prior=replace(PRIOR, place=place), index=index, kind="measured", log_us=float(PRIOR.mean[index]) + 0.1)
+
+
 def test_what_is_a_configurations_own_stays_its_own_at_another_size():
     def moved(across: float) -> float:
-        shares = replace(PRIOR.shares, common=0.0, similar=0.0, own=1.0, across=across)
-        other = small_prior(SPACE, 1.0)
-        mean, _ = posterior(PRIOR, [seen(0, other, 1.0)], shares)
-        return abs(mean[0] - PRIOR.mean[0])
+        index, observation = slower_than_predicted(1.0)
+        mean, _ = posterior(PRIOR, [observation], replace(PRIOR.shares, common=0.0, similar=0.0, own=1.0, across=across))
+        return mean[index] - PRIOR.mean[index]
 
     assert moved(0.0) == pytest.approx(0.0, abs=1e-9)
     assert 0 < moved(0.3) < moved(1.0)
@@ -72,10 +93,9 @@ def test_what_is_a_configurations_own_stays_its_own_at_another_size():
 def test_a_neighbouring_size_teaches_less_the_farther_it_is():
     moved = []
     for place in (1.0, 3.0, 8.0):
-        other = small_prior(SPACE, place)
-        mean, _ = posterior(PRIOR, [seen(0, other, place)])
-        moved.append(abs(mean[0] - PRIOR.mean[0]))
-    assert moved[0] > moved[1] > moved[2]
+        index, observation = slower_than_predicted(place)
+        moved.append(posterior(PRIOR, [observation])[0][index] - PRIOR.mean[index])
+    assert moved[0] > moved[1] > moved[2] > 0
 
 
 def test_a_loss_moves_its_neighbours_back_and_never_forward():
