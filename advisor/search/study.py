@@ -191,7 +191,7 @@ class Tuner:
             return f"the limit of {self.budget.trials} trials"
         mean, deviation, best = sampler.belief(trials)
         if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
-            return f"none of {GIVE_UP} trials gave a latency"
+            return f"none of {GIVE_UP} trials gave a latency; another --study starts anew"
         tried = sum(o.kind != "running" for o in sampler.observations(trials))
         rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
         usable = sampler.open_to_trial(trials)
