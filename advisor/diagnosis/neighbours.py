@@ -59,7 +59,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """Changed configurations in columns [c]. `latency_us` is scaled as the shown prediction is; inf where one cannot launch."""
+    """Changed configurations in columns [c].
+
+    `latency_us` is scaled as the shown prediction is; inf where one cannot launch. A change never promises less than `least_us`: the
+    tunable ceiling, which is the best of the space that neighbours belong to.
+    """
 
     changes: tuple[dict[str, int], ...]
     demand: Demand
@@ -69,6 +73,7 @@ class Neighbourhood:
     held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
     scale: float
+    least_us: float = 0.0
 
     def column(self, values: Array) -> Array:
         """A column of `demand` or `schedule`, broadcast to [c]."""
@@ -94,7 +99,7 @@ class Neighbourhood:
         least = float(self.latency_us[usable].min())
         near = [int(k) for k in np.flatnonzero(usable & (self.latency_us <= 1.01 * least))]
         k = min(near, key=lambda k: (len(self.changes[k]), float(self.latency_us[k])))
-        return Change(parameters=self.changes[k], us=float(self.latency_us[k]))
+        return Change(parameters=self.changes[k], us=max(float(self.latency_us[k]), self.least_us))
 
 
 def change(configuration: Configuration, changes: dict[str, int]) -> Configuration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,3 +159,16 @@ def test_any_launch_is_diagnosed(case, gpu, factor, measured, ceiling, entry_m) 
         assert total == pytest.approx(launched.predicted_us - launched.bound_us, rel=1e-9, abs=1e-9)
     else:
         assert diagnosis.gap == ()
+
+
+def test_no_change_promises_less_than_the_tunable_ceiling() -> None:
+    """Neighbours are members of the space whose best the ceiling is."""
+    problem, configuration = moe(64), tile(128, 32, 32, 1, 8, 2)
+    plain = launch(problem, configuration, "A100").neighbours()
+    free = plain.best(np.ones(len(plain.changes), dtype=bool))
+    assert free is not None
+    ceiling_us = 1.2 * free.us
+    limited = launch(problem, configuration, "A100", ceiling_us=ceiling_us)
+    assert ceiling_us < limited.current_us
+    held = limited.neighbours().best(np.ones(len(plain.changes), dtype=bool))
+    assert held is not None and held.parameters == free.parameters and held.us == ceiling_us
