@@ -116,7 +116,7 @@ def table_target(path: str | Path, request: Request) -> Target:
     """
     table = read_table(path)
     if request.sizes is not None:
-        raise UsageError("--sizes is for kernels; a table says its own", None, None, "give --tokens")
+        raise UsageError("--sizes is for fused_moe and kernels; a table says its own", None, None, "give --tokens")
     if table.name.kind == "gemm" and request.routing is not None:
         raise UsageError("--routing is for experts, and this is a GEMM table", Path(path).name, "a fused-MoE table", "leave it out")
     wanted = request.tokens or table.keys

@@ -92,7 +92,7 @@ def _order(arguments: argparse.Namespace) -> Order:
 
     sizes = tuple(arguments.sizes or ())
     layer = arguments.target == "fused_moe" or arguments.target.endswith(".json")
-    if layer and len(sizes) > 1:
+    if arguments.target == "fused_moe" and len(sizes) > 1:
         raise UsageError("a table is of one layer", f"{len(sizes)} times --sizes", "once", "tune one layer after the other")
     request = Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,

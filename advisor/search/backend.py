@@ -123,7 +123,7 @@ def recorded_versus(before: float | None, after: float | None, absent_is_slower:
         reason = "the present configuration is not recorded"
         reason += ": slower than the best by more than 1 %" if absent_is_slower else ""
         return Versus(better=absent_is_slower, base_us=None, head_us=after, measured=False, reason=reason,
-                      verdict="improved" if absent_is_slower else "new")  # fmt: skip
+                      verdict="improved" if absent_is_slower else "not comparable")  # fmt: skip
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
     return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason="recorded", measured=False)

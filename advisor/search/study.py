@@ -155,8 +155,8 @@ class Tuner:
                 if reason is not None:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
-                        study.set_user_attr(STOPPED, reason)
                         study.set_user_attr(MARGIN, self.stopping.margin)
+                        study.set_user_attr(STOPPED, reason)
                         return
                     if deadline is not None and self.clock() >= deadline:
                         return

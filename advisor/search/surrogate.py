@@ -13,6 +13,7 @@ better than the predicted latencies which is the best. What is learned by measur
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -62,22 +63,27 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
     """
     shares = shares or prior.shares
     mean, variance = prior.mean.copy(), np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.own))
-    told = [o for o in observations if math.isfinite(o.predicted)]
+    told = [o for o in observations if math.isfinite(o.predicted) and (o.kind != "slower" or math.isfinite(o.prior.mean[o.index]))]
     if told:
         shift, reduced = _error(prior, told, {id(o.prior): _best_of(observations, o.prior) for o in told}, shares)
         mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
     mean = mean - _won_elsewhere(prior, observations, shares)
     for seen in observations:
         if seen.prior is prior and seen.log_us is not None:
-            mean[seen.index] = seen.log_us
+            again = [o.log_us for o in observations if o.prior is prior and o.index == seen.index and o.log_us is not None]
+            mean[seen.index] = min(again)
     return mean, np.sqrt(variance)
 
 
 def _won_elsewhere(prior: Prior, observations: Sequence[Observation], shares: Shares) -> Array:
-    """By how much (log) what is best at neighbouring sizes comes before its place in this order, [c]: by as much as it was behind there."""
+    """By how much (log) what is best at neighbouring sizes comes before its place in this order, [c].
+
+    By as much as it was behind there, and at most up to the first. The only one that was tried is the best of nothing.
+    """
     best: dict[int, Observation] = {}
+    tried = Counter(id(seen.prior) for seen in observations if seen.kind != "running")
     for seen in observations:
-        if seen.kind == "measured" and seen.prior is not prior and math.isfinite(seen.prior.mean[seen.index]):
+        if seen.kind == "measured" and seen.prior is not prior and math.isfinite(seen.prior.mean[seen.index]) and tried[id(seen.prior)] > 1:
             known = best.get(id(seen.prior))
             if known is None or (seen.log_us or 0.0) < (known.log_us or 0.0):
                 best[id(seen.prior)] = seen
@@ -87,7 +93,8 @@ def _won_elsewhere(prior: Prior, observations: Sequence[Observation], shares: Sh
         near = math.exp(-0.5 * ((seen.prior.place - prior.place) / shares.doublings) ** 2)
         square = ((prior.features - seen.prior.features[seen.index]) ** 2).sum(axis=1)
         earlier = np.maximum(earlier, near * np.exp(-0.5 * square / ALIKE**2) * behind)
-    return earlier
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(prior.mean), np.minimum(earlier, prior.mean - np.min(prior.mean)), 0.0)
 
 
 def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int, float | None], shares: Shares) -> tuple[Array, Array]:

@@ -148,13 +148,12 @@ def _report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
         better = "improved" if decision.incumbent is not None else "new"
         verdict = better if winner.changed else versus.verdict if versus is not None else "unchanged"
         before_us = versus.base_us if versus is not None else None if winner.changed else winner.us
-        rows.append(history.since_the_first_run(
-            tuner.study(decision.task.id), Row(
-                task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent, before_us=before_us,
-                after=winner.configuration, after_us=winner.us, verdict=verdict, note=winner.note,
-                tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
-            )
-        ))  # fmt: skip
+        row = Row(
+            task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent, before_us=before_us,
+            after=winner.configuration, after_us=winner.us, verdict=verdict, note=winner.note,
+            tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
+        )  # fmt: skip
+        rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
     measured: dict[str, Measured] = {}
     for decision in plan.decisions:
         won = winners[decision.task.id]

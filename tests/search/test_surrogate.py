@@ -58,6 +58,11 @@ def test_what_won_at_a_neighbouring_size_comes_as_much_earlier_here():
     assert mean[loser] == pytest.approx(PRIOR.mean[loser], abs=0.01)
     far = posterior(PRIOR, [replace(o, prior=replace(PRIOR, place=8.0)) for o in as_fast_as])[0]
     assert far == pytest.approx(PRIOR.mean, abs=0.001)
+    alone = posterior(PRIOR, as_fast_as[:1])[0]  # the only one that was tried there
+    assert alone[winner] == pytest.approx(PRIOR.mean[winner])
+    wide = replace(other, mean=PRIOR.mean.min() + 5 * (PRIOR.mean - PRIOR.mean.min()))
+    capped = posterior(PRIOR, [replace(o, prior=wide) for o in as_fast_as])[0]
+    assert capped.min() == pytest.approx(PRIOR.mean.min())
     own = posterior(PRIOR, [replace(o, prior=PRIOR) for o in as_fast_as])[0]
     assert own[order[0]] == pytest.approx(PRIOR.mean[order[0]])
 
@@ -72,6 +77,11 @@ def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches
     others = np.isfinite(predicted)
     assert mean[3] == 0.0 and np.isinf(mean[4])
     assert np.array_equal(mean[others], prior.mean[others]) and np.isfinite(deviation).all()
+    again = replace(ran, log_us=1.0)
+    assert posterior(prior, [ran, again])[0][3] == posterior(prior, [again, ran])[0][3] == 0.0
+    unrecorded = replace(PRIOR, mean=np.where(others, PRIOR.mean, np.inf))  # could launch, but may not be tried
+    untouched, deviation = posterior(unrecorded, [Observation(prior=unrecorded, index=3, kind="slower")])
+    assert np.array_equal(untouched, unrecorded.mean) and np.isfinite(deviation).all()
 
 
 def slower_than_predicted(place: float) -> tuple[int, Observation]:
