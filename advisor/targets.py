@@ -53,7 +53,7 @@ class Request:
     dtype: str | None = None
     routing: tuple[int, ...] | None = None
     cache: str = "warm"
-    sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...
+    sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
     assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
 
 

@@ -86,26 +86,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _order(arguments: argparse.Namespace) -> Order:
     from advisor.configs.routing import read_routing
-    from advisor.errors import UsageError
     from advisor.targets import Request
     from advisor.tuning import Order
 
-    sizes = tuple(arguments.sizes or ())
-    layer = arguments.target == "fused_moe" or arguments.target.endswith(".json")
-    if arguments.target == "fused_moe" and len(sizes) > 1:
-        raise UsageError("a table is of one layer", f"{len(sizes)} times --sizes", "once", "tune one layer after the other")
     request = Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
-        sizes=sizes[0] if layer and sizes else None,
     )  # fmt: skip
     if arguments.recorded:
         options.existing_file(arguments.recorded)
     return Order(
         target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device, op=arguments.op,
-        sizes=() if layer else sizes, trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
+        sizes=tuple(arguments.sizes or ()), trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
         storage=arguments.storage or str(Path(arguments.output) / "study.journal"), study=arguments.study, export=arguments.export,
         weights=arguments.weights,
     )  # fmt: skip

@@ -171,8 +171,8 @@ class LaunchContext:
         if "all" not in self._memory:
             if self.configuration is None:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
-            found = neighbourhood(self.problem, self.configuration, self.gpu, self.scale)
-            self._memory["all"] = replace(found, least_us=min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0)
+            least_us = min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
+            self._memory["all"] = neighbourhood(self.problem, self.configuration, self.gpu, self.scale, least_us)
         return self._memory["all"]
 
     def saving(self, after_us: float) -> float:

@@ -73,7 +73,7 @@ class Neighbourhood:
     held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
     scale: float
-    least_us: float = 0.0
+    least_us: float
 
     def column(self, values: Array) -> Array:
         """A column of `demand` or `schedule`, broadcast to [c]."""
@@ -159,10 +159,11 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
     return found
 
 
-def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, scale: float) -> Neighbourhood:
+def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, scale: float, least_us: float) -> Neighbourhood:
     """All single changes, and the pairs of changes that tuners usually make together, in one call of the model.
 
-    Neighbours whose accumulators alone would not fit the registers are left out: the model does not price spills.
+    `scale` takes the analytical latency to the shown one; `least_us` is what no change is promised to undercut. Neighbours whose
+    accumulators alone would not fit the registers are left out: the model does not price spills.
     """
     options = _alternatives(problem, configuration, gpu)
     changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
@@ -187,4 +188,5 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
         held=held[index],
         gpu=gpu,
         scale=scale,
+        least_us=least_us,
     )

@@ -37,8 +37,9 @@ MESSAGE = "advisor:message"
 PARTS = "advisor:parts_us"
 PREDICTED = "advisor:predicted_us"
 STOPPED = "advisor:stopped"  # study attributes
-MARGIN = "advisor:margin"
+STOPPED_WITHIN = "advisor:stopped-within"
 SPACE = "advisor:space"
+
 GIVE_UP = 100
 """Trials without a latency after which a search gives up: the kernel does not run, or the recording lacks the space's better part."""
 
@@ -155,7 +156,7 @@ class Tuner:
                 if reason is not None:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
-                        study.set_user_attr(MARGIN, self.stopping.margin)
+                        study.set_user_attr(STOPPED_WITHIN, self.stopping.margin)
                         study.set_user_attr(STOPPED, reason)
                         return
                     if deadline is not None and self.clock() >= deadline:
@@ -179,7 +180,7 @@ class Tuner:
             return False
         done = sum(counts(t) for t in study.get_trials(deepcopy=False))
         exhausted = str(stopped).startswith(("the limit of", "the time limit"))
-        nearer = str(stopped).startswith("within") and self.stopping.margin < study.user_attrs.get(MARGIN, 0.0)
+        nearer = str(stopped).startswith("within") and self.stopping.margin < study.user_attrs.get(STOPPED_WITHIN, 0.0)
         return not (exhausted or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
 
     def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], backend: Backend,

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.analytical import normal_cdf
 from advisor.search.prior import Array, Prior, Shares
 
 Kind = Literal["measured", "slower", "running"]
@@ -68,10 +69,11 @@ def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares 
         shift, reduced = _error(prior, told, {id(o.prior): _best_of(observations, o.prior) for o in told}, shares)
         mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
     mean = mean - _won_elsewhere(prior, observations, shares)
+    measured: dict[int, float] = {}
     for seen in observations:
         if seen.prior is prior and seen.log_us is not None:
-            again = [o.log_us for o in observations if o.prior is prior and o.index == seen.index and o.log_us is not None]
-            mean[seen.index] = min(again)
+            measured[seen.index] = min(seen.log_us, measured.get(seen.index, math.inf))
+    mean[list(measured)] = list(measured.values())
     return mean, np.sqrt(variance)
 
 
@@ -175,15 +177,6 @@ def expected_gain(mean: Array, deviation: Array, best_log_us: float) -> Array:
     density = np.exp(-0.5 * np.minimum(z * z, 1400.0)) / math.sqrt(2 * math.pi)
     gain = deviation * (np.where(np.isfinite(z), z, 0.0) * normal_cdf(z) + density)
     return np.where(np.isfinite(mean), np.maximum(gain, 0.0), 0.0)
-
-
-def normal_cdf(z: Array) -> Array:
-    """The standard normal distribution function (Abramowitz and Stegun 26.2.17, absolute error below 7.5e-8)."""
-    x = np.minimum(np.abs(z), 38.0)
-    t = 1 / (1 + 0.2316419 * x)
-    series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    upper = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * series
-    return np.where(z >= 0, 1 - upper, upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

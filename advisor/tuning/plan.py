@@ -166,10 +166,14 @@ def complete(configuration: Configuration, today: Configuration | None) -> Confi
 def _target(order: Order) -> tuple[Target, KernelRef | None]:
     text = order.target
     if text == "fused_moe" or text.endswith(".json"):
-        if text == "fused_moe" and order.request.gpu is None:
-            order = replace(order, request=replace(order.request, gpu=_gpu(order).name))
-        settled = order.request.model or order.request.sizes or (order.request.hidden_size and order.request.top_k)
-        return resolve_target(text, replace(order.request, assume=not settled)), None
+        if len(order.sizes) > 1:
+            times = f"{len(order.sizes)} times --sizes"
+            raise UsageError("a table is of one layer", times, "at most once", "tune one layer after the other")
+        request = replace(order.request, sizes=order.sizes[0] if order.sizes else None)
+        if text == "fused_moe" and request.gpu is None:
+            request = replace(request, gpu=_gpu(order).name)
+        settled = request.model or request.sizes or (request.hidden_size and request.top_k)
+        return resolve_target(text, replace(request, assume=not settled)), None
     kernels = find_kernels(text)
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in kernels:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,20 +77,19 @@ def read_cases(data: Path, space: SearchSpace, predictor: Predictor, models: set
         if found is not None:
             good.setdefault((gpu, *(columns[name][i] for name in SIZES)), {})[found] = us
     cases = []
-    with gzip.open(data / "fused_moe_sweep_summary.csv.gz", "rt", newline="") as file:
-        summary = list(csv.DictReader(file))
-    for row in summary:
-        sizes = {name: int(row[name]) for name in SIZES}
-        key = (row["gpu"], *sizes.values())
-        if key not in good or (models and key[2:] not in models) or (gpus and row["gpu"] not in gpus):
+    summary = read_rows(data / "fused_moe_sweep_summary.csv.gz", defaults=True)  # the default is the launch
+    for i, gpu in enumerate(summary.text["gpu"]):
+        sizes, default = ({name: int(summary.columns[name][i]) for name in names} for names in (SIZES, NAMES))
+        key = (gpu, *sizes.values())
+        if key not in good or (models and key[2:] not in models) or (gpus and gpu not in gpus):
             continue
-        default = index.get(tuple(int(row[f"default_{name}"]) for name in NAMES)) if row["default_us"] else None
-        prior = prior_of([Problem(family="fused_moe", op="w13", sizes=sizes)], space, load_gpu(row["gpu"]), predictor)
-        if default is not None and not np.isfinite(prior.mean[default]):
-            default = None
+        prior = prior_of([Problem(family="fused_moe", op="w13", sizes=sizes)], space, load_gpu(gpu), predictor)
+        place, default_us = index.get(tuple(default.values())), float(summary.columns["latency_us"][i])
+        runs = np.isfinite(default_us) and place is not None and np.isfinite(prior.mean[place])
         cases.append(
-            Case(gpu=row["gpu"], sizes=sizes, good=good[key], best_us=float(row["best_us"]), prior=prior, default=default,
-                 default_us=float(row["default_us"]) if row["default_us"] else None, median_us=float(row["median_us"]))
+            Case(gpu=gpu, sizes=sizes, good=good[key], best_us=float(summary.columns["best_us"][i]), prior=prior,
+                 default=place if runs else None, default_us=default_us if np.isfinite(default_us) else None,
+                 median_us=float(summary.columns["median_us"][i]))
         )  # fmt: skip
     return cases
 

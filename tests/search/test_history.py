@@ -46,7 +46,7 @@ def test_a_later_loss_is_said():
     study = Study()
     run(study, row(C0, 200.0, C1, 180.0))
     lost = run(study, row(C1, 181.0, C1, 181.0, "regressed"))
-    assert lost.verdict == "improved" and lost.note == "improved today; since then regressed: regressed today"
+    assert lost.verdict == "improved" and lost.note == "improved today (an earlier run; since then regressed: regressed today)"
 
 
 def test_speedups_of_two_runs_multiply():
