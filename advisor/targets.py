@@ -243,8 +243,15 @@ def fused_moe_kernel(request: Request) -> Target:
     return Target(
         title="fused_moe", gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), stack="vllm",
         model=models.find_model(request.model).name if request.model else None,
-        unknowns=routing,
+        unknowns=routing + _slots_of_a_rank(request.expert_parallel),
     )  # fmt: skip
+
+
+def _slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:
+    if ranks in (None, 1):
+        return ()
+    return (f"A token's top-k are all taken to lie on this rank, as where vLLM tunes for expert parallelism. With uniform routing over "
+            f"{ranks} ranks about 1/{ranks} of them do: then t tokens are like M = t / {ranks} here.",)  # fmt: skip
 
 
 def _layer_sizes(request: Request) -> dict[str, int]:

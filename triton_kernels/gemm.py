@@ -179,8 +179,9 @@ def sum_splits_kernel(
     columns = (tl.program_id(0) % blocks) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     mask = columns < N
     total = tl.zeros((BLOCK_SIZE,), dtype=tl.float32)
+    rows = tl.cast(M, tl.int64)  # not M.to(): an argument of 1 is a plain number
     for split in tl.static_range(SPLIT_K):
-        total += tl.load(partial_ptr + (row + split * M.to(tl.int64)) * N + columns, mask=mask, other=0.0)
+        total += tl.load(partial_ptr + (row + split * rows) * N + columns, mask=mask, other=0.0)
     c_ptrs = c_ptr + row * stride_cm + columns.to(tl.int64) * stride_cn
     tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=mask)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import inspect
 import os
 import sys
@@ -107,6 +108,33 @@ def is_capturing() -> bool:
         return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     except Exception:
         return False
+
+
+RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED (CUDA driver API, stream management): the thread may do what a capture otherwise forbids."""
+
+
+@contextlib.contextmanager
+def loading_while_capturing() -> Iterator[None]:
+    """Lets this thread load a kernel that no launch has loaded yet while a CUDA graph is captured; else the driver ends the capture."""
+    exchange = _capture_mode_exchange() if is_capturing() else None
+    if exchange is None:
+        yield
+        return
+    mode = ctypes.c_int(RELAXED)
+    exchange(ctypes.byref(mode))  # leaves there what it was
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def _capture_mode_exchange() -> Any:
+    """The driver's function that swaps the thread's capture mode; None where there is no CUDA driver."""
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return None
 
 
 def _device_interface() -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 from advisor.autotuning.failures import OutputDiffersError
 from advisor.errors import UsageError
 
-DEFAULT_TOLERANCE = (1e-2, 1e-3)
-"""Relative to each element, and absolute as a share of the output's root mean square: right for bf16 products."""
+DEFAULT_TOLERANCE = (1e-2, 1e-2)
+"""Relative to each element, and absolute as a share of the root mean square of its row or of the output, whichever is larger. Two right
+bf16 attentions with blocks of different sizes lie that far apart where elements cancel."""
 
 Tolerance = tuple[float, float]
 
@@ -64,7 +65,7 @@ class Outputs:
             if share > 0:
                 raise OutputDiffersError(
                     f"{name} differs from what the first configuration wrote", f"{100 * share:.3g} % of its elements",
-                    f"|difference| <= {relative:g} |wanted| + {absolute:g} rms(wanted)",
+                    f"|difference| <= {relative:g} |wanted| + {absolute:g} rms(wanted) of its row or of all",
                 )  # fmt: skip
 
 
@@ -76,7 +77,9 @@ def differing_share(got: Any, wanted: Any, relative: float, absolute: float) -> 
         return float((got != wanted).double().mean())
     got, wanted = got.float(), wanted.float()
     same = (got == wanted) | ((got != got) & (wanted != wanted))
-    size = (wanted * wanted).nan_to_num(0.0, 0.0, 0.0).mean().sqrt()
+    square = (wanted * wanted).nan_to_num(0.0, 0.0, 0.0)
+    # Rows that see few keys of a causal attention are much larger than the others.
+    size = (square.mean(-1, keepdim=True) if square.ndim > 1 else square.mean()).clamp(min=float(square.mean())).sqrt()
     close = (got - wanted).abs() <= relative * wanted.abs() + absolute * size
     return float((~(same | close)).double().mean())
 

@@ -149,7 +149,8 @@ class Tuner(Autotuner):
         self.best_config, options, hook = self._decide(args, kwargs)
         if hook is not None:
             hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
-        return self.fn.run(*args, **kwargs, **options)
+        with internals.loading_while_capturing():
+            return self.fn.run(*args, **kwargs, **options)
 
     def decide(self, *args: Any, **kwargs: Any) -> Decision:
         """The decision for a call, made now if it has not been; nothing is launched beyond what is measured."""

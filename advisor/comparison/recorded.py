@@ -6,7 +6,6 @@ advisor.toml, say which problem that is. A record is data: nothing of it is run.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +40,7 @@ class Recorded:
         wanted = PurePosixPath(path).parts
         same = [launch for launch, file in found if PurePosixPath(file).parts[-len(wanted) :] == wanted]
         chosen = same or [launch for launch, file in found if PurePosixPath(file).name == PurePosixPath(path).name]
-        return sorted(chosen, key=lambda launch: (-_cost(launch), -launch.count, launch.id))
-
-
-def _cost(launch: RecordedLaunch) -> float:
-    return statistics.median(launch.times_us) * launch.count if launch.times_us else 0.0
+        return sorted(chosen, key=lambda launch: (-launch.cost_us, -launch.count, launch.id))
 
 
 def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:

@@ -12,7 +12,7 @@ from advisor.configs.literals import Symbol
 from advisor.configs.rebuild import Rebuilt
 from advisor.hardware import GpuSpec
 
-FORMAT = 4
+FORMAT = 5
 """Version of the cached answers."""
 
 OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")

@@ -12,7 +12,7 @@ from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
 from advisor.compiled.pool import Pool, borrowed
-from advisor.compiled.records import inductor_launches, record_target
+from advisor.compiled.records import RecordedKernel, inductor_launches, record_target
 from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
 from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
@@ -88,13 +88,19 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
         return [
-            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device, source="recorded")
+            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device, source=_recorded(r))
             for r in record_target(text)
         ]  # fmt: skip
     if text.endswith(".py"):
         return [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
     raise UsageError("not a kernel", text,
                      "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
+
+
+def _recorded(kernel: RecordedKernel) -> str:
+    if kernel.time_us is not None or kernel.at_most_us is None:
+        return "recorded"
+    return f"recorded; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
 
 
 def fitting(targets: Sequence[KernelTarget], gpu: GpuSpec) -> tuple[list[KernelTarget], str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,21 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedKernel:
-    """A launch ready to be inspected, with how often it ran and how long it took where that was measured."""
+    """A launch ready to be inspected, with how often it ran and how long it took where that was measured.
+
+    Attributes:
+        time_us: The median of the recorded times; None where all of them hold the launch from Python too.
+        at_most_us: The least of those that do.
+        cost_us: What all its runs took, about.
+    """
 
     id: str
     launch: KernelLaunch
     count: int
-    time_us: float | None  # the median of the recorded times
+    time_us: float | None
     device: str | None
+    at_most_us: float | None = None
+    cost_us: float = 0.0
 
 
 def record_target(path: str | Path) -> list[RecordedKernel]:
@@ -44,7 +53,7 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     if not found:
         why = "; ".join(records.problems[:2]) or "no launch was recorded"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, "record a program that launches Triton kernels")
-    return sorted(found, key=lambda k: (-(k.time_us or 0.0) * k.count, -k.count, k.id))
+    return sorted(found, key=lambda k: (-k.cost_us, -k.count, k.id))
 
 
 def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
@@ -74,10 +83,10 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1}  # the runtime folds them
     types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
     constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
-    times = sorted(launch.times_us)
     return RecordedKernel(
         id=f"{launch.kernel}-{launch.id[:6]}", count=launch.count, device=launch.device,
-        time_us=times[len(times) // 2] if times else None,
+        time_us=statistics.median(launch.times_us) if launch.times_us else None,
+        at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us,
         launch=KernelLaunch(
             source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
             divisible=frozenset(divisible),

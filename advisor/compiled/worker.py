@@ -121,6 +121,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         return {"tools": tools, "triton": triton.__version__}
     backend, arch, warp_size = request["target"]
     target = GPUTarget(backend, arch, warp_size)
+    answer_for(target)
     with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
         os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
         module = load(Path(folder), request["modules"], request["entry"])
@@ -139,6 +140,21 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(cubin, bytes):
             answer["tools"] = disassemble(cubin, Path(folder), request.get("sass", True))
         return answer
+
+
+def answer_for(target: Any) -> None:
+    """Lets what a kernel asks of its GPU while it compiles (`target_info.cuda_capability_geq`) be answered for the target.
+
+    Triton asks the active driver: this machine's, if it has one.
+    """
+    from triton.runtime.driver import driver
+
+    class Offline:
+        get_current_target = staticmethod(lambda: target)
+        get_current_device = staticmethod(lambda: 0)
+        get_current_stream = staticmethod(lambda device=None: 0)
+
+    driver.set_active(Offline())
 
 
 def only_ttir(source: Any, target: Any, options: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +21,8 @@ MAX_LINES = 1_000_000
 class RecordedLaunch:
     """One distinct launch of a recorded program.
 
-    `count` is how often it ran, `times_us` what some of those took on the recorded GPU (launch gaps included), `tuning` whether it
-    was a trial of `@triton.autotune`.
+    `count` is how often it ran, `times_us` what some of those took on the recorded GPU, `at_most_us` what others did where the GPU
+    had nothing else to do and the launch from Python is in the time, `tuning` whether it was a trial of `@triton.autotune`.
     """
 
     id: str
@@ -41,6 +42,13 @@ class RecordedLaunch:
     tuning: bool = False
     count: int = 1
     times_us: tuple[float, ...] = ()
+    at_most_us: tuple[float, ...] = ()
+
+    @property
+    def cost_us(self) -> float:
+        """Of all its runs, about; 0 where nothing was timed."""
+        times = self.times_us or self.at_most_us
+        return statistics.median(times) * self.count if times else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +91,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
                          "a file that `advisor record` wrote")  # fmt: skip
     found: dict[str, dict[str, Any]] = {}
     counts: dict[tuple[str, Any], int] = {}
-    times: dict[str, list[float]] = {}
+    times: dict[tuple[str, str], list[float]] = {}
     sources: dict[str, tuple[str, str]] = {}
     versions: dict[str, str] = {}
     problems: list[str] = []
@@ -103,7 +111,8 @@ def read_launches(path: str | Path) -> LaunchRecords:
             key = (str(value["count_of"]), value.get("process"))
             if isinstance(value.get("count"), int):
                 counts[key] = max(counts.get(key, 0), value["count"])
-            times.setdefault(key[0], []).extend(t for t in value.get("times_us", ()) if isinstance(t, (int, float)) and t > 0)
+            for kind in ("times_us", "at_most_us"):
+                times.setdefault((kind, key[0]), []).extend(t for t in value.get(kind, ()) if isinstance(t, (int, float)) and t > 0)
         elif "versions" in value and isinstance(value["versions"], dict):
             versions |= {str(k): str(v) for k, v in value["versions"].items()}
         elif "problem" in value:
@@ -112,13 +121,13 @@ def read_launches(path: str | Path) -> LaunchRecords:
     for name, value in found.items():
         try:
             often = sum(n for (other, _), n in counts.items() if other == name) or 1
-            launches.append(_launch(name, value, often, times.get(name, [])))
+            launches.append(_launch(name, value, often, times.get(("times_us", name), []), times.get(("at_most_us", name), [])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problems.append(f"launch {name}: {type(error).__name__}: {error}")
     return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=tuple(problems))
 
 
-def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float]) -> RecordedLaunch:
+def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float]) -> RecordedLaunch:
     return RecordedLaunch(
         id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
         signature={str(k): str(v) for k, v in value["signature"].items()},
@@ -128,6 +137,7 @@ def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float]) 
         grid=tuple(int(n) for n in value["grid"]), files=tuple(str(f) for f in value.get("files") or ()),
         constants={str(k): constant(v) for k, v in (value.get("constants") or {}).items()},
         device=value.get("device"), tuning=bool(value.get("tuning")), count=count, times_us=tuple(times),
+        at_most_us=tuple(at_most),
     )  # fmt: skip
 
 

@@ -99,8 +99,18 @@ def concatenate(parts: list[Launch]) -> Launch:
 def fits(gpu: Machine, configuration: ConfigurationBatch, element_bytes: float = 2.0) -> np.ndarray:
     """Whether the shared memory of each configuration fits one CTA of the GPU."""
     c = as_columns(configuration)
-    buffers = c["S"] if gpu.buffers_every_stage else np.maximum(c["S"] - 1, 1)
-    return (c["BM"] + c["BN"]) * c["BK"] * element_bytes * buffers <= gpu.smem_bytes_per_cta
+    return _pipelined_bytes(c, _is_warp_group(c, gpu), element_bytes) <= gpu.smem_bytes_per_cta
+
+
+def _is_warp_group(c: dict[str, Array], gpu: Machine) -> Array:
+    """1 where the dot runs as wgmma or tcgen05, 0 elsewhere, [n]: 64 rows and four warps at least, on GPUs that have them."""
+    return ((c["BM"] >= 64) & (c["W"] >= 4) & gpu.has_warp_group).astype(np.float64)
+
+
+def _pipelined_bytes(c: dict[str, Array], warp_group: Array, element_bytes: float | Array) -> Array:
+    """Shared memory of the operand tiles under way, [n] (`launchability.pipeline_buffers`: one buffer less where mma.sync reads them)."""
+    buffers = np.where(warp_group > 0, c["S"], np.maximum(c["S"] - 1, 1))
+    return (c["BM"] + c["BN"]) * c["BK"] * element_bytes * buffers
 
 
 def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Launch:
@@ -114,9 +124,8 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     column_tiles, steps = np.ceil(p.width / bn), np.ceil(p.depth / bk)
     ctas = row_tiles * column_tiles
     size = p.a_bytes
-    buffers = stages if gpu.buffers_every_stage else np.maximum(stages - 1, 1)
-    shared = (bm + bn) * bk * size * buffers
-    warp_group = (bm >= 64) * float(gpu.is_hopper)
+    warp_group = _is_warp_group(c, gpu)
+    shared = _pipelined_bytes(c, warp_group, size)
     accumulators = bm * bn / (32 * warps)
     registers = np.minimum(255, accumulators + np.where(warp_group > 0, 48, (bm + bn) / warps + 64))
     resident = np.minimum(np.floor(gpu.smem_bytes_per_sm / (shared + 1024)), np.floor(65536 / (np.ceil(registers / 8) * 256 * warps)))
@@ -155,7 +164,7 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
         "l2_traffic_bytes": traffic,
         "sms": gpu.num_sms, "clock_mhz": gpu.clock_mhz, "flop_per_clock": gpu.flop_per_clock_per_sm, "peak_flop": gpu.peak_flop,
         "dram_rate": gpu.dram_bytes, "pin_rate": gpu.pin_bytes, "l2_rate": gpu.l2_rate_bytes, "l2_capacity": gpu.l2_capacity_bytes,
-        "smem_capacity": gpu.smem_bytes_per_sm, "hopper": float(gpu.is_hopper), "capability": gpu.compute_capability,
+        "smem_capacity": gpu.smem_bytes_per_sm, "hopper": float(gpu.has_warp_group), "capability": gpu.compute_capability,
     }  # fmt: skip
     arrays = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in columns.values()))
     return Launch(**dict(zip(columns, (np.atleast_1d(a) for a in arrays), strict=True)))

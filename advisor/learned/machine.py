@@ -34,8 +34,7 @@ class Machine:
     smem_bytes_per_cta: float
     smem_bytes_per_clock: float
     max_warps_per_sm: float
-    is_hopper: bool
-    buffers_every_stage: bool
+    has_warp_group: bool
 
 
 def machine(gpu: GpuSpec, dtype: str) -> Machine:
@@ -62,8 +61,7 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
         smem_bytes_per_cta=float(gpu.smem_bytes_per_cta),
         smem_bytes_per_clock=gpu.smem_bytes_per_clock_per_sm,
         max_warps_per_sm=float(gpu.max_warps_per_sm),
-        is_hopper=warp_group,
-        buffers_every_stage=warp_group,
+        has_warp_group=warp_group,
     )
 
 

@@ -20,7 +20,7 @@ from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import Core
 from advisor.learned.moe_tables import keys_of, near_optimal
 from advisor.learned.order_training import Contest, contest
-from advisor.learned.ranker import Ranker
+from advisor.learned.ranker import UNSEEN_LOOKS, Ranker
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ProblemBatch
 
@@ -59,11 +59,11 @@ def fit_ranker(data: Sequence[Measured], core: Core) -> Ranker | None:
     close = grow_classifier(features[near_by], won[near_by], _weights(won[near_by], problem[near_by]), **CLOSE)
     first = grow_ranker(features[near_by], won[near_by], problem[near_by], **FIRST)
     first_afar = grow_ranker(features[afar], won[afar], problem[afar], **FIRST_AFAR)
-    # Single forests differ by several points on a GPU left out: there two more count, one of which does not know which GPU it is.
+    # Single forests differ by several points on a GPU left out: there more count, half of which do not know which GPU it is.
     unnamed = np.where(np.isin(names, GPU_FIGURES), 0, features[afar])
     first_unseen = average([
-        grow_ranker(features[afar], won[afar], problem[afar], seed=1, **FIRST_AFAR),
-        grow_ranker(unnamed, won[afar], problem[afar], **FIRST_AFAR),
+        grow_ranker(seen, won[afar], problem[afar], seed=seed, **FIRST_AFAR)
+        for seed in range(1, UNSEEN_LOOKS // 2 + 1) for seen in (features[afar], unnamed)
     ])  # fmt: skip
     constants = order_training.fit(contest_of(problems, known))
     return Ranker(quick=quick, close=close, first=first, first_afar=first_afar, first_unseen=first_unseen, known=known, order=constants,

@@ -20,8 +20,12 @@ from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 
-SHARE_OF_PHYSICS = 0.7
+SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
+
+
+UNSEEN_LOOKS = 4
+"""How many forests `first_unseen` is the mean of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class Ranker:
         close: The same, fitted also to configurations that are hard to tell from winners.
         first: Forest of places in the order of a problem (`grow.grow_ranker`), fitted to the same.
         first_afar: The same, fitted without those that are hard to tell.
-        first_unseen: The mean of two more of those, one of them without the GPU's figures; it counts on GPUs without sweeps.
+        first_unseen: The mean of more of those, half of them without the GPU's figures; it counts on GPUs without sweeps.
         known: Configurations [k, 6] that won a sweep somewhere; others are ranked behind them.
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
@@ -84,7 +88,7 @@ class Ranker:
         # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
         looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
         odds = odds - 1000.0
-        odds[chosen] = np.average([forest(features) for forest in looks], axis=0, weights=(1, 1, 1 if known else 2))
+        odds[chosen] = np.average([forest(features) for forest in looks], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
         return odds + added
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from advisor.measurement.cuda import CudaDevice
 
 BLOCK = 4096  # fp32 elements a CTA reads per step
-CTAS_PER_SM = 8
-PASSES = 32
+CTAS_PER_SM = 4  # of 256 threads and some 40 registers each: all run at once
+PASSES = 64
 
 
 @triton.jit

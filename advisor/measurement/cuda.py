@@ -1,16 +1,17 @@
 """A CUDA GPU through torch. Lives in a worker process: anything here may hang, or take the process with it.
 
-Timing: a launch whose cache is warm and that takes less than `GRAPH_BELOW_US` is captured many times into one CUDA graph, so that
+Timing: a launch whose cache is warm and that takes less than `GRAPH_BELOW_US` is captured several times into one CUDA graph, so that
 neither the launch from Python nor an event's own cost shows. Everything else is timed by CUDA events around each launch, with
-the queue filled behind a spinning kernel first, so that the GPU never waits for Python; a cold cache is made by overwriting
-more than twice the L2 before every launch.
+the queue filled behind a spinning kernel first, so that the GPU never waits for Python; a cold cache is made by reading more
+than twice the L2 before every launch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +23,18 @@ from advisor.measurement.nvml import Monitor
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
 
-GRAPH_BELOW_US = 100.0
-"""Triton's launch from Python takes 10-40 us: below this, gaps between launches would show even behind a filled queue."""
+GRAPH_BELOW_US = 1000.0
+"""A pair of events adds a microsecond or two to what lies between them. From this length on that is too little to matter, so that of
+two launches beside the limit the one timed by events is not taken for slower."""
 GRAPH_SAMPLE_US = 200.0  # length of one graph
-GRAPH_LAUNCHES = (4, 64)
+GRAPH_LAUNCHES = (2, 64)
 SAMPLE_BUDGET_US = 1_000.0  # of one side in one round, on the GPU
 SAMPLES = (2, 5)
 FLUSH_FACTOR = 2.1  # of the L2
-ENQUEUE_US = 80.0  # what Python takes to enqueue flush, two events and a launch, generously
+ENQUEUE_US = 80.0
+"""What Python takes to enqueue flush, two events and a launch, generously. Where the machine is slower than that, the GPU is held longer
+(`CudaDevice.queued`)."""
+LONGER_HOLDS = (1, 4, 16)
 DEFAULT_TOLERANCE = (1e-2, 1e-3)
 CHECK_ELEMENTS = 1 << 27  # compared at once, so that fp64 copies stay small
 
@@ -67,6 +72,7 @@ class CudaDevice:
         l2_bytes = int(getattr(self.properties, "L2_cache_size", 0)) or (self._gpu.l2_bytes if self._gpu else 64 << 20)
         self.l2_bytes = l2_bytes
         self._flush_buffer: Any = None
+        self._flush_sum: Any = None
 
     @property
     def gpu_name(self) -> str:
@@ -106,30 +112,55 @@ class CudaDevice:
         return measure_on_cuda(self)
 
     def flush_l2(self) -> None:
-        """Enqueues the overwriting of more than twice the L2."""
+        """Enqueues the reading of more than twice the L2.
+
+        Not the overwriting: the launch that follows would pay for writing the L2's dirty lines back.
+        """
         if self._flush_buffer is None:
-            self._flush_buffer = self.torch.empty(int(FLUSH_FACTOR * self.l2_bytes) // 4, dtype=self.torch.int32, device="cuda")
-        self._flush_buffer.zero_()
+            self._flush_buffer = self.torch.zeros(int(FLUSH_FACTOR * self.l2_bytes) // 4, dtype=self.torch.float32, device="cuda")
+            self._flush_sum = self.torch.zeros((), dtype=self.torch.float32, device="cuda")
+        self.torch.sum(self._flush_buffer, dim=0, out=self._flush_sum)
 
     def hold_queue(self, duration_us: float) -> None:
         """Enqueues a kernel that spins, so that what is enqueued meanwhile runs without gaps."""
-        clock_mhz = self.facts.default_clock_mhz or 1500.0
+        clock_mhz = max(self.facts.default_clock_mhz or 0.0, self._gpu.max_clock_mhz if self._gpu else 0.0) or 2000.0
         self.torch.cuda._sleep(int(duration_us * clock_mhz))
 
     def time_events(self, run: Callable[[], Any], samples: int, *, flush: bool) -> tuple[float, ...]:
         """Durations of `samples` runs in microseconds, each between two events."""
-        event = self.torch.cuda.Event
-        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(samples)]
-        self.hold_queue(ENQUEUE_US * samples)
-        for start, end in pairs:
-            if flush:
-                self.flush_l2()
-            start.record()
-            run()
-            end.record()
-        return tuple(self._elapsed(pairs))
+        return tuple(self.elapsed_us(self.queued(run, samples, flush=flush)))
 
-    def _elapsed(self, pairs: list[tuple[Any, Any]], launches: int = 1) -> list[float]:
+    def queued(self, run: Callable[[], Any], samples: int, *, flush: bool, first: Callable[[], Any] | None = None) -> list[tuple[Any, Any]]:
+        """Events around each of `samples` runs, all enqueued while the GPU was held.
+
+        Where it began before the last one was enqueued it may have waited for Python in between: then once more, held longer.
+
+        Args:
+            run: Enqueues one run.
+            samples: How many.
+            flush: Whether each begins with a cold L2.
+            first: Enqueues what comes before all of them.
+        """
+        event = self.torch.cuda.Event
+        for longer in LONGER_HOLDS:
+            pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(samples)]
+            self.hold_queue(ENQUEUE_US * samples * longer)
+            released = event()
+            released.record()
+            if first is not None:
+                first()
+            for start, end in pairs:
+                if flush:
+                    self.flush_l2()
+                start.record()
+                run()
+                end.record()
+            if not released.query():
+                break
+        return pairs
+
+    def elapsed_us(self, pairs: list[tuple[Any, Any]], launches: int = 1) -> list[float]:
+        """Microseconds between the events of each pair, per launch; waits for the last."""
         self.torch.cuda.synchronize()
         return [1e3 * start.elapsed_time(end) / launches for start, end in pairs]
 
@@ -209,24 +240,12 @@ class CudaBench:
 
     def time(self, launched: Launched, round_number: int, replica: int) -> Timing:
         """One round of one side; the clock is read while the GPU is busy with it."""
-        device, event = self.device, self.torch.cuda.Event
-        cold = self.problem.cache == "cold"
-        count = max(launched.samples, SAMPLES[0])
-        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(count)]
-        device.hold_queue(ENQUEUE_US * count)
-        if not cold:  # warm: this very launch ran before, not another side's
-            launched.graph.replay() if launched.graph is not None else launched.run()
-        for start, end in pairs:
-            if cold:
-                device.flush_l2()
-            start.record()
-            if launched.graph is not None:
-                launched.graph.replay()
-            else:
-                launched.run()
-            end.record()
+        device, cold = self.device, self.problem.cache == "cold"
+        run = launched.run if launched.graph is None else launched.graph.replay
+        # Warm: this very launch ran before, not another side's.
+        pairs = device.queued(run, max(launched.samples, SAMPLES[0]), flush=cold, first=None if cold else run)
         reading = device.monitor.read()
-        samples = device._elapsed(pairs, launched.graph_launches or 1)
+        samples = device.elapsed_us(pairs, launched.graph_launches or 1)
         return Timing(
             samples_us=tuple(round(value, 4) for value in samples), sm_clock_mhz=reading.sm_clock_mhz,
             throttle=reading.throttle, temperature_c=reading.temperature_c, power_w=reading.power_w,
@@ -235,7 +254,8 @@ class CudaBench:
     def close(self) -> None:
         """Frees the tensors."""
         self.inputs, self.want = {}, ()
-        self.torch.cuda.empty_cache()
+        with contextlib.suppress(Exception):  # on a lost context; what lost it is worth more than this
+            self.torch.cuda.empty_cache()
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -257,6 +277,9 @@ def poison(tensor: Any) -> None:
 def compare(got: Any, want: Any, relative: float, absolute: float, what: str) -> None:
     """|got - want| <= relative |want| + absolute rms(want), everywhere; NaN only where the reference has it.
 
+    The rms is that of the element's row (last dimension) or of the whole tensor, whichever is larger: rows of a causal attention that
+    see few keys are much larger than the others, and a short row may be near zero by cancellation.
+
     Raises:
         WrongOutputError: Not so; says how much of it is wrong, and the worst place.
     """
@@ -266,25 +289,37 @@ def compare(got: Any, want: Any, relative: float, absolute: float, what: str) ->
         raise WrongOutputError(f"{what}: shape", tuple(got.shape), str(tuple(want.shape)))
     if got.numel() == 0:
         return
-    got, want = got.reshape(-1), want.reshape(-1)
-    finite_square = torch.nan_to_num(want.double(), posinf=0.0, neginf=0.0).square_()
-    rms = math.sqrt(float(finite_square.mean()))
-    del finite_square
-    wrong, worst = 0, (0.0, 0, 0.0, 0.0)
-    for start in range(0, got.numel(), CHECK_ELEMENTS):
-        one, other = got[start : start + CHECK_ELEMENTS].double(), want[start : start + CHECK_ELEMENTS].double()
+    rms = math.sqrt(sum(float(_finite_square(part).sum()) for part in _parts(want)) / want.numel())
+    wrong, worst, first = 0, (0.0, 0, 0.0, 0.0), 0
+    for one, other in zip(map(torch.Tensor.double, _parts(got)), map(torch.Tensor.double, _parts(want)), strict=True):
+        size = rms if other.ndim == 1 else _finite_square(other).mean(-1, keepdim=True).sqrt_().clamp_(min=rms)
         # Where the reference is infinite the limit is too, and would let anything pass.
-        close = other.isfinite() & ((one - other).abs_() <= relative * other.abs() + absolute * rms)
+        close = other.isfinite() & ((one - other).abs_() <= relative * other.abs() + absolute * size)
         right = close | (one == other) | (one.isnan() & other.isnan())
         bad = int((~right).sum())
         if bad:
             wrong += bad
-            excess = torch.where(right, torch.zeros_like(one), torch.nan_to_num((one - other).abs_(), nan=math.inf))
+            excess = torch.where(right, torch.zeros_like(one), torch.nan_to_num((one - other).abs_(), nan=math.inf)).reshape(-1)
             place = int(excess.argmax())
             if float(excess[place]) >= worst[0]:
-                worst = (float(excess[place]), start + place, float(one[place]), float(other[place]))
+                worst = (float(excess[place]), first + place, float(one.reshape(-1)[place]), float(other.reshape(-1)[place]))
+        first += one.numel()
     if wrong:
         raise WrongOutputError(
             f"{what}: {wrong} of {got.numel()} elements differ from the reference",
             f"{worst[2]:.6g} at {worst[1]}", f"{worst[3]:.6g} ± {relative:g} relative, {absolute:g} of the rms",
         )  # fmt: skip
+
+
+def _parts(tensor: Any) -> Iterator[Any]:
+    """The tensor in pieces of some `CHECK_ELEMENTS`: whole rows [r, n] where it has any, else [n]."""
+    if tensor.ndim < 2:
+        return iter(tensor.reshape(-1).split(CHECK_ELEMENTS))
+    return iter(tensor.reshape(-1, tensor.shape[-1]).split(max(1, CHECK_ELEMENTS // tensor.shape[-1])))
+
+
+def _finite_square(part: Any) -> Any:
+    """Squares in fp64, 0 where the value is not finite."""
+    import torch
+
+    return torch.nan_to_num(part.double(), nan=0.0, posinf=0.0, neginf=0.0).square_()

@@ -5,6 +5,7 @@ Reads only. Nothing here changes a setting of the GPU.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from dataclasses import dataclass
@@ -22,13 +23,13 @@ REASONS: tuple[tuple[int, str], ...] = (
     (0x100, "display-clock"),
 )
 SMI_INTERVAL_S = 1.0
-"""nvidia-smi takes tens of milliseconds: its answer is used again for this long."""
+"""nvidia-smi takes tens of milliseconds: its answer is used again for this long, and is of no round in particular."""
 SLOW_INTERVAL_S = 0.25
 """How often NVML is asked for temperature and power."""
-_SMI_FIELDS = (
-    "clocks.sm", "clocks.mem", "clocks_throttle_reasons.active", "temperature.gpu", "power.draw", "power.limit",
-    "clocks.default_applications.graphics", "clocks.max.sm", "driver_version", "mig.mode.current",
-)  # fmt: skip
+# nvidia-smi answers nothing where it does not know one of the fields asked for: those that some drivers lack are asked for apart.
+_SMI_FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "power.limit", "clocks.max.sm", "driver_version")
+_SMI_CHANGING = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the second before driver 535
+_SMI_FIXED = ("clocks.default_applications.graphics", "mig.mode.current")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,7 @@ class Monitor:
         self._nvml: Any = None
         self._handle: Any = None
         self._last: tuple[float, dict[str, str]] = (-1e9, {})
+        self._reasons: str | None = None  # the field that names the throttle reasons, once one was answered
         self._slow: tuple[float, float | None, float | None] = (-1e9, None, None)
         try:
             import pynvml
@@ -91,14 +93,10 @@ class Monitor:
                 power_w=power_w,
             )
         values = self._smi()
-        bits_text = values.get("clocks_throttle_reasons.active", "")
-        try:
-            active = int(bits_text, 16)
-        except ValueError:
-            active = 0
+        # Its SM clock may be of before or after the launches that are timed: no round is judged by it.
         return Reading(
-            sm_clock_mhz=_number(values.get("clocks.sm")), memory_clock_mhz=_number(values.get("clocks.mem")),
-            throttle=reasons(active), temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
+            memory_clock_mhz=_number(values.get("clocks.mem")), throttle=reasons(_bits(values)),
+            temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
         )  # fmt: skip
 
     def _slow_reading(self) -> tuple[float | None, float | None]:
@@ -129,7 +127,7 @@ class Monitor:
                 default_clock_mhz=clock, driver=driver.decode() if isinstance(driver, bytes) else driver,
                 power_cap_w=None if cap is None else cap / 1e3, mig=mig,
             )  # fmt: skip
-        values = self._smi()
+        values = self._smi() | {name: value for field in _SMI_FIXED for name, value in self._asked((field,)).items()}
         default = _number(values.get("clocks.default_applications.graphics")) or _number(values.get("clocks.max.sm"))
         mig_text = values.get("mig.mode.current", "").lower()
         return Facts(
@@ -147,17 +145,35 @@ class Monitor:
         taken, values = self._last
         if time.monotonic() - taken < SMI_INTERVAL_S:
             return values
+        values = self._asked(_SMI_FIELDS)
+        if values:
+            for field in _SMI_CHANGING if self._reasons is None else (self._reasons,):
+                if told := self._asked((field,)):
+                    self._reasons, values = field, values | told
+                    break
+            else:
+                self._reasons = _SMI_CHANGING[0]
+        self._last = (time.monotonic(), values)
+        return values
+
+    def _asked(self, fields: tuple[str, ...]) -> dict[str, str]:
+        """What nvidia-smi says of each; nothing where it is not there or does not know one of them."""
         try:
             done = subprocess.run(
-                ["nvidia-smi", f"--query-gpu={','.join(_SMI_FIELDS)}", "--format=csv,noheader,nounits", "-i", self.selector],
+                ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", self.selector],
                 capture_output=True, text=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             cells = [cell.strip() for cell in done.stdout.strip().splitlines()[0].split(",")] if done.returncode == 0 else []
         except (OSError, subprocess.TimeoutExpired, IndexError):
             cells = []
-        values = dict(zip(_SMI_FIELDS, cells, strict=False)) if len(cells) == len(_SMI_FIELDS) else {}
-        self._last = (time.monotonic(), values)
-        return values
+        return dict(zip(fields, cells, strict=True)) if len(cells) == len(fields) else {}
+
+
+def _bits(values: dict[str, str]) -> int:
+    for field in _SMI_CHANGING:
+        with contextlib.suppress(ValueError):
+            return int(values.get(field, ""), 16)
+    return 0
 
 
 def _number(text: str | None) -> float | None:

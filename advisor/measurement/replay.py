@@ -74,7 +74,7 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
     records = read_launches(path)
     found, reasons = [], list(records.problems)
     chosen = [launch for launch in records.launches if not launch.tuning]
-    for launch in sorted(chosen, key=lambda each: (-_cost(each), -each.count, each.id)):
+    for launch in sorted(chosen, key=lambda each: (-each.cost_us, -each.count, each.id)):
         try:
             source = _source(records, launch)
             found.append(_launch(source, launch, folder, problem_of))
@@ -84,10 +84,6 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         raise NothingMatchedError(f"{path}: no launch that can be measured", reasons[0] if reasons else "no launch was recorded", None,
                                   "record a program that launches Triton kernels")  # fmt: skip
     return found, reasons
-
-
-def _cost(launch: RecordedLaunch) -> float:
-    return sum(launch.times_us) / len(launch.times_us) * launch.count if launch.times_us else 0.0
 
 
 def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:

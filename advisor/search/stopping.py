@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -24,6 +25,17 @@ LEAST_TRIALS = 4
 """Before it has measured as much, a search does not know how far the predictions are off. On simulated sweeps of GPUs left out, 2
 and a margin of 2 % kept 0.4 to 0.8 % less of the speedup."""
 
+Cause = Literal["ceiling", "gain", "tried all", "trials", "time", "no latency"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a search ended: a cause for programs, and the same in words."""
+
+    cause: Cause
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingRule:
     """Stops a search that has reached the ceiling, or expects nothing of the next trial.
@@ -41,8 +53,8 @@ class StoppingRule:
     least_trials: int = LEAST_TRIALS
 
     def reason(self, *, best_us: float | None, ceiling_us: tuple[float, float, float], mean: Array, deviation: Array, usable: np.ndarray,
-               tried: int) -> str | None:  # fmt: skip
-        """Why to stop now, in words; None: go on.
+               tried: int) -> Stop | None:  # fmt: skip
+        """Why to stop now; None: go on.
 
         Args:
             best_us: Best measured latency, microseconds.
@@ -52,18 +64,19 @@ class StoppingRule:
             tried: Trials that gave a latency, or at least that their configuration loses.
         """
         if not usable.any():
-            return "every configuration that could win was tried"
+            return Stop("tried all", "every configuration that could win was tried")
         if best_us is None:
             return None
         # Measurements calibrate the predicted ceiling: where they say that something left is expected to be faster, that counts.
         # And where the best lies below the ceiling's interval, the ceiling is refuted and stops nothing.
         ceiling = min(ceiling_us[0], float(np.exp(mean[usable].min())))
         if ceiling_us[1] <= best_us <= (1 + self.margin) * ceiling:
-            return f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs measured, {ceiling:.4g} µs ceiling)"
+            nearness = f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs measured, {ceiling:.4g} µs ceiling)"
+            return Stop("ceiling", nearness)
         gain = float(expected_gain(np.where(usable, mean, np.inf), deviation, math.log(best_us)).max())
         limit = max(self.noise_floor, self.least_gain)
         if tried >= self.least_trials and gain < limit:
             name = "the noise floor" if self.noise_floor >= self.least_gain else "what is worth one"
             gained = f"{100 * gain:.2g} %" if gain >= 1e-4 else "less than 0.01 %"
-            return f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.2g} %"
+            return Stop("gain", f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.2g} %")
         return None

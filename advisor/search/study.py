@@ -24,7 +24,7 @@ from advisor.search.prior import Prior
 from advisor.search.pruner import RoundsPruner
 from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import StoppingRule
+from advisor.search.stopping import Stop, StoppingRule
 from advisor.search.storage import open_storage
 from advisor.search.surrogate import Observation, nearest
 
@@ -37,6 +37,7 @@ MESSAGE = "advisor:message"
 PARTS = "advisor:parts_us"
 PREDICTED = "advisor:predicted_us"
 STOPPED = "advisor:stopped"  # study attributes
+STOPPED_CAUSE = "advisor:stopped-cause"
 STOPPED_WITHIN = "advisor:stopped-within"
 SPACE = "advisor:space"
 
@@ -157,7 +158,8 @@ class Tuner:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
                         study.set_user_attr(STOPPED_WITHIN, self.stopping.margin)
-                        study.set_user_attr(STOPPED, reason)
+                        study.set_user_attr(STOPPED_CAUSE, reason.cause)
+                        study.set_user_attr(STOPPED, reason.why)
                         return
                     if deadline is not None and self.clock() >= deadline:
                         return
@@ -175,24 +177,23 @@ class Tuner:
 
         A larger budget goes on with a study that ran out of it, and a smaller margin with one that was near enough to the ceiling.
         """
-        stopped = study.user_attrs.get(STOPPED)
-        if stopped is None:
+        cause = study.user_attrs.get(STOPPED_CAUSE)
+        if cause is None:
             return False
         done = sum(counts(t) for t in study.get_trials(deepcopy=False))
-        exhausted = str(stopped).startswith(("the limit of", "the time limit"))
-        nearer = str(stopped).startswith("within") and self.stopping.margin < study.user_attrs.get(STOPPED_WITHIN, 0.0)
-        return not (exhausted or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
+        nearer = cause == "ceiling" and self.stopping.margin < study.user_attrs.get(STOPPED_WITHIN, 0.0)
+        return not (cause in ("trials", "time") or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
 
     def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], backend: Backend,
-                deadline: float | None) -> str | None:  # fmt: skip
+                deadline: float | None) -> Stop | None:  # fmt: skip
         if deadline is not None and self.clock() >= deadline:
-            return f"the time limit of {self.budget.time_limit_s:g} s for all decisions"
+            return Stop("time", f"the time limit of {self.budget.time_limit_s:g} s for all decisions")
         begun = sum(counts(t) or t.state == TrialState.RUNNING for t in trials)
         if self.budget.trials is not None and begun >= self.budget.trials:
-            return f"the limit of {self.budget.trials} trials"
+            return Stop("trials", f"the limit of {self.budget.trials} trials")
         mean, deviation, best = sampler.belief(trials)
         if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
-            return f"none of {GIVE_UP} trials gave a latency; another --study starts anew"
+            return Stop("no latency", f"none of {GIVE_UP} trials gave a latency; another --study starts anew")
         tried = sum(o.kind != "running" for o in sampler.observations(trials))
         rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
         usable = sampler.open_to_trial(trials)

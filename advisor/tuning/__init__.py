@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
 from advisor.errors import NoGpuError, UsageError
+from advisor.hardware import match_device_name
 from advisor.schema import Latency, LaunchReport, Recommendation, Result, SearchReport
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
@@ -63,6 +64,8 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
     plan = make_plan(order)
     with ExitStack() as stack:
         if workers > 1:
+            with open_backend(plan):  # what is wrong with it is said once, not by every worker
+                pass
             _run_workers(order, workers)
         backend = stack.enter_context(open_backend(plan))
         tuner = make_tuner(plan, watch)
@@ -71,11 +74,29 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
 
 
 def open_backend(plan: Plan) -> AbstractContextManager[Any]:
-    """Where a plan's latencies come from."""
+    """Where a plan's latencies come from.
+
+    Raises:
+        UsageError: From another GPU than the one that is tuned for.
+    """
     if plan.recording is not None:
         return nullcontext(RecordedBackend(plan.recording, plan.subjects))
     today = {launch.id: launch.configuration for launch in plan.target.launches}
-    return MeasuringBackend(plan.order.device, plan.subjects, lambda configuration, subject: complete(configuration, today[subject.id]))
+    backend = MeasuringBackend(plan.order.device, plan.subjects, lambda configuration, subject: complete(configuration, today[subject.id]))
+    try:
+        _check_gpu(plan, backend.gpu)
+    except UsageError:
+        backend.scheduler.close()
+        raise
+    return backend
+
+
+def _check_gpu(plan: Plan, measured: str) -> None:
+    """A GPU that is not described may be taken for the one that --gpu or the table names; another one that is described may not."""
+    found = match_device_name(measured)
+    if found is not None and found.name != plan.target.gpu.name:
+        raise UsageError("the GPU that measures is not the one that is tuned for", found.name, plan.target.gpu.name,
+                         f"tune on that GPU, or for this one with --gpu '{found.name}'")  # fmt: skip
 
 
 def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:

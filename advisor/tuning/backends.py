@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
-from advisor.measurement.recorded import recorded_problem_key
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Measurement, Task, Versus, Watch, recorded_versus
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 FIRST_ROUNDS = 3
 """After so many rounds a measurement that loses is cut short."""
 
-ONLY_BEST = 1.02
-"""A recording whose slowest row of a problem is within this of its fastest holds near-optimal rows only: what it lacks is slower."""
+NEAR_OPTIMAL = 1.0102
+"""Near-optimal rows are those within 1 % of the best of a sweep (latencies come rounded)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +38,7 @@ class RecordedBackend:
     def __init__(self, recording: Recording, subjects: Mapping[str, Subject]) -> None:
         self.recording, self.subjects = recording, subjects
         self.name = f"recorded {recording.source}"
+        self.only_best = holds_only_best(recording)
 
     def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
         """Looks the configuration up for every launch of the task."""
@@ -46,9 +46,8 @@ class RecordedBackend:
         for name in task.launches:
             us = self._latency(name, configuration)
             if us is None:
-                slower = self._only_best(name)
-                message = "not recorded: slower than the best by more than 1 %" if slower else "not recorded"
-                return Measurement(failure="not-recorded", slower=slower, message=message)
+                message = "not recorded: slower than the best by more than 1 %" if self.only_best else "not recorded"
+                return Measurement(failure="not-recorded", slower=self.only_best, message=message)
             parts[name] = us
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
@@ -61,7 +60,7 @@ class RecordedBackend:
             parts = {name: self._latency(name, configuration) for name in task.launches}
             sides.append({name: us for name, us in parts.items() if us is not None})
         before, after = (sum(side.values()) if len(side) == len(task.launches) else None for side in sides)
-        found = recorded_versus(before, after, all(map(self._only_best, task.launches)), least_gain=0.005)
+        found = recorded_versus(before, after, self.only_best, least_gain=0.005)
         return replace(found, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
@@ -72,14 +71,14 @@ class RecordedBackend:
         except NotRecordedError:
             return None
 
-    def _only_best(self, name: str) -> bool:
-        return holds_only_best(self.recording, self.subjects[name].problem)
 
+def holds_only_best(recording: Recording) -> bool:
+    """Whether a file lists the near-optimal rows of sweeps and no others, so that what is absent is known to be slower.
 
-def holds_only_best(recording: Recording, problem: Problem) -> bool:
-    """Whether the rows of a problem are near-optimal ones only, so that what is absent is known to be slower."""
-    latencies = [us for us, _ in recording.latencies.get(recorded_problem_key(problem), {}).values()]
-    return bool(latencies) and max(latencies) <= ONLY_BEST * min(latencies)
+    No problem has a row more than 1 % behind its best, and some have several rows: a few rows of whatever somebody measured prove nothing.
+    """
+    problems = [[us for us, _ in rows.values()] for rows in recording.latencies.values() if rows]
+    return any(len(each) > 1 for each in problems) and all(max(each) <= NEAR_OPTIMAL * min(each) for each in problems)
 
 
 class MeasuringBackend:
@@ -91,7 +90,8 @@ class MeasuringBackend:
         self.subjects, self.launched = subjects, launched
         found = find_device(device)
         self.scheduler = Scheduler(found)
-        self.name = f"measured on {self.scheduler.description.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
+        self.gpu = self.scheduler.description.gpu
+        self.name = f"measured on {self.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
         self._floor: float | None = None
 
     def __enter__(self) -> MeasuringBackend:

@@ -316,12 +316,10 @@ def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[st
     names = set(flat(space.configurations[0]))
     beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(flat(c)) == names]
     wider = SearchSpace.of([*space.configurations, *beyond])
-    valid = {}
-    for share, each in recorded.items():
-        swept = [rows for rows, problem in zip(each, problems[share], strict=True) if not holds_only_best(recording, problem)]
-        if swept:
-            valid[share] = np.array([all(_key(c) in rows for rows in swept) for c in wider.configurations])
-    return wider, valid
+    if holds_only_best(recording):
+        return wider, {}
+    keys = [_key(c) for c in wider.configurations]
+    return wider, {share: np.array([all(key in rows for rows in each) for key in keys]) for share, each in recorded.items()}
 
 
 def _key(configuration: Configuration) -> str:

@@ -151,6 +151,26 @@ def test_nothing_is_measured_while_a_graph_is_captured(monkeypatch, caplog):
     assert call(decided) == 64 and decided.decision.how == "cached" and not bench.measured
 
 
+def test_a_kernel_may_be_loaded_while_a_graph_is_captured(monkeypatch):
+    """The driver forbids it unless the thread's mode is relaxed, which lasts no longer than the launch."""
+    mode = [0]  # CU_STREAM_CAPTURE_MODE_GLOBAL
+    seen = []
+
+    def exchange(pointer):
+        mode[0], pointer._obj.value = pointer._obj.value, mode[0]
+
+    monkeypatch.setattr(internals, "_capture_mode_exchange", lambda: exchange)
+    kernel, _ = tuned(LATENCIES)
+    launch = kernel.fn.run
+    monkeypatch.setattr(kernel.fn, "run", lambda *args, **kwargs: seen.append(mode[0]) or launch(*args, **kwargs))
+    monkeypatch.setattr(internals, "is_capturing", lambda: True)
+    call(kernel)
+    assert seen == [internals.RELAXED] and mode == [0]
+    monkeypatch.setattr(internals, "is_capturing", lambda: False)
+    call(kernel)
+    assert seen[-1] == 0 and mode == [0]
+
+
 def test_editing_the_list_measures_only_what_is_new():
     call(tuned(LATENCIES)[0])
     kernel, bench = tuned({**LATENCIES, 256: 0.5})

@@ -67,9 +67,9 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
             usable &= case.prior.bound_us < np.exp(best)
         if rule is not None and best is not None:
             mean, deviation = posterior(case.prior, [*known, *seen])
-            reason = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
-                                 usable=usable, tried=len(seen))  # fmt: skip
-            if reason is not None:
+            stop = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
+                               usable=usable, tried=len(seen))  # fmt: skip
+            if stop is not None:
                 return cap + 1 if first is None else first, seen, len(seen)
         if not usable.any():
             break

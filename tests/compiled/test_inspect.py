@@ -74,6 +74,23 @@ def rules(source: SourceFile, pool: Pool, *, element: str = "bf16", warps: int =
     return {f.rule for f in found}
 
 
+@pytest.mark.parametrize(("capability", "stored"), [(90, 4096), (80, 0)])
+def test_a_kernel_that_asks_for_its_gpu_is_told_the_target(pool, capability, stored):
+    """Triton would ask the driver of this machine."""
+    text = HEAD + """from triton.language.target_info import cuda_capability_geq
+
+@triton.jit
+def newer(x_ptr, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    if cuda_capability_geq(9, 0):
+        tl.store(x_ptr + o, tl.load(x_ptr + o) * 2.0)
+"""
+    launch = make_launch(parse_source(text, "newer.py"), "newer", types={"x_ptr": "*fp32"}, constexprs={"BLOCK": 1024}, arguments={},
+                         options={"num_warps": 4}, grid=(1,))  # fmt: skip
+    inspection = inspect_launch(launch, Target(backend="cuda", arch=capability), pool)
+    assert ("st.global" in inspection.compiled.ptx) == (stored > 0)
+
+
 def test_a_good_kernel_passes(source: SourceFile, pool: Pool) -> None:
     assert rules(source, pool) <= {"mask-never-binds", "wide-index-in-loop"}
 

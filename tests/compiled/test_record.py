@@ -123,3 +123,54 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "-o", str(tmp_path / "l.jsonl"), "--", "no-such-program"]) == 2
     assert main(["record", "-o", str(tmp_path / "l.jsonl")]) == 2
     assert "advisor: error:" in capsys.readouterr().err
+
+
+class Event:
+    """A CUDA event; the GPU has reached it at once where it was idle."""
+
+    def __init__(self, idle: bool) -> None:
+        self.idle = idle
+
+    def query(self) -> bool:
+        return self.idle
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: Event) -> float:
+        return 0.030 if self.idle else 0.005
+
+
+@pytest.mark.parametrize(("idle", "times", "at_most"), [
+    ([True, True, False, True], (5.0,), (30.0, 30.0)), ([True] * 4, (), (30.0,) * 3), ([False] * 2, (5.0,), ()),
+])  # fmt: skip
+def test_a_time_that_holds_the_launch_from_python_is_an_upper_limit(record, tmp_path, monkeypatch, idle, times, at_most):
+    """A 5 µs kernel behind an idle GPU takes as long as Python takes to launch it."""
+    from advisor.compiled.recorder import hook
+
+    class Kernel:
+        @staticmethod
+        def fn(x: float, n: int) -> None: ...  # what Triton's JITFunction wraps
+
+    states = iter(idle)
+    monkeypatch.setattr(hook, "timer_pair", lambda: (lambda state: (Event(state), Event(state)))(next(states)))
+    output = tmp_path / "timed.jsonl"
+    recorder = hook.Recorder(str(output), "")
+    recorder.start()
+    run = hook.wrap_run(recorder, lambda self, *arguments, grid, warmup: None)
+    for _ in idle:  # the first compiles: it is not timed
+        run(Kernel(), 1.0, 100, grid=(1,), warmup=False)
+    recorder.finish()
+    assert not recorder.complaints
+    (launch,) = read_launches(output).launches
+    assert (launch.count, launch.times_us, launch.at_most_us) == (len(idle), pytest.approx(times), pytest.approx(at_most))
+    assert launch.cost_us == pytest.approx(len(idle) * (5.0 if times else 30.0))
+
+
+def test_an_upper_limit_is_said_to_be_one(record: Path, tmp_path: Path) -> None:
+    key = next(launch.id for launch in read_launches(record).launches if launch.kernel == "first")
+    timed = tmp_path / "timed.jsonl"
+    timed.write_text(record.read_text() + f'{{"count_of": "{key}", "process": 0, "count": 3, "at_most_us": [31.5, 40.0]}}\n')
+    target = next(t for t in targets_from(str(timed)) if t.launch.kernel == "first")
+    assert target.measured_us is None and "at most 31.5 µs" in target.source

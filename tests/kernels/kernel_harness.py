@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
-import math
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from advisor.measurement.cuda import compare as compare_outputs
+from advisor.measurement.cuda import poison
 
 FOLDER = Path(__file__).parents[2] / "triton_kernels"
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")
@@ -35,15 +37,19 @@ def load(name: str) -> ModuleType:
 
 def compile_kernel(module: ModuleType, kernel: str, problem: dict, config: dict, capability: int) -> Any:
     """Cross-compiles one launch, specialized as Triton's runtime would: ones folded, multiples of 16 declared."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    function = getattr(module, kernel)
     launch_options = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     options = {key: config[key] for key in launch_options if key in config}
     values = getattr(module, module.KERNELS[kernel]["arguments"])(problem, config)
     values = {**values, **{key: value for key, value in config.items() if key not in launch_options}}
+    return compile_function(getattr(module, kernel), values, options, capability)
+
+
+def compile_function(function: Any, values: dict, options: dict, capability: int) -> Any:
+    """The same of any function: `values` of all its arguments, a type's name ("*bf16") for a tensor."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     assert set(values) == set(function.arg_names), set(values) ^ set(function.arg_names)
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(function.params):
@@ -62,7 +68,7 @@ def compile_kernel(module: ModuleType, kernel: str, problem: dict, config: dict,
             if value % 16 == 0:
                 attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-    options["enable_fp_fusion"] = True  # today's default, which Triton 3.9 wants to hear said
+    options = {**options, "enable_fp_fusion": True}  # today's default, which Triton 3.9 wants to hear said
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
@@ -89,41 +95,9 @@ def check_inputs(module: ModuleType, kernel: str, inputs: dict, config: dict) ->
         compare(one, other, entry["tolerance"][inputs["problem"]["dtype"]], f"{kernel} output {index} {config}")
 
 
-def poison(tensor: Any) -> None:
-    """Fills an output with what no right result holds."""
-    import torch
-
-    if tensor.dtype == torch.float8_e4m3fn:
-        tensor.view(torch.uint8).fill_(0x7F)  # e4m3's NaN
-    else:
-        tensor.fill_(math.nan)
-
-
 def compare(got: Any, want: Any, tolerance: list[float], what: str) -> None:
-    """|got - want| <= relative * |want| + absolute * rms(want), everywhere; NaN only where the reference has it.
-
-    The rms is the row's (last dimension) or the whole tensor's, whichever is larger: rows of an attention that see few
-    keys are much larger than the rest, and a short row may be zero by cancellation.
-    """
-    import torch
-
-    assert got.shape == want.shape, (got.shape, want.shape)
-    if got.numel() == 0:
-        return
-    relative, absolute = tolerance
-    got, want = got.double(), want.double()
-    assert torch.equal(torch.isnan(got), torch.isnan(want)), f"{what}: {int(torch.isnan(got).sum())} NaN"
-    finite = torch.isfinite(want)
-    assert torch.equal(got[~finite].nan_to_num(), want[~finite].nan_to_num()), f"{what}: infinities differ"
-    if not finite.any():
-        return
-    squares = torch.where(finite, want, 0.0).square()
-    rms = torch.maximum(squares.mean(-1, keepdim=True), squares.mean()).sqrt().expand_as(want)[finite]
-    got, want = got[finite], want[finite]
-    limit = relative * want.abs() + absolute * rms
-    excess = (got - want).abs() - limit
-    worst = int(excess.argmax())
-    assert excess[worst] <= 0, f"{what}: got {got[worst]:.6g}, want {want[worst]:.6g} within {limit[worst]:.3g}"
+    """As the measurement does before it times anything: (relative, absolute), by rows."""
+    compare_outputs(got, want, *tolerance, what)
 
 
 def mend_interpreter() -> None:

@@ -1,7 +1,7 @@
 """Every kernel, cross-compiled for GPUs that are not here: it compiles, fits, and uses the instructions it should."""
 
 import pytest
-from kernel_harness import FILES, compile_kernel, load
+from kernel_harness import FILES, compile_function, compile_kernel, load
 
 CAPABILITIES = (80, 90, 100, 120)
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
@@ -62,6 +62,22 @@ def test_compiles(launch, capability):
     if products:
         instruction = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma", 120: "mma.sync"}[capability]
         assert instruction in binary.asm["ptx"]
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_the_sum_of_splits_compiles(rows):
+    """Of one row too: Triton folds arguments of 1 into plain numbers."""
+    values = {
+        "partial_ptr": "*fp32",
+        "c_ptr": "*bf16",
+        "M": rows,
+        "N": 4096,
+        "stride_cm": 4096,
+        "stride_cn": 1,
+        "SPLIT_K": 4,
+        "BLOCK_SIZE": 1024,
+    }
+    assert compile_function(MODULES["gemm"].sum_splits_kernel, values, {}, 90).asm["cubin"]
 
 
 @pytest.mark.parametrize("capability", [90, 100])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.configs import launchability
 from advisor.hardware import load_gpu
 from advisor.learned import reach
 from advisor.learned.configurations import as_configuration, as_rows
@@ -52,6 +54,18 @@ def test_served_configurations_fit(name):
     gpu, problem = machine(load_gpu(name), "bf16"), problems(tokens=tuple(range(1, 6000, 97)))
     if load_gpu(name).smem_bytes_per_cta >= 99 * 1024:
         assert fits(gpu, served_configuration(problem, gpu)).all()
+
+
+@pytest.mark.parametrize("name", ["A100", "L40", "H800", "H200", "RTX PRO 6000 S", "B200"])
+def test_shared_memory_is_that_of_the_audit(name):
+    gpu, here = load_gpu(name), machine(load_gpu(name), "bf16")
+    rows = np.array(list(itertools.product((16, 32, 64, 128), (32, 64, 128, 256), (64, 128, 256), (1,), (2, 4, 8), (1, 2, 3, 4, 5))), float)
+    m, n, k, _, warps, stages = rows.T
+    expected = launchability.shared_memory_bytes(m, n, k, stages.astype(int), compute_capability=gpu.compute_capability, num_warps=warps)
+    launch = moe_launch(problems(tokens=(64,)), as_configuration(rows), here)
+    np.testing.assert_array_equal(launch.shared_bytes, expected)
+    np.testing.assert_array_equal(fits(here, as_configuration(rows)), expected <= gpu.smem_bytes_per_cta)
+    assert 0 < (expected <= gpu.smem_bytes_per_cta).mean() < 1
 
 
 def test_physics_is_positive_and_above_its_largest_term():

@@ -48,8 +48,14 @@ def prepare(inputs, config):
 
 
 class Event:
+    early = 0  # how many times the GPU begins before everything is enqueued
+
     def __init__(self, enable_timing=False):
         self.at = None
+
+    def query(self):
+        Event.early -= 1
+        return Event.early >= 0
 
     def record(self):
         self.at = time.perf_counter()
@@ -130,6 +136,31 @@ def test_a_batch_by_graphs_and_by_events(stub, kernel):
     assert stub.cuda.slept and min(stub.cuda.slept) > 0
 
 
+def test_a_machine_that_enqueues_slowly_is_given_longer(stub, monkeypatch):
+    device = open_device(parse_device("cuda"))
+    for early, longer in ((0, [1]), (1, [1, 4]), (2, [1, 4, 16]), (9, [1, 4, 16])):
+        monkeypatch.setattr(Event, "early", early)
+        stub.cuda.slept.clear()
+        runs = []
+        assert len(device.time_events(lambda runs=runs: runs.append(1), 3, flush=True)) == 3
+        assert [held / stub.cuda.slept[0] for held in stub.cuda.slept] == longer and len(runs) == 3 * len(longer)
+
+
+def test_a_lost_context_is_told_by_what_lost_it(stub, kernel, monkeypatch):
+    """Freeing memory fails too then, and says less."""
+    from advisor.measurement import cuda
+    from advisor.measurement.batch_run import FatalFailure
+
+    def lost(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(cuda.CudaBench, "launch", lost)
+    stub.cuda.empty_cache = lost
+    with pytest.raises(FatalFailure) as caught:
+        run_batch(open_device(parse_device("cuda")), batch(kernel()))
+    assert caught.value.index == 0 and caught.value.failure.kind == "illegal-access"
+
+
 def test_what_cannot_be_captured_is_timed_by_events(stub, kernel, monkeypatch):
     monkeypatch.setattr(Graph, "captures", False)
     outcomes = run_batch(open_device(parse_device("cuda")), batch(kernel()))
@@ -182,3 +213,23 @@ def test_poison_and_compare():
     with pytest.raises(WrongOutputError, match="shape"):
         compare(torch.zeros(2), want, 1, 1, "wrong")
     compare(torch.zeros(0), torch.zeros(0), 0, 0, "empty")
+
+
+def test_rows_are_compared_by_their_own_size(monkeypatch):
+    """Rows of a causal attention that see few keys are much larger than the rest."""
+    from advisor.measurement import cuda
+
+    want = torch.full((3, 4, 8), 0.01, dtype=torch.float64)
+    want[1, 2] = 5.0
+    want[1, 2, 3] = 0.0
+    rounded = want.clone()
+    rounded[1, 2, 3] = 0.04  # 1 % of this row's rms is 0.047, of the tensor's 0.0135
+    cuda.compare(rounded, want, 1e-2, 1e-2, "the large row")
+    rounded[0, 0, 0] += 0.02
+    with pytest.raises(WrongOutputError, match=r"1 of 96 elements .* 0.03 at 0"):
+        cuda.compare(rounded, want, 1e-2, 1e-2, "a small row")
+    monkeypatch.setattr(cuda, "CHECK_ELEMENTS", 20)  # two rows at once, and a rest
+    with pytest.raises(WrongOutputError, match=r"1 of 96 elements .* 0.03 at 0"):
+        cuda.compare(rounded, want, 1e-2, 1e-2, "in pieces")
+    with pytest.raises(WrongOutputError, match=r"2 of 96 elements .* at 51"):
+        cuda.compare(rounded.flatten(), want.flatten(), 1e-2, 1e-2, "without rows")

@@ -124,24 +124,37 @@ def test_listing_a_kernel_imports_neither_torch_nor_triton():
 
 
 def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
-    fields = "1755, 3201, 0x0000000000000024, 61, 512.34, 700.00, 1980, 1980, 580.159.04, Disabled"
-    done = subprocess.CompletedProcess([], 0, stdout=fields + "\n", stderr="")
+    told = {
+        "clocks.sm": "1755", "clocks.mem": "3201", "clocks_throttle_reasons.active": "0x0000000000000024", "temperature.gpu": "61",
+        "power.draw": "512.34", "power.limit": "700.00", "clocks.max.sm": "1980", "driver_version": "580.159.04",
+        "mig.mode.current": "Disabled",
+    }  # fmt: skip
+    asked = []
+
+    def run(command, **_):
+        fields = command[1].removeprefix("--query-gpu=").split(",")
+        asked.append(fields)
+        if not set(fields) <= set(told):  # as the program does
+            return subprocess.CompletedProcess(command, 2, stdout=f'Field "{fields[0]}" is not a valid field to query.', stderr="")
+        return subprocess.CompletedProcess(command, 0, stdout=", ".join(told[field] for field in fields) + "\n", stderr="")
+
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(nvml.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(nvml.subprocess, "run", run)
+    monkeypatch.setattr(nvml, "SMI_INTERVAL_S", -1.0)
     monitor = nvml.Monitor("GPU-1")
     assert monitor.source == "nvidia-smi" and monitor.facts() == nvml.Facts(
         default_clock_mhz=1980, driver="580.159.04", power_cap_w=700, mig=False
     )
-    reading = monitor.read()
-    assert (reading.sm_clock_mhz, reading.throttle, reading.temperature_c, reading.power_w) == (
-        1755,
-        ("sw-power-cap", "sw-thermal"),
-        61,
-        512.34,
+    # The clock of another moment judges no round.
+    assert monitor.read() == nvml.Reading(
+        memory_clock_mhz=3201, throttle=("sw-power-cap", "sw-thermal"), temperature_c=61, power_w=512.34
     )
+    asked.clear()
+    monitor.read()
+    assert len(asked) == 2, "the field that was refused is not asked for again"
 
 
-@pytest.mark.parametrize("answer", ["", "[N/A]\n", "x, y\n", ", ".join(["[Not Supported]"] * 10)])
+@pytest.mark.parametrize("answer", ["", "[N/A]\n", "x, y\n", ", ".join(["[Not Supported]"] * 7)])
 def test_a_gpu_that_says_nothing(monkeypatch, answer):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setattr(nvml.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=answer, stderr=""))

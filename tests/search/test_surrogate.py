@@ -140,14 +140,15 @@ def reason(rule: StoppingRule = StoppingRule(margin=0.02, noise_floor=0.005), **
         "best_us": 10.0, "ceiling_us": (5.0, 4.5, 5.5), "mean": np.log(np.array([8.0, 12.0])), "deviation": np.array([0.1, 0.1]),
         "usable": np.array([True, True]), "tried": 5,
     }  # fmt: skip
-    return rule.reason(**{**values, **changes})
+    stop = rule.reason(**{**values, **changes})
+    return None if stop is None else f"{stop.cause}: {stop.why}"
 
 
 def test_stopping_says_why():
     assert reason() is None
     assert reason(best_us=None) is None
-    assert "every configuration" in reason(usable=np.array([False, False]))
-    assert "of the ceiling" in reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4), mean=np.log(np.array([10.5, 12.0])))
+    assert "tried all: every configuration" in reason(usable=np.array([False, False]))
+    assert "ceiling: within 2 % of the ceiling" in reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4), mean=np.log(np.array([10.5, 12.0])))
     assert reason(ceiling_us=(11.0, 10.5, 11.5), mean=np.log(np.array([10.5, 12.0]))) is None  # a refuted ceiling stops nothing
     assert reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4)) is None  # measurements say that something left is 20 % faster
     assert "what is worth one, 1 %" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))

@@ -170,3 +170,27 @@ def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     assert "softmax" in capsys.readouterr().out
     result = from_json((tmp_path / "result.json").read_text())
     assert result.fingerprint.mode == "gpu" and result.searches[0].trials[0].latency_us
+
+
+@pytest.mark.parametrize(("latencies_us", "only_best"), [
+    ({1: (7.383, 7.394, 7.457), 2: (8.0,)}, True),  # as published: near-optimal rows of every problem
+    ({1: (7.383,)}, False), ({1: (207.6, 211.3)}, False), ({1: (7.383, 7.394), 2: (8.0, 9.0)}, False),
+])  # fmt: skip
+def test_a_few_rows_are_no_list_of_the_best(tmp_path, latencies_us, only_best):
+    """What they lack may be faster: the present configuration must not lose to it unmeasured."""
+    from advisor.measurement import read_recording
+    from advisor.tuning.backends import holds_only_best
+
+    rows = ["gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,latency_us"]
+    for tokens, each in latencies_us.items():
+        rows += [f"H200,w13,{tokens},8,2,1024,512,16,32,128,{place + 1},4,3,{us}" for place, us in enumerate(each)]
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    assert holds_only_best(read_recording(tmp_path / "rows.csv")) == only_best
+
+
+def test_another_gpu_than_the_one_tuned_for_is_refused(tmp_path, capsys):
+    """Its latencies would go into that one's table."""
+    common = ["--model", "Qwen3-30B-A3B", "--tokens", "16", "--trials", "2", "--output", str(tmp_path)]
+    assert main(["tune", "fused_moe", "--gpu", "H100", "--device", "fake,gpu=H200", *common]) == 2
+    error = capsys.readouterr().err
+    assert "the GPU that measures is not the one that is tuned for; got H200; expected H100" in error and "--gpu 'H200'" in error

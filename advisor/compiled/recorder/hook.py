@@ -124,14 +124,13 @@ class Recorder:
             return
         with self.lock:
             for key, known in self.launches.items():
-                times = []
-                for begin, end in known["timers"]:
+                times: dict[str, list[float]] = {"times_us": [], "at_most_us": []}
+                for begin, end, waited in known["timers"]:
                     with contextlib.suppress(Exception):
                         end.synchronize()
-                        times.append(1000.0 * begin.elapsed_time(end))
+                        times["at_most_us" if waited else "times_us"].append(1000.0 * begin.elapsed_time(end))
                 line = {"count_of": key, "process": os.getpid(), "count": known["count"]}
-                if times:
-                    line["times_us"] = times
+                line |= {name: values for name, values in times.items() if values}
                 with contextlib.suppress(OSError):
                     self.write(line)
 
@@ -270,7 +269,10 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
         if not warmup:
             try:
                 if timer is not None:
+                    # Where the GPU had come to the first event before the kernel was enqueued, it then waited for the launch from Python.
+                    waited = timer[0].query()
                     timer[1].record()
+                    timer = (*timer, waited)
                 recorder.record(self, arguments, grid, kept, timer)
             except Exception as error:
                 recorder.complain(error)
