@@ -114,6 +114,13 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "measured first)", "90th percentile of trials, L40 left out: more than 60 / 27; the order alone 24.5"),
     ("a table at a time, what won at neighbouring token counts as much before its place in the order as there: used",
      "simulated sweeps of GPUs left out: first 63 -> 69 %, one of the first 8 89 -> 91 %, 90th percentile 10 -> 8 trials"),
+    ("tiles below 64 rows on Hopper with one buffer less, as Triton has them: used",
+     "GPUs left out: known 4.70 -> 4.37, best 2.71 -> 2.67 %, recall .854 -> .871, precision .962 -> .938, best held by 77 -> 82, known "
+     "81 -> 86 %; models left out: served 3.44 -> 3.39 %, ranking 76.4, 93.6 -> 76.7, 93.4 %"),
+    ("GPUs left out, after that: share of the physics .7 / .85 / 1 / 1.5 (no variety)",
+     "first 1, 8: 49.1, 79.2 / 50.5, 79.3 / 50.5, 79.9 / 48.3, 80.0 %; the A100 alone 24 / 32 / 34 / 37 % at the first pick, the L40 52 / "
+     "50 / 48 / 35 %"),
+    ("the same with two / four forests in `first_unseen` and .85 of the physics: used", "first 1, 8: 49.1, 80.4 / 50.9, 80.4 %"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 
