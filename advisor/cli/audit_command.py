@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from advisor.cli import options
+
 if TYPE_CHECKING:
     from advisor.configs.audit import Audit, AuditIssue
 
@@ -31,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--no-regret", action="store_true", help="leave predictions out")
-    parser.add_argument("--fail-on", metavar="LIST", help="checks or severities (error, warning) that make the exit code 1")
+    parser.add_argument("--fail-on", type=options.gate_conditions, default=(), metavar="LIST",
+                        help="checks or severities (error, warning) that make the exit code 1")  # fmt: skip
     parser.add_argument("--all", action="store_true", help="list advice and remarks too, not only errors, warnings and regret")
 
 
@@ -42,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.configs.audit import CHECKS, AuditIssue, audit
     from advisor.errors import UsageError
 
-    gates = [gate.strip() for gate in (arguments.fail_on or "").split(",") if gate.strip()]
+    gates = arguments.fail_on
     known = {*CHECKS, "predicted-regret", *SEVERITIES}
     for gate in gates:
         if gate not in known:

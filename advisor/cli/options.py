@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -34,6 +35,25 @@ def positive_integer(text: str) -> int:
     if len(values) != 1:
         raise argparse.ArgumentTypeError(f"must be one number (got {text!r})")
     return values[0]
+
+
+def days(text: str) -> float:
+    """A number of days, zero or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"must be a number of days, 0 or more, as in 30 or 0.5 (got {text!r})")
+    return value
+
+
+def gate_conditions(text: str) -> tuple[str, ...]:
+    """What `--fail-on a,b` names. Nothing is refused: an unset variable of a CI job must not switch its gate off."""
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise argparse.ArgumentTypeError(f"must name what the exit code is 1 for (got {text!r}); is a variable unset? leave the option out")
+    return names
 
 
 def named_sizes(text: str) -> dict[str, int]:

@@ -55,6 +55,9 @@ def test_import_from_a_folder(tmp_path, capsys):
 def test_prune(filled, capsys):
     assert main(["cache", "prune"]) == 2
     assert main(["cache", "prune", "--older-than", "1"]) == 0
+    for days in ("-1", "nan", "inf", "-inf", "soon"):  # all that came of a slip was an empty cache
+        assert main(["cache", "prune", f"--older-than={days}"]) == 2, days
+        assert "number of days" in capsys.readouterr().err
     assert main(["cache", "prune", "--kernel", "scale", "--dry-run"]) == 0
     assert "scale" in capsys.readouterr().out
     assert main(["cache", "prune", "--gpu", "A100"]) == 0

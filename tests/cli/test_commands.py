@@ -262,6 +262,14 @@ def test_audit_gates(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["counts"]["does-not-fit"] == 1
 
 
+@pytest.mark.parametrize("empty", ["", " ", ","])
+def test_an_empty_gate_is_refused(tmp_path, capsys, empty):
+    """`--fail-on "$UNSET"` must not let everything pass."""
+    for command in (["compare", str(EXAMPLE), str(EXAMPLE)], ["audit", str(EXAMPLE), "--no-regret"]):
+        assert main([*command, "--fail-on", empty]) == 2
+        assert "--fail-on" in capsys.readouterr().err
+
+
 def test_every_command_has_help(capsys):
     for command in COMMANDS:
         if _module(command) is None:
