@@ -225,7 +225,7 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
     from advisor.configs.models import find_model
-    from advisor.measurement.kernel_file import kernel_entry
+    from advisor.measurement.kernel_file import check_sizes, kernel_entry
     from advisor.schema import Problem
 
     entry = kernel_entry(kernel)
@@ -233,7 +233,8 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     sizes = [dict(each) for each in arguments.sizes or ()]
     if arguments.model and entry["family"] == "fused_moe":
         model, split, ranks = find_model(arguments.model), arguments.tensor_parallel or 1, arguments.expert_parallel or 1
-        sizes.append({"M": 1, "E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split})
+        experts = model.E // ranks  # of one rank: where they are fewer than a token takes, all of them
+        sizes.append({"M": 1, "E": experts, "topk": min(model.top_k, experts), "H": model.H, "N": model.N // split})
     if not sizes:
         sizes = [dict(entry.get("example") or {})]
     if not sizes[0]:
@@ -241,6 +242,9 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     tokens = token_counts(arguments.tokens)
     if tokens:
         sizes = [{**each, "M": m} for each in sizes for m in tokens]
+    for op in ops:
+        for each in sizes:
+            check_sizes(kernel, op, each)
     dtype = arguments.dtype or next(iter(entry.get("dtypes", ("bf16",))))
     block = (128, 128) if dtype == "fp8" and entry["family"] == "fused_moe" else None
     return [

@@ -1,8 +1,8 @@
 """Search for better configurations, measuring as few as possible.
 
-TARGET is a tuned table, fused_moe, a bundled kernel (gemm, softmax, …) or FILE.py::KERNEL. Measures on this machine's GPU, or replays rows
-with --recorded. The study is kept in a file (or any Optuna storage): run the same command again to go on with it, on as many machines
-as share the storage. A winner is measured against what runs today, in the same rounds, and used only if it wins.
+TARGET is a tuned table, fused_moe, a bundled kernel (softmax, gemm::gemm_kernel, …) or FILE.py::KERNEL. Measures on this machine's GPU,
+or replays rows with --recorded. The study is kept in a file (or any Optuna storage): run the same command again to go on with it, on as
+many machines as share the storage. A winner is measured against what runs today, in the same rounds, and used only if it wins.
 
 examples:
   advisor tune fused_moe --model Qwen3-30B-A3B --tokens 1,64,4096 --export tables
@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
 from advisor.cli.progress import StatusLine
+from advisor.errors import InputError
 
 if TYPE_CHECKING:
     from advisor.tuning import Order, Tuned
@@ -66,6 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     watch = _Watch()
     try:
         tuned = tune(order, workers=arguments.workers, command=shlex.join(["advisor", *sys.argv[1:]]), watch=watch)
+    except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
+        raise InputError(f"{order.storage}: the study is damaged", error.doc.strip() or "an empty line", "lines of JSON, as Optuna writes",
+                         "remove that line, or start anew with another --storage") from None  # fmt: skip
     finally:
         watch.end()
     for warning in tuned.result.warnings:

@@ -21,6 +21,7 @@ from typing import Any
 
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
+from advisor.pipelines.batch import SIZES
 from advisor.resources import folder
 from advisor.schema import FAMILIES, Configuration, Problem
 
@@ -42,6 +43,12 @@ class KernelRef:
     def label(self) -> str:
         """`fused_moe.py::fused_moe_kernel`."""
         return f"{Path(self.file).name}::{self.function}"
+
+    @property
+    def target(self) -> str:
+        """What names it on a command line: `gemm::gemm_kernel` where it is bundled, else `path/to/file.py::KERNEL`."""
+        path = Path(self.file)
+        return f"{path.stem if path in bundled_files() else path}::{self.function}"
 
 
 def read_kernels(file: str | Path) -> dict[str, dict[str, Any]]:
@@ -181,6 +188,31 @@ def check_runnable(kernel: KernelRef) -> None:
     missing = [role for role in _FUNCTIONS if role not in kernel_entry(kernel)]
     if missing:
         raise InputError(f"{kernel.label}: cannot be measured without {', '.join(missing)}", None, None, _REMEDY)
+
+
+def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
+    """Sizes that a user gave must be the operator's, all of them.
+
+    Raises:
+        UsageError: A size is missing, is not one of the kernel's, or is below 1 (`causal`: below 0).
+    """
+    entry = kernel_entry(kernel)
+    described = entry["ops"].get(op) if isinstance(entry["ops"], dict) else None
+    named = described.get("sizes") if isinstance(described, dict) else None
+    needed = tuple(named or SIZES.get((entry["family"], op), ("B", "H")))
+    known = dict.fromkeys([*needed, *(entry.get("example") or {})])
+    limit = f"{', '.join(needed)} for {op}"
+    remedy = f"--sizes {','.join(f'{name}=…' for name in needed)}"
+    if missing := [name for name in needed if name not in sizes and name != "causal"]:
+        raise UsageError(f"{kernel.label}: sizes are missing", f"no {', '.join(missing)}", limit, f"give every size: {remedy}")
+    if unknown := [name for name in sizes if name not in known]:
+        raise UsageError(f"{kernel.label}: has no such size", ", ".join(unknown), limit, f"give {remedy}")
+    for name, value in sizes.items():
+        if value < (0 if name == "causal" else 1):
+            raise UsageError(f"{kernel.label}: size {name}", value, "at least 1", "correct --sizes")
+    if sizes.get("topk", 0) > sizes.get("E", sys.maxsize):
+        raise UsageError(f"{kernel.label}: a token cannot take more experts than there are", f"topk={sizes['topk']}",
+                         f"at most E = {sizes['E']}", "correct --sizes")  # fmt: skip
 
 
 def flat_problem(problem: Problem) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
+from advisor.measurement.kernel_file import check_sizes
 from advisor.measurement.recorded import Recording, read_recording, recorded_problem_key
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
@@ -184,14 +185,18 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         ops = [op for op in entry["ops"] if order.op in (None, op)]
         dtype = order.request.dtype or next(iter(entry.get("dtypes", ("bf16",))))
         for op in ops:
+            for each in sizes if order.sizes or order.request.tokens else ():
+                check_sizes(kernel, op, each)
             problems += [
                 (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, routing=order.request.routing,
                                  cache="cold" if order.request.cache == "cold" else "warm"))
                 for each in sizes if each
             ]  # fmt: skip
+    if not problems:
+        raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
     if len({kernel for kernel, _ in problems}) != 1:
-        known = ", ".join(kernel.label for kernel in kernels)
-        raise UsageError("tune one kernel at a time", text, f"one of {known}", "name it after ::, or give --op and --sizes")
+        known = ", ".join(kernel.target for kernel in kernels)
+        raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
     kernel = problems[0][0]
     launches = []
     for _, problem in problems:

@@ -227,7 +227,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["{f}::nothing", "--target", "sm_90"], ["{f}::gemm"], ["{f}::gemm", "--target", "vax"],
-     ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"],
+     ["{f}::gemm", "--target", "sm_90", "--arg", "q=1"], ["{f}::gemm", "--target", "sm_90", "--arg", "M=99999999999999999999"],
      ["{f}::gemm", "--target", "sm_90", "--signature", "*fp13"], ["{f}::gemm", "--target", "sm_90", "--constexpr", "BM=100"],
      ["missing.py::gemm", "--target", "sm_90"], ["{f}::gemm", "--target", "sm_90", "--grid", "0"]],
 )  # fmt: skip

@@ -97,6 +97,8 @@ def test_replayed_rows_and_exit_3(tmp_path, capsys):
         [], ["softmax", "--plan", "x.toml"], ["--plan", "no such file"], ["no_such_kernel"], ["no_file.py::x"],
         ["softmax", "--device", "gpu"], ["softmax", "--time-limit", "soon"], ["softmax", "--sizes", "B"],
         ["softmax", "--configurations", "0"], ["softmax", "--rounds", "-1"],
+        ["softmax", "--sizes", "B=64"], ["gemm", "--sizes", "M=64"], ["softmax", "--sizes", "B=64,H=0"],
+        ["softmax", "--sizes", "B=64,H=8,Q=1"], ["softmax", "--tokens", "4"], ["gemm::gemm_kernel", "--sizes", "M=1,N=2,K=0"],
         [f"{KERNELS}::listed_only_kernel", "--sizes", "B=1,H=1"], [f"{KERNELS}::inputs_kernel"], ["missing.csv"], ["missing.json"],
     ],
 )  # fmt: skip
@@ -104,6 +106,12 @@ def test_usage_errors(arguments, tmp_path, capsys):
     assert main(["measure", "--device", "fake", "-o", str(tmp_path / "rows.csv"), *arguments]) == 2
     error = capsys.readouterr().err
     assert "error:" in error and "Traceback" not in error and not list(tmp_path.iterdir())
+
+
+def test_a_missing_size_is_named(tmp_path, capsys):
+    assert main(["measure", "gemm::gemm_kernel", "--sizes", "M=64", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
+    error = capsys.readouterr().err
+    assert "no N, K" in error and "M, N, K for gemm" in error and "--sizes M=…,N=…,K=…" in error
 
 
 def test_durations():

@@ -194,3 +194,21 @@ def test_another_gpu_than_the_one_tuned_for_is_refused(tmp_path, capsys):
     assert main(["tune", "fused_moe", "--gpu", "H100", "--device", "fake,gpu=H200", *common]) == 2
     error = capsys.readouterr().err
     assert "the GPU that measures is not the one that is tuned for; got H200; expected H100" in error and "--gpu 'H200'" in error
+
+
+@pytest.mark.parametrize("sizes", ["B=64", "B=64,H=0", "B=64,H=8,Q=1"])
+def test_sizes_that_are_not_the_kernels(tmp_path, capsys, sizes):
+    assert main(["tune", "softmax", "--gpu", "H200", "--device", "fake", "--sizes", sizes, "--output", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "softmax.py::softmax_kernel" in error and "--sizes" in error
+
+
+def test_a_damaged_study_is_named(tmp_path, capsys):
+    arguments = ["tune", "softmax", "--gpu", "H200", "--device", "fake", "--sizes", "B=64,H=512", "--output", str(tmp_path)]
+    assert main([*arguments, "--trials", "2"]) == 0
+    with (tmp_path / "study.journal").open("a") as journal:
+        journal.write("garbage\n")
+    capsys.readouterr()
+    assert main([*arguments, "--trials", "4"]) == 2
+    error = capsys.readouterr().err
+    assert "study.journal" in error and "got garbage" in error and "--storage" in error
