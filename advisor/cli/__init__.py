@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -87,6 +90,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is documented in the README."""
     _open_streams()
+    _replace_unencodable()
     arguments = list(sys.argv[1:] if argv is None else argv)
     only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
     parser = build_parser(only)
@@ -97,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parsed.command is None:
         parser.print_help()
         return 2
+    if parsed.command == "schema" or getattr(parsed, "format", None) in ("json", "sarif"):
+        _escape_unencodable()
     try:
         code = int(parsed.run(parsed))
         sys.stdout.flush()
@@ -128,6 +134,26 @@ def _open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open as long as the process
+
+
+def _replace_unencodable() -> None:
+    """Characters that a stream's encoding does not have (µ in ASCII, ≤ in Latin-1) become a question mark: no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _escape_unencodable() -> None:
+    """In a JSON document on standard output they become JSON's own escapes: what is read back is what was meant."""
+    codecs.register_error("advisor-json", _json_escapes)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="advisor-json")
+
+
+def _json_escapes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _silence_stdout() -> None:
