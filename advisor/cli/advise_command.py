@@ -4,7 +4,7 @@ TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or 
 bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
 record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
 (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
-DIR/report.html and DIR/result.json; with several --gpu, a folder below DIR for each.
+DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and --format json prints one list of their results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
     parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
-                        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one (may be repeated)")  # fmt: skip
+                        help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with "
+                        "commas")  # fmt: skip
     options.add_model_arguments(parser)
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
@@ -56,16 +57,23 @@ def run(arguments: argparse.Namespace) -> int:
 
     from advisor.autotuning.exchange import cache_file
     from advisor.errors import UsageError
+    from advisor.hardware import load_gpu
 
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
-    gpus: list[str | None] = list(arguments.gpu) or [None]
+    arguments.gpu = options.gpu_names(arguments.gpu)
     cache = cache_file(arguments.target)
     if cache is not None:
-        return _tuned(arguments, *cache)
-    if len(gpus) == 1:
-        return _for_gpu(arguments, gpus[0], Path(arguments.output))
-    return max(_for_gpu(arguments, gpu, Path(arguments.output) / _slug(gpu)) for gpu in gpus if gpu)
+        documents = _tuned(arguments, *cache)
+    elif len(arguments.gpu) > 1:
+        for name in arguments.gpu:  # a misspelt one is told before the first report is written
+            load_gpu(name)
+        documents = [_for_gpu(arguments, name, Path(arguments.output) / _slug(name)) for name in arguments.gpu]
+    else:
+        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))]
+    if arguments.format == "json":
+        sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
+    return 0
 
 
 def _slug(name: str) -> str:
@@ -74,8 +82,8 @@ def _slug(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in stem) or "gpu"
 
 
-def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> int:
-    """Resolve the target for one GPU, advise, write and print."""
+def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> str:
+    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for."""
     from pathlib import Path
 
     from advisor.cli.kernel_options import given_for_a_kernel
@@ -101,9 +109,7 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> in
         return _folder(path, request, predictor, arguments, output)
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    page = _write(result, output)
-    _print(result, arguments.format, str(page))
-    return 0
+    return _shown(result, arguments.format, str(_write(result, output)))
 
 
 def _is_code(text: str) -> bool:
@@ -144,7 +150,7 @@ def _cached_gpu(text: str) -> GpuSpec | None:
     return gpu
 
 
-def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> int:
+def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> str:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advise_compiled import advise_compiled
     from advisor.cli.kernel_options import launch_options
@@ -167,12 +173,11 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
-    _print(result, arguments.format, str(_write(result, output)))
-    return 0
+    return _shown(result, arguments.format, str(_write(result, output)))
 
 
-def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> int:
-    """What `@advisor.autotune` found out: a report per GPU."""
+def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
+    """What `@advisor.autotune` found out: a report per GPU; their JSON documents, where those are asked for."""
     from pathlib import Path
 
     from advisor.autotuning.exchange import read_cache_file
@@ -198,14 +203,15 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> int
                                   there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
+    documents = []
     for gpu in wanted:
         found = [entry for entry in everything if entry.key.gpu == gpu]
         output = Path(arguments.output) / _slug(gpu.replace("/", "-")) if len(wanted) > 1 else Path(arguments.output)
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip
-        _print(result, arguments.format, str(_write(result, output)))
-    return 0
+        documents.append(_shown(result, arguments.format, str(_write(result, output))))
+    return documents
 
 
 def _resolve(text: str, request: Request) -> Target:
@@ -268,12 +274,13 @@ def _write(result: Result, folder: Path) -> Path:
     return folder / "report.html"
 
 
-def _print(result: Result, style: str, page: str) -> None:
+def _shown(result: Result, style: str, page: str) -> str:
+    """The JSON document, if that is asked for; else nothing, and the result is printed."""
     if style == "json":
         from advisor.result_json import to_json
 
-        sys.stdout.write(to_json(result))
-    elif style == "md":
+        return to_json(result)
+    if style == "md":
         from advisor.rendering.markdown import to_markdown
 
         print(to_markdown(result))
@@ -281,10 +288,12 @@ def _print(result: Result, style: str, page: str) -> None:
         from advisor.rendering import terminal
 
         terminal.show(result, report=page)
+    return ""
 
 
-def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> int:
+def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> str:
     """Advise on every table below a folder: a line each; the table's report under the output folder."""
+    import json
     from dataclasses import replace
 
     from advisor.errors import AdvisorError, NothingMatchedError
@@ -312,11 +321,7 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
                           "ceiling_us": result.verdict.ceiling_us, "bound_us": result.verdict.bound_us})  # fmt: skip
         else:
             print(f"{result.verdict.percent_of_ceiling:5.0f} % of ceiling  {relative}: {result.verdict.sentence}")
-    if arguments.format == "json":
-        import json
-
-        print(json.dumps(lines, indent=2, ensure_ascii=False))
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")
-    return 0
+    return json.dumps(lines, indent=2, ensure_ascii=False) + "\n"

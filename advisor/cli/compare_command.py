@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--update", action="store_true", help="store HEAD as the new baseline (only with --baseline)")
     parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help="GPU to predict for; repeat it, or separate with commas")
     parser.add_argument(
-        "--fail-on", type=options.gate_conditions, metavar="LIST", help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, "
-        "predicted-regressed, ceiling<70, or none (default: regressed,failed,cannot-launch)",
+        "--fail-on", type=options.gate_conditions, metavar="LIST",
+        help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, predicted-regressed, ceiling<70, or none "
+        "(default: regressed,failed,cannot-launch)",
     )  # fmt: skip
     parser.add_argument("--launches", metavar="FILE", action="append", default=[],
                         help="a record of `advisor record`: changed kernels are compared on what they were launched with")  # fmt: skip
@@ -104,8 +105,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     wanted = Options(
-        gpus=tuple(name.strip() for group in arguments.gpu for name in group.split(",") if name.strip()),
-        fail_on=arguments.fail_on,
+        gpus=tuple(options.gpu_names(arguments.gpu)), fail_on=arguments.fail_on,
         compiling=not arguments.no_compile, launches=tuple(options.existing_file(name) for name in arguments.launches),
         command=shlex.join(["advisor", *sys.argv[1:]]),
         request=Request(model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,

@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from advisor.errors import InputError, UsageError, printable, shorten
@@ -81,6 +82,21 @@ def token_counts(groups: list[list[int]] | None) -> tuple[int, ...] | None:
     if not groups:
         return None
     return tuple(sorted({m for group in groups for m in group}))
+
+
+def gpu_names(groups: Sequence[str]) -> list[str]:
+    """What `--gpu A --gpu B,C` names, each once; the path of a TOML file may have commas.
+
+    Raises:
+        UsageError: One names nothing.
+    """
+    names: dict[str, None] = {}
+    for group in groups:
+        parts = [group] if group.endswith(".toml") and Path(group).is_file() else [part.strip() for part in group.split(",")]
+        if not any(parts):
+            raise UsageError("--gpu names no GPU", repr(group), "a name that `advisor gpus` lists", "leave the option out, or name one")
+        names |= dict.fromkeys(filter(None, parts))
+    return list(names)
 
 
 def write_text(path: Path, text: str) -> None:
