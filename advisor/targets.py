@@ -19,9 +19,9 @@ from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
 from advisor.configs.routing import check_routing
 from advisor.configs.source import SourceFile, read_source
-from advisor.configs.tables import Table, clamp, read_table, select
+from advisor.configs.tables import Table, clamp, is_own_result, read_table, select
 from advisor.errors import InputError, UsageError
-from advisor.folders import files_below
+from advisor.folders import files_below, not_permitted
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement.kernel_file import flat_problem
 from advisor.pipelines import ConfigurationBatch
@@ -276,6 +276,10 @@ def _layer_sizes(request: Request) -> dict[str, int]:
     if missing := [name for name in names if name not in known]:
         raise UsageError("fused_moe needs a model or its sizes", f"no {', '.join(missing)}", None,
                          "add --model NAME, e.g. --model Qwen3-30B-A3B, or --sizes E=128,N=768,H=2048,topk=8")  # fmt: skip
+    experts = models.find_model(request.model).E if request.model is not None else known["E"] * (request.expert_parallel or 1)
+    if known["topk"] > experts:
+        raise UsageError("a token cannot take more experts than there are", f"top-k {known['topk']}", f"at most {experts}",
+                         "correct --top-k, or the sizes")  # fmt: skip
     topk = min(known["topk"], known["E"])  # a rank that holds fewer experts than a token takes: all of them
     return {"M": 1, "E": known["E"], "topk": topk, "H": known["H"], "N": known["N"]}
 
@@ -389,9 +393,15 @@ def resolve_target(text: str, request: Request) -> Target:
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is something; what is no path at all (too long, a null byte) is not there."""
+    """Whether there is something; what is no path at all (too long, a null byte) is not there.
+
+    Raises:
+        InputError: It lies in a folder that may not be read.
+    """
     try:
         return path.exists()
+    except PermissionError:
+        raise not_permitted(path) from None
     except (OSError, ValueError):
         return False
 
@@ -402,8 +412,8 @@ def is_folder(path: Path) -> bool:
 
 
 def tables_in(folder: Path) -> list[Path]:
-    """Every .json below a folder, symbolic links left out, sorted."""
-    return [path for path in files_below(folder, ".json") if path.is_file() and not path.is_symlink()]
+    """Every .json below a folder, symbolic links and the advisor's own results left out, sorted."""
+    return [path for path in files_below(folder, ".json") if path.is_file() and not path.is_symlink() and not is_own_result(path)]
 
 
 __all__ = [

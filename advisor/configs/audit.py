@@ -15,9 +15,9 @@ from typing import Protocol
 from advisor.configs.launchability import ELEMENT_BYTES, MAX_THREADS_PER_CTA, shared_memory_bytes
 from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.reachability import device_twins, unreachable_reasons
-from advisor.configs.tables import Table, clamp, inspect_table
+from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
-from advisor.folders import files_below
+from advisor.folders import files_below, not_permitted
 from advisor.schema import Configuration, Severity
 
 CHECKS: dict[str, str] = {
@@ -86,7 +86,7 @@ GpuLookup = Callable[[str], GpuLimits | None]
 
 
 def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
-    """The JSON files among and below `paths`, sorted; a file named itself counts whatever its name.
+    """The JSON files among and below `paths`, sorted, less the advisor's own results; a file named itself counts whatever it is.
 
     Raises:
         InputError: A path does not exist, or is a folder of far too many files.
@@ -97,10 +97,12 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
         path = Path(given)
         try:
             is_folder, is_there = path.is_dir(), path.exists()
+        except PermissionError:
+            raise not_permitted(path) from None
         except (OSError, ValueError):  # too long for a path, or with a null byte
             is_folder = is_there = False
         if is_folder:
-            found.update(dict.fromkeys(files_below(path, ".json")))
+            found.update(dict.fromkeys(each for each in files_below(path, ".json") if not is_own_result(each)))
         elif is_there:
             found[path] = None
         else:

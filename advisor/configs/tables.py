@@ -17,7 +17,7 @@ from typing import Any
 
 from advisor.configs.entries import RETUNE as _RETUNE
 from advisor.configs.entries import read_entry
-from advisor.configs.names import SIZE_LIMIT, TableName, parse_table_name
+from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.schema import Configuration
 
@@ -108,6 +108,19 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
     except InputError as error:
         return None, (TableProblem(key=None, error=error),)
     return _interpret(os.fspath(path), label, name, document, duplicates)
+
+
+def is_own_result(path: Path) -> bool:
+    """Whether a file is a result that `advise`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
+    if is_table_name(path):
+        return False
+    try:
+        if path.stat().st_size > FILE_SIZE_LIMIT_BYTES:
+            return False
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"schema_version", "tool_version"} <= document.keys()
 
 
 def _interpret(
