@@ -71,13 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.exchange import entries
+    from advisor.errors import NothingMatchedError
     from advisor.rendering.figures import clean
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
         print(json.dumps([_document(entry) for entry in found], indent=2, ensure_ascii=False))
-        return 0
-    for entry in found:
+    for entry in found if arguments.format == "text" else ():
         latency = f"{entry.best_us:.2f} us" if entry.best_us is not None else "not measured"
         how = entry.decided[0][2] if entry.decided else "undecided"
         measured = sum(row.us is not None for row in entry.rows)
@@ -87,6 +87,10 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
             shown = f"{row.us:10.2f} us" if row.us is not None else f"{row.state:>13}"
             predicted = f"  predicted {row.predicted_us:.2f} us" if row.predicted_us is not None else ""
             print(clean(f"  {shown}  {_label(row.config)}{predicted}" + (f"  {row.reason}" if row.reason else "")))
+    if not found:
+        asked = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
+        raise NothingMatchedError(f"{cache.path}: no problem like it", asked or None, None,
+                                  "without --kernel and --gpu it lists them all" if asked else "the cache is empty")  # fmt: skip
     print(f"advisor: {len(found)} problems in {cache.path}", file=sys.stderr)
     return 0
 
@@ -141,8 +145,22 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
             problems, files = problems + brought.problems, files + 1
     if not files:
         raise NothingMatchedError("nothing to import", " ".join(arguments.paths), "exports, *.autotune.json or cache.json")
+    _check_kept(cache)
     print(f"advisor: {problems} problems from {files} files are in {cache.path}", file=sys.stderr)
     return 0
+
+
+def _check_kept(cache: Cache) -> None:
+    """A cache that cannot be written goes on in memory: right for a kernel that is being tuned, and no use to anybody here.
+
+    Raises:
+        InputError: What was done is lost.
+    """
+    from advisor.errors import InputError
+
+    if cache.in_memory:
+        raise InputError(f"{cache.path}: cannot be written, and is as it was", None, "a tuning cache in a folder you may write to",
+                         "name another folder with --dir, or see the warning above")  # fmt: skip
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
@@ -161,6 +179,8 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
         return not kept and not arguments.dry_run
 
     count = cache.forget(chosen)
+    if not arguments.dry_run:
+        _check_kept(cache)
     print(f"advisor: {count} problems forgotten", file=sys.stderr)
     return 0
 

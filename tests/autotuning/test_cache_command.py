@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 
@@ -27,8 +28,11 @@ def test_ls(filled, capsys):
     assert main(["cache", "ls", "--format", "json", "--gpu", "NVIDIA_H200"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["configuration"]["BLOCK"] == 64 and entry["latency_us"] == 1000.0 and len(entry["timings"]) == 3
-    assert main(["cache", "ls", "--kernel", "other"]) == 0
-    assert capsys.readouterr().out == ""
+    assert main(["cache", "ls", "--kernel", "other"]) == 5
+    captured = capsys.readouterr()
+    assert captured.out == "" and "got other" in captured.err
+    assert main(["cache", "ls", "--kernel", "other", "--format", "json"]) == 5
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_export_import(filled, tmp_path, capsys):
@@ -50,6 +54,20 @@ def test_import_from_a_folder(tmp_path, capsys):
     assert main(["cache", "import", str(tmp_path / "nothing")]) == 2
     (tmp_path / "empty").mkdir()
     assert main(["cache", "import", str(tmp_path / "empty")]) == 5
+
+
+def test_a_cache_that_cannot_be_written_keeps_nothing_and_says_so(filled, tmp_path, capsys):
+    file, blocked = str(tmp_path / "tuned.json"), tmp_path / "blocked"
+    assert main(["cache", "export", file]) == 0
+    blocked.write_text("a file where a folder should be")
+    capsys.readouterr()
+    assert main(["cache", "import", file, "--dir", str(blocked)]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be written" in error and "--dir" in error and "problems from" not in error
+    with sqlite3.connect(filled / FILE_NAME) as connection:
+        connection.execute("PRAGMA user_version = 99")  # a later version's: it is read only
+    connection.close()
+    assert main(["cache", "prune", "--all"]) == 2 and "cannot be written" in capsys.readouterr().err
 
 
 def test_prune(filled, capsys):
