@@ -88,7 +88,11 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
         exclude_gpus: Names of GPUs to leave out entirely.
         exclude_models: MoE models to leave out entirely.
         progress: Told what is being read.
+
+    Raises:
+        InputError: A file cannot be read, or no row is left that has a latency.
     """
+    paths = list(paths)
     left_out = {load_gpu(name).name for name in exclude_gpus}
     models = {tuple(m) for m in exclude_models}
     out: list[Measured] = []
@@ -103,6 +107,10 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
                 batch = batch.take(keep)
             if len(batch):
                 out.append(batch)
+    if not out:
+        left = " (after what is excluded)" if left_out or models else ""
+        raise InputError(f"no row has a latency{left}", ", ".join(map(str, paths)), "rows with latency_us, or best_us of sweeps",
+                         "`advisor measure` writes such rows")  # fmt: skip
     return out
 
 
