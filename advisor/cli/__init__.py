@@ -144,10 +144,14 @@ def _replace_unencodable() -> None:
 
 
 def _escape_unencodable() -> None:
-    """In a JSON document on standard output they become JSON's own escapes: what is read back is what was meant."""
+    """In a JSON document on standard output they become JSON's own escapes: what is read back is what was meant.
+
+    JSON is UTF-8 by definition: where the stream is not, the document is kept to ASCII, which every reader takes for it.
+    """
     codecs.register_error("advisor-json", _json_escapes)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="advisor-json")
+        utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
+        sys.stdout.reconfigure(encoding=None if utf8 else "ascii", errors="advisor-json")
 
 
 def _json_escapes(error: UnicodeError) -> tuple[str, int]:
