@@ -72,6 +72,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         request = _request(options, settings, str(head))
         subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
                                   base_path=str(base))]  # fmt: skip
+        warnings = _other_gpu(base, head, gpus)
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         named = [(path, Path(path)) for path in settings.launches]
@@ -80,6 +81,20 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
                                    recorded=read_recorded([*_given(options), *named]))  # fmt: skip
     sides = [Compared(label=str(path), fingerprint=mark) for path, mark in zip((base, head), fingerprints, strict=True)]
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
+
+
+def _other_gpu(base: Path, head: Path, gpus: Sequence[GpuSpec]) -> tuple[str, ...]:
+    """A warning where two tables are for two GPUs: what is predicted holds for one."""
+    try:
+        names = [parse_table_name(path).device_name for path in (base, head)]
+    except InputError:  # told where the table is read
+        return ()
+    found = [match_device_name(name) for name in names]
+    known = [name if gpu is None else gpu.name for name, gpu in zip(names, found, strict=True)]
+    if known[0] == known[1]:
+        return ()
+    on = found[1].name if found[1] is not None else ", ".join(gpu.name for gpu in gpus)
+    return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {on}",)
 
 
 def assemble(

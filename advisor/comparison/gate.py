@@ -42,7 +42,9 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...]) -> Gate:
     """Whether the subjects pass."""
     triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
     listed = ", ".join(wanted) or "nothing"
-    if not triggered:
+    if not subjects:
+        sentence = "Nothing was compared: no kernel and no table changed."
+    elif not triggered:
         sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
     else:
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")

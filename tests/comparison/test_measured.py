@@ -182,3 +182,13 @@ def test_sides_that_do_not_go_together(tmp_path):
 def test_an_old_result_without_a_baseline_is_all_new(predictor):
     found = compare_results(None, from_json((DATA / "before.json").read_bytes()), Options(), predictor, "nowhere")
     assert set(found.static_counts) == {"new"}
+
+
+def test_tables_of_two_gpus_are_told(tmp_path, capsys):
+    example = Path(__file__).parents[2] / "reports/examples/E=128,N=768,device_name=NVIDIA_H20.json"
+    other = tmp_path / "E=128,N=768,device_name=NVIDIA_H200.json"
+    other.write_text(example.read_text())
+    assert main(["compare", str(example), str(other), "--model", "Qwen3-30B-A3B"]) == 0
+    assert "is for H20 and" in capsys.readouterr().err
+    assert main(["compare", str(other), str(other), "--model", "Qwen3-30B-A3B"]) == 0
+    assert "is for" not in capsys.readouterr().err
