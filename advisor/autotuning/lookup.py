@@ -16,6 +16,10 @@ OPS: dict[str, tuple[str, ...]] = {
 }
 """Operators that share a configuration, per family; others name theirs with op=."""
 
+TYPES = ("dtype", "weight_dtype", "output_dtype", "block_shape")
+OPTIONAL = {"attention": ("causal",), "elementwise": ("inputs",)}
+"""Sizes that a problem of a family may name, beyond those it must."""
+
 # Sizes that change from call to call in serving, and so are rounded for ranking: ranking a space anew for every token count would
 # cost milliseconds in the middle of serving. Between two entries the best configuration seldom changes (vLLM's tables have as many).
 _ROUNDED = {"fused_moe": "M", "gemm": "M"}
@@ -70,7 +74,11 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
     if ops is None:
         known = sorted(each for kind, each in SIZES if kind == family) or ["silu_and_mul", "…"]
         raise UsageError(f"best_config: family {family} has several operators", None, f"op= one of {', '.join(known)}")
-    types = {str(name): problem.pop(name) for name in ("dtype", "weight_dtype", "output_dtype", "block_shape") if name in problem}
+    types = {str(name): problem.pop(name) for name in TYPES if name in problem}
+    named = [*(name for each in ops for name in SIZES.get((family, each), ("B", "H"))), *OPTIONAL.get(family, ())]
+    if unknown := [name for name in problem if name not in named]:
+        listed = ", ".join(dict.fromkeys([*named, "op", *TYPES, "gpu"]))
+        raise UsageError("best_config: no such keyword", ", ".join(map(str, unknown)), f"among {listed}")
     sizes = {}
     for name, value in problem.items():
         least = 0 if name == "causal" else 1

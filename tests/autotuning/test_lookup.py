@@ -48,11 +48,17 @@ def test_other_families():
 @pytest.mark.parametrize(
     "family, problem",
     [("convolution", {}), ("gemm", {"M": 1, "N": 1}), ("gemm", {"M": 0, "N": 1, "K": 1}), ("gemm", {"M": 1.5, "N": 1, "K": 1}),
-     ("attention", {"M": 1}), ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"})],
+     ("attention", {"M": 1}), ("gemm", {"M": 1, "N": 1, "K": 1, "dtype": "fp3"}),
+     ("gemm", {"M": 1, "N": 1, "K": 1, "dtyp": "fp8"}), ("fused_moe", {**MOE, "foo": 1})],
 )  # fmt: skip
 def test_refuses(family, problem):
     with pytest.raises(UsageError):
         best_config(family, **problem, gpu="H200")
+
+
+def test_an_unknown_keyword_is_told_with_the_known_ones():
+    with pytest.raises(UsageError, match="dtyp; expected among M, N, K, op, dtype, weight_dtype, output_dtype, block_shape, gpu"):
+        best_config("gemm", M=1, N=1, K=1, dtyp="fp8", gpu="H200")
 
 
 def test_an_unknown_gpu():
