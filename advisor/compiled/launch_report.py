@@ -84,6 +84,9 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
             KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
             for entry in cached_kernels(text)
         ]  # fmt: skip
+    if asked != LaunchOptions() and text.endswith(".py") and not is_launch_record(text):
+        _, kernel = open_kernel(text)  # where there are several it names them all
+        raise UsageError("options of a launch are for one kernel of a file", text, f"{text}::{kernel}", "name the kernel after ::")
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):

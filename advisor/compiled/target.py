@@ -15,7 +15,7 @@ from advisor.compiled.launch import KernelLaunch
 from advisor.configs.launch_sites import grid_from_launches
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import MISSING, SourceFile, read_source
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, list_gpus
 
 MAX_TOML_BYTES = 4_000_000
@@ -278,10 +278,13 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
 
     Raises:
         UsageError, InputError: No such file or kernel.
+        NothingMatchedError: The file has no kernel at all.
     """
     if "::" not in text and text.endswith(".py"):
         source = read_source(text)
         names = [n for n in source.functions if n not in source.called] or list(source.functions)
+        if not names:
+            raise NothingMatchedError(f"{text}: no Triton kernel in this file", None, "functions decorated with @triton.jit")
         if len(names) != 1:
             raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
         return source, names[0]

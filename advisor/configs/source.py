@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs.literals import ConfigLiteral, Constexpr, Evaluator, NotLiteralError, Symbol, dotted
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError, NothingMatchedError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
 TRITON_MODULES = ("triton", "triton.language")
@@ -170,11 +170,13 @@ class SourceFile:
 
         Raises:
             UsageError: The file has none of that name; the message lists those it has.
+            NothingMatchedError: It has none at all.
         """
         if name in self.functions:
             return self.functions[name]
-        names = ", ".join(self.functions) or "none at all"
-        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {names}")
+        if not self.functions:
+            raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")
+        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.functions)}")
 
     def constant(self, name: str) -> Any:
         """The literal value of a module-level name.
