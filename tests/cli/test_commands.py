@@ -74,6 +74,44 @@ def test_json_and_markdown_go_to_stdout(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(("#", "<!--"))
 
 
+@pytest.mark.parametrize("gpus", [["--gpu", "H200", "--gpu", "A100"], ["--gpu", "H200,A100"]])
+def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", *gpus, "--format", "json") == 0
+    assert [result["gpu"] for result in json.loads(capsys.readouterr().out)] == ["H200", "A100"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200"]
+
+
+@pytest.mark.parametrize(("gpus", "word"), [("H200,A1000", "A1000"), ("", "--gpu"), (",", "--gpu")])
+def test_gpus_are_checked_before_anything_is_written(tmp_path, capsys, gpus, word):
+    assert advise(EXAMPLE, tmp_path / "out", "--tokens", "64", "--gpu", gpus) == 2
+    assert word in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_own_results_are_no_tables(tmp_path, capsys):
+    """Reports lie beside the tables they are about."""
+    table(tmp_path, EXAMPLE.read_text(encoding="utf-8"))
+    assert advise(tmp_path / NAME, tmp_path / "advisor-out", "--tokens", "64") == 0
+    result = str(tmp_path / "advisor-out" / "result.json")
+    assert main(["compare", result, result, "--output", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path), "--no-regret", "--fail-on", "error", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == 1
+    assert main(["advise", str(tmp_path), "--tokens", "64", "--output", str(tmp_path / "advisor-out")]) == 0
+    assert "1 of 1 tables" in capsys.readouterr().err
+    (tmp_path / "other.json").write_text('{"schema_version": "1"}')  # somebody else's is still told
+    assert main(["audit", str(tmp_path), "--no-regret", "--fail-on", "error"]) == 1
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path, monkeypatch, capsys):
+    def denied(path):
+        raise PermissionError(13, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    for command in (["audit", str(tmp_path)], ["advise", str(tmp_path)]):
+        assert main(command) == 2
+        assert f"{tmp_path}: permission denied" in capsys.readouterr().err
+
+
 def test_tokens_take_the_nearest_entry(tmp_path):
     assert advise(EXAMPLE, tmp_path, "--tokens", "70,5000") == 0
     sources = {launch["problem"]["sizes"]["M"]: launch["configuration_source"] for launch in
@@ -175,6 +213,11 @@ def test_html_in_a_name_is_escaped(tmp_path):
         (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tokens", "0"], ["--tokens", "0"]),
         (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tokens", "1.5"], ["--tokens"]),
         (["advise", "fused_moe", "--gpu", "H200", "--model", "Mixtral 8x7B", "--tensor-parallel", "9"], ["14336"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Qwen3-30B-A3B", "--top-k", "500"], ["top-k 500", "at most 128"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,N=512,H=1024,topk=9"], ["top-k 9", "at most 8"]),
+        (["advise", str(ROOT / "triton_kernels/softmax.py"), "--gpu", "H200", "--sizes", "B=1,H=2"], ["softmax.py::softmax_kernel"]),
+        (["advise", str(ROOT / "triton_kernels/gemm.py"), "--gpu", "H200", "--sizes", "M=1"], ["gemm.py::KERNEL", "gemm_persistent_kernel"]),
+        (["tune", "gemm", "--gpu", "H200", "--device", "fake"], ["gemm::gemm_kernel, gemm::gemm_persistent_kernel"]),
         (["explain", "tail-waves"], ["tail-wave"]),
         (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
         (["predict"], ["ROWS.csv"]),
@@ -191,9 +234,31 @@ def test_usage_errors(tmp_path, monkeypatch, capsys, arguments, words):
         assert word in message
 
 
+def test_a_rank_may_hold_fewer_experts_than_a_token_takes(tmp_path):
+    arguments = ["advise", "fused_moe", "--gpu", "H200", "--model", "Qwen3-30B-A3B", "--expert-parallel", "32", "--tokens", "64"]
+    assert main([*arguments, "--output", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "result.json").read_text())["launches"][0]["problem"]["sizes"]["topk"] == 4
+
+
 def test_a_folder_without_tables_matches_nothing(tmp_path, capsys):
     assert main(["advise", str(tmp_path)]) == 5
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["empty.py", "empty.py::kernel"])
+def test_a_file_without_a_kernel_matches_nothing(tmp_path, monkeypatch, capsys, target):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.py").write_text("x = 1\n")
+    assert main(["inspect", target, "--gpu", "H200"]) == 5
+    assert "no Triton kernel" in capsys.readouterr().err
+
+
+def test_rows_without_latencies_teach_nothing(tmp_path, capsys):
+    rows = str(ROOT / "tests/data/rows.csv")
+    for command in (["train", rows, "-o", str(tmp_path / "weights.npz")], ["evaluate", rows]):
+        assert main(command) == 2
+        captured = capsys.readouterr()
+        assert "latency_us" in captured.err and captured.out == "" and not list(tmp_path.iterdir())
 
 
 def test_an_output_that_cannot_be_written(tmp_path, capsys):
@@ -268,6 +333,23 @@ def test_an_empty_gate_is_refused(tmp_path, capsys, empty):
     for command in (["compare", str(EXAMPLE), str(EXAMPLE)], ["audit", str(EXAMPLE), "--no-regret"]):
         assert main([*command, "--fail-on", empty]) == 2
         assert "--fail-on" in capsys.readouterr().err
+
+
+def encoded(encoding: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, "-m", "advisor", *arguments], capture_output=True, env=environment, cwd=ROOT, check=False)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+def test_a_stream_that_is_not_utf_8(tmp_path, encoding):
+    """A character that the terminal or the pipe cannot show must not turn a gate's answer into a failure."""
+    sides = [f"tests/data/compare/{side}.json" for side in ("before", "after")]
+    for style in ("text", "md"):
+        done = encoded(encoding, "compare", *sides, "--format", style)
+        assert done.returncode == 0 and b"?" in done.stdout, done.stderr
+    document = encoded(encoding, "compare", *sides, "--format", "json")
+    assert document.returncode == 0
+    assert json.loads(document.stdout.decode("ascii")) == json.loads(encoded("utf-8", "compare", *sides, "--format", "json").stdout)
 
 
 def test_every_command_has_help(capsys):
