@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from advisor.errors import InputError
 from advisor.learned import data, direct_training, moe_training
 from advisor.learned.data import Measured, Model
 from advisor.learned.weights import Weights
@@ -27,10 +28,18 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
         exclude_gpus: GPUs to leave out entirely.
         exclude_models: MoE models (E, topk, H, N) to leave out entirely.
         progress: Told what is being done.
+
+    Raises:
+        InputError: There are no measured rows, or too few of every kind.
     """
     paths = list(paths)
     measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
-    return fit(measured, about(measured, exclude_gpus, exclude_models), progress)
+    described = about(measured, exclude_gpus, exclude_models)
+    fitted = fit(measured, described, progress)
+    if fitted.moe is None and not fitted.direct:
+        raise InputError("too few rows to learn from", ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items()),
+                         f"launches of fused MoE, or at least {LEAST_ROWS} of a library kernel", "measure more")  # fmt: skip
+    return fitted
 
 
 def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None,
