@@ -49,7 +49,7 @@ class LaunchOptions:
         for table in (self.arguments, self.contents, self.toml.get("arguments"), self.toml.get("contents")):
             for name, value in table.items() if isinstance(table, Mapping) else ():
                 if isinstance(value, int) and not -(2**63) <= value < 2**64:
-                    raise UsageError(f"argument {name}", value, "a number of at most 64 bits: no kernel takes a wider one", "correct it")
+                    raise UsageError(f"argument {name} is too large", value, "at most 64 bits, as the widest type of Triton", "correct it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

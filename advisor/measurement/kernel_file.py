@@ -123,6 +123,9 @@ def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRe
     name, _, function = target.partition("::")
     if name.endswith(".py"):
         path = Path(name) if relative_to is None else relative_to / name
+        if name in {each.name for each in bundled_files()} and not path.exists():
+            bundled = name.removesuffix(".py") + (f"::{function}" if function else "")
+            raise UsageError(f"{name}: no such file", target, f"{bundled}, the bundled kernel, or a path", "check the path")
         kernels = read_kernels(path)
         chosen = (function,) if function else tuple(kernels)
         refs = tuple(KernelRef(file=str(path.resolve()), function=each) for each in chosen)
@@ -204,12 +207,12 @@ def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
     limit = f"{', '.join(needed)} for {op}"
     remedy = f"--sizes {','.join(f'{name}=…' for name in needed)}"
     if missing := [name for name in needed if name not in sizes and name != "causal"]:
-        raise UsageError(f"{kernel.label}: sizes are missing", f"no {', '.join(missing)}", limit, f"give every size: {remedy}")
+        raise UsageError(f"{kernel.label}: a size is missing", f"no {', '.join(missing)}", limit, f"give every size: {remedy}")
     if unknown := [name for name in sizes if name not in known]:
         raise UsageError(f"{kernel.label}: has no such size", ", ".join(unknown), limit, f"give {remedy}")
     for name, value in sizes.items():
         if value < (0 if name == "causal" else 1):
-            raise UsageError(f"{kernel.label}: size {name}", value, "at least 1", "correct --sizes")
+            raise UsageError(f"{kernel.label}: size {name} is too small", value, "at least 1", "correct --sizes")
     if sizes.get("topk", 0) > sizes.get("E", sys.maxsize):
         raise UsageError(f"{kernel.label}: a token cannot take more experts than there are", f"topk={sizes['topk']}",
                          f"at most E = {sizes['E']}", "correct --sizes")  # fmt: skip

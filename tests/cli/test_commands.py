@@ -216,8 +216,9 @@ def test_html_in_a_name_is_escaped(tmp_path):
         (["advise", "fused_moe", "--gpu", "H200", "--model", "Qwen3-30B-A3B", "--top-k", "500"], ["top-k 500", "at most 128"]),
         (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,N=512,H=1024,topk=9"], ["top-k 9", "at most 8"]),
         (["advise", str(ROOT / "triton_kernels/softmax.py"), "--gpu", "H200", "--sizes", "B=1,H=2"], ["softmax.py::softmax_kernel"]),
-        (["advise", str(ROOT / "triton_kernels/gemm.py"), "--gpu", "H200", "--sizes", "M=1"], ["gemm.py::KERNEL", "gemm_persistent_kernel"]),
+        (["advise", str(ROOT / "triton_kernels/gemm.py"), "--gpu", "H200", "--sizes", "M=1"], ["gemm.py::KERNEL", "gemm_persistent"]),
         (["tune", "gemm", "--gpu", "H200", "--device", "fake"], ["gemm::gemm_kernel, gemm::gemm_persistent_kernel"]),
+        (["tune", "gemm.py::gemm_kernel", "--gpu", "H200", "--device", "fake"], ["gemm.py: no such file", "gemm::gemm_kernel"]),
         (["explain", "tail-waves"], ["tail-wave"]),
         (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
         (["predict"], ["ROWS.csv"]),
@@ -251,6 +252,14 @@ def test_a_file_without_a_kernel_matches_nothing(tmp_path, monkeypatch, capsys, 
     Path("empty.py").write_text("x = 1\n")
     assert main(["inspect", target, "--gpu", "H200"]) == 5
     assert "no Triton kernel" in capsys.readouterr().err
+
+
+def test_a_few_rows_of_a_library_kernel_teach_nothing(tmp_path, capsys):
+    rows, out = tmp_path / "rows.csv", tmp_path / "weights.npz"
+    rows.write_text("gpu,M,N,K,latency_us\nH200,64,64,64,5.0\nH200,128,64,64,5.0\n")
+    assert main(["train", str(rows), "-o", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "2 of gemm/bf16" in error and "at least 200" in error and not out.exists()
 
 
 def test_rows_without_latencies_teach_nothing(tmp_path, capsys):
