@@ -119,17 +119,32 @@
     axis.ticktext = kept.map(function (index) { return axis.ticktext[index]; });
     axis.tickvals = kept.map(function (index) { return axis.tickvals[index]; });
   }
+  /* Lines of a title that are not wider than its axis: plotly cuts off what is. */
+  function folded(text, width) {
+    var longest = Math.max(12, Math.floor(width / 7.2)), lines = [""];
+    String(text).split(" ").forEach(function (word) {
+      var last = lines.length - 1;
+      if (lines[last] && lines[last].length + 1 + word.length > longest) lines.push(word);
+      else lines[last] += (lines[last] ? " " : "") + word;
+    });
+    return lines.join("<br>");
+  }
   function themed(layout, width) {
     var narrow = width < 620;
     thinned(layout.xaxis, width - 80);
     var ink = colour("--ink"), muted = colour("--muted"), line = colour("--line"), card = colour("--card");
-    Object.keys(layout).concat(["xaxis", "yaxis"]).forEach(function (key) {
+    var lines = 1;
+    new Set(Object.keys(layout).concat(["xaxis", "yaxis"])).forEach(function (key) {
       if (!/^[xy]axis/.test(key)) return;
       layout[key] = Object.assign({ automargin: true }, layout[key], {
         gridcolor: line, zeroline: false, linecolor: line, tickcolor: line, tickfont: { color: muted, size: 12 },
       });
       var title = layout[key].title;
       if (typeof title === "string") title = { text: title };
+      if (key === "xaxis" && title && title.text) {
+        title = Object.assign({}, title, { text: folded(title.text, width - 80) });
+        lines = title.text.split("<br>").length;
+      }
       layout[key].title = Object.assign({}, title, { font: { color: ink, size: 13 } });
     });
     delete layout.title;
@@ -140,7 +155,7 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: 13 },
       margin: { l: narrow ? 48 : 62, r: 12, t: 8, b: 44 },
-      legend: { orientation: "h", x: 0, y: narrow ? -0.22 : 1.02, yanchor: narrow ? "top" : "bottom", font: { color: ink, size: 12 } },
+      legend: { orientation: "h", x: 0, y: narrow ? -0.14 - 0.08 * lines : 1.02, yanchor: narrow ? "top" : "bottom", font: { color: ink, size: 12 } },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
     });
   }

@@ -48,6 +48,7 @@ class Chart:
     x_log: bool = True
     y_log: bool = True
     x_ticks: tuple[float, ...] = ()
+    x_whole: bool = False  # counts: no ticks between whole numbers
 
 
 def latency_over_sizes(part: Group, number: int) -> Chart | None:
@@ -275,4 +276,5 @@ def best_so_far(search: SearchReport, number: int) -> Chart | None:
         ),
         x_log=False,
         y_log=False,
+        x_whole=True,
     )

@@ -42,7 +42,7 @@ def figure(chart: Chart) -> dict[str, Any]:
     return {
         "data": data,
         "layout": {
-            "xaxis": _axis(chart.x_title, xs, chart.x_log, list(chart.x_ticks)),
+            "xaxis": _axis(chart.x_title, xs, chart.x_log, list(chart.x_ticks), whole=chart.x_whole),
             "yaxis": _axis(chart.y_title, ys, chart.y_log, []),
         },
     }
@@ -51,7 +51,16 @@ def figure(chart: Chart) -> dict[str, Any]:
 def foreign(plot: dict[str, Any]) -> dict[str, Any]:
     """Someone else's figure (Optuna's): its own colours template dropped, markup in its texts made inert."""
     layout = {key: value for key, value in _inert(plot.get("layout") or {}).items() if key != "template"}
-    return {"data": _inert(plot.get("data") or []), "layout": layout}
+    numbers = [x for trace in plot.get("data") or [] for x in _listed(trace.get("x")) if isinstance(x, (int, float))]
+    if numbers and _title(layout, "xaxis", "") == "Trial":
+        layout["xaxis"] = {**layout["xaxis"], **_axis("Trial", numbers, False, [], whole=True)}
+    data = _inert(plot.get("data") or [])
+    for trace in data:
+        marker = trace.get("marker") or {}
+        trials = [number for number in _listed(marker.get("color")) if isinstance(number, int)]
+        if trials and marker.get("colorbar"):  # Optuna colours by the number of the trial
+            marker["colorbar"] |= {"tickmode": "array", "tickvals": svg.ticks(0, max(*trials, 1), False, whole=True)}
+    return {"data": data, "layout": layout}
 
 
 def twin(plot: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -111,9 +120,9 @@ def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
     return [{**trace, "mode": "lines+markers" if dots else "lines", "line": line, "marker": marker}]
 
 
-def _axis(title: str, values: list[float], log: bool, marks: list[float]) -> dict[str, Any]:
+def _axis(title: str, values: list[float], log: bool, marks: list[float], whole: bool = False) -> dict[str, Any]:
     low, high = svg.padded(min(values), max(values), log)
-    marks = marks or svg.ticks(low, high, log)
+    marks = marks or svg.ticks(low, high, log, whole)
     return {
         "title": {"text": _inert(title)},
         "type": "log" if log else "linear",

@@ -57,11 +57,12 @@ def _scale(low: float, high: float, start: float, end: float, log: bool) -> Scal
     return lambda value: start + (end - start) * (value - low) / (high - low)
 
 
-def ticks(low: float, high: float, log: bool) -> list[float]:
-    """Round values within the axis: decades, with 2 and 5 between where there are few; or about six even steps."""
+def ticks(low: float, high: float, log: bool, whole: bool = False) -> list[float]:
+    """Round values within the axis: decades, with 2 and 5 between where there are few; or about six even steps, of whole numbers."""
     if not log:
         step = 10 ** math.floor(math.log10((high - low) / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 7)
+        step = max(step, 1) if whole else step
         return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     within = math.log10(high / low)
@@ -73,7 +74,7 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
 
 def _x_axis(chart: Chart, low: float, high: float, across: Scale, top: float) -> list[str]:
     bottom = HEIGHT - BOTTOM
-    values = list(chart.x_ticks) or ticks(low, high, chart.x_log)
+    values = list(chart.x_ticks) or ticks(low, high, chart.x_log, chart.x_whole)
     parts, places = [], list[float]()
     for value in sorted(values, key=lambda value: _rank(value, values)):
         x = across(value)

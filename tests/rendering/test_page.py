@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from advisor import result_json
-from advisor.rendering import markdown, page, plots
+from advisor.rendering import charts, markdown, page, plots, svg
 from advisor.schema import Result
 
 from . import factory
@@ -241,3 +241,16 @@ def test_measurements_that_were_given_are_not_denied() -> None:
     assert "offline: nothing was run<" in page.to_html(factory.result((1,)))
     text = markdown.to_markdown(given)
     assert said in text and "what is *measured* was given to it" in text
+
+
+def test_trials_are_counted_in_whole_numbers() -> None:
+    whole = factory.result((64,), ("w13",), searched=True)
+    search = replace(whole.searches[0], trials=whole.searches[0].trials[:2])
+    chart = charts.best_so_far(search, 1)
+    assert chart is not None
+    history = {"data": [{"x": [0, 1, 2], "y": [3.0, 2.0, 1.0]}], "layout": {"xaxis": {"title": {"text": "Trial"}}}}
+    slices = {"data": [{"x": [16, 32], "marker": {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}}}]}
+    marks = [plots.figure(chart)["layout"]["xaxis"]["tickvals"], plots.foreign(history)["layout"]["xaxis"]["tickvals"]]
+    marks.append(plots.foreign(slices)["data"][0]["marker"]["colorbar"]["tickvals"])
+    assert marks == [[0, 1], [0, 1, 2], [0, 1]]
+    assert ">0.5<" not in svg.draw(chart)

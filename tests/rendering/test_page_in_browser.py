@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,73 @@ def test_page_fits_draws_and_is_quiet(name: str, width: int, tmp_path: Path) -> 
     assert said["requests"] == "0", said
     assert said["attacked"] == "no"
     assert console == ""
+
+
+def measured(text: str, folder: Path, width: int, expression: str) -> list[float]:
+    """Numbers that a JavaScript expression gives on a page `width` wide: in a frame, because the browser makes no narrow window."""
+    tell = f'<script>setTimeout(function () {{ parent.postMessage([].concat({expression}).join(" "), "*"); }}, 4000);</script>'
+    (folder / "page.html").write_text(text.replace("</body>", tell + "</body>"), encoding="utf-8")
+    frame = folder / "frame.html"
+    frame.write_text(
+        f'<title>none</title><iframe src="page.html" style="border:0;width:{width}px;height:3000px"></iframe>'
+        '<script>addEventListener("message", function (event) { document.title = "SAID " + event.data + "."; });</script>',
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [
+            chromium(),
+            *FLAGS,
+            "--virtual-time-budget=9000",
+            f"--user-data-dir={folder / 'profile'}",
+            "--window-size=1500,3000",
+            "--dump-dom",
+            frame.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = re.search(r"<title>SAID (.*?)\.</title>", done.stdout)
+    assert said, done.stderr[-2000:]
+    return [float(number) for number in said.group(1).split()]
+
+
+def test_every_column_of_all_sizes_is_on_a_printed_page(tmp_path: Path) -> None:
+    paper = page.to_html(factory.result()).replace("@media print", "@media all")
+    inside = 'document.querySelector("#all-sizes .scroll")'
+    room, needed, pages = measured(
+        paper, tmp_path, 718, f"[{inside}.clientWidth, {inside}.scrollWidth, document.documentElement.scrollWidth]"
+    )  # A4 without Chromium's margins of 1 cm
+    assert needed <= room
+    assert pages <= 718
+
+
+def test_rows_are_low_on_a_phone(tmp_path: Path) -> None:
+    result = factory.result()
+    source = "NVIDIA H20 datasheet, table of memory bandwidths, and a measurement of our own that agrees with it to a per cent"
+    result = replace(result, gpu_figures=tuple(replace(figure, source=source) for figure in result.gpu_figures))
+    highest = """["#all-sizes tbody tr", ".sources tbody tr"].map(function (rows) {
+      return Math.max.apply(null, Array.from(document.querySelectorAll(rows)).map(function (row) { return row.offsetHeight; }));
+    })"""
+    size, figure = measured(page.to_html(result), tmp_path, 390, highest)
+    assert size < 60
+    assert figure < 120
+
+
+def test_title_of_an_axis_fits_a_phone(tmp_path: Path) -> None:
+    said = """Array.from(document.querySelectorAll("#roofline .xtitle")).map(function (title) {
+      return title.getBoundingClientRect().width - title.closest(".plot").clientWidth;
+    })"""
+    beyond = measured(page.to_html(factory.result()), tmp_path, 390, said)
+    assert beyond and max(beyond) <= 0
+
+
+def test_why_a_search_stopped_has_the_width_of_its_card(tmp_path: Path) -> None:
+    result = factory.result((64,), ("w13",), searched=True)
+    result = replace(result, searches=(replace(result.searches[0], stopped_because="because " * 40),))
+    said = """Array.from(document.querySelectorAll("#search dd")).map(function (cell) { return cell.offsetHeight; })"""
+    assert max(measured(page.to_html(result), tmp_path, 1400, said)) < 100
 
 
 def test_screenshot_can_be_taken(tmp_path: Path) -> None:
