@@ -60,6 +60,7 @@ class _Choice:
     configuration: Configuration
     latencies: Mapping[str, Latency]  # by launch id
     ceilings: Mapping[str, tuple[float, Configuration]]  # each launch's own best
+    demands: Mapping[str, dict[str, float]]  # by launch id, then by pipeline
 
 
 def advise(
@@ -186,12 +187,14 @@ def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) ->
     scores = scores / sum(seconds)
     best = _closest(space, scores, group[0].configuration)
     row = space.take(np.array([best]))
-    latencies = {}
+    latencies, demands = {}, {}
     for launch in group:
-        prediction = predictor.predict(problem_batch([launch.problem]), row, target.gpu)
-        latencies[launch.id] = _latency(prediction, 0, predictor)
+        problem = problem_batch([launch.problem])
+        latencies[launch.id] = _latency(predictor.predict(problem, row, target.gpu), 0, predictor)
+        totals = pipelines.demand(problem, row, target.gpu).totals()
+        demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
     return _Choice(configuration=_complete(configuration_at(space, best), group[0].configuration), latencies=latencies,
-                   ceilings=ceilings)  # fmt: skip
+                   ceilings=ceilings, demands=demands)  # fmt: skip
 
 
 def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, current: Configuration | None) -> int:
@@ -326,6 +329,7 @@ def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choi
         reason=reason,
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
+        demand=choice.demands[launch.id],
     )
 
 

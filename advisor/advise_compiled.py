@@ -16,9 +16,11 @@ from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
+from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
+from advisor.learned.analytical import SPREAD
 from advisor.schema import (
     Configuration,
     Latency,
@@ -110,8 +112,20 @@ def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> Lau
     fired = {finding.rule for finding in findings}
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
+    analysis = replace(
+        analysis, predicted=_with_interval(analysis.predicted, analysis.config_bound.us),
+        gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
+    )  # fmt: skip
     # A time recorded on another GPU says nothing of this one.
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)
+
+
+def _with_interval(predicted: Latency | None, floor_us: float) -> Latency | None:
+    """The interval of the analytical model, as launches in closed form have it: never below the bound."""
+    if predicted is None:
+        return None
+    low, high = max(predicted.us * math.exp(-SPREAD), min(floor_us, predicted.us)), predicted.us * math.exp(SPREAD)
+    return replace(predicted, low_us=low, high_us=high, coverage=0.8)  # SPREAD is that of the 80 % interval
 
 
 MOST_ASSUMPTIONS = 12
@@ -207,15 +221,18 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> Launc
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
     now = report.measured.us if report.measured else (report.predicted.us if report.predicted else None)
-    ceiling = min(best.predicted.us, now) if now is not None else best.predicted.us
+    ceiling = replace(best.predicted, source=source)
+    if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
+        ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
     if best.id != report.id and (now is None or speedup >= WORTH_CHANGING):
         recommendation = Recommendation(
             configuration=best.configuration, latency=best.predicted, speedup=speedup, p_speedup_10pct=None,
             reason=f"best predicted of {count} configurations", triton_config=triton_config(best.configuration),
+            demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )  # fmt: skip
     return replace(
-        report, ceiling=Latency(us=ceiling, origin="predicted", source=source), ceiling_configuration=best.configuration,
-        headroom=now / ceiling - 1 if now is not None else None, recommendation=recommendation,
+        report, ceiling=ceiling, ceiling_configuration=best.configuration,
+        headroom=now / ceiling.us - 1 if now is not None else None, recommendation=recommendation,
     )  # fmt: skip

@@ -171,6 +171,7 @@ class Recommendation:
     reason: str
     triton_config: str  # paste-ready `triton.Config({...}, num_warps=..., num_stages=...)`
     table_entry: dict[str, int | bool | str] | None = None  # paste-ready table entry, where the target is a table
+    demand: dict[str, float] = field(default_factory=dict)  # of the configuration, by pipeline; empty where it is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,7 +358,7 @@ class Verdict:
     current_us: float  # summed over launches: measured where known, else predicted
     ceiling_us: float
     bound_us: float
-    percent_of_ceiling: float  # 100 x ceiling / current
+    percent_of_ceiling: float  # 100 x ceiling / current, where both are known of a launch; 0: of none
     binding_pipeline: str
     origin: Origin
     unknowns: tuple[str, ...]  # what is not known, each a sentence

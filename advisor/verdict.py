@@ -19,8 +19,9 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
     able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
     current = sum(now for _, now in able)
     ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
-    rated = sum(now for report, now in able if report.ceiling)  # what has no ceiling is at no share of one
-    percent = 100 * ceiling / rated if rated else 0.0
+    # What has no ceiling is at no share of one; nor is what runs with a configuration that nobody knows.
+    rated = [(report.ceiling.us, now) for report, now in able if report.ceiling and (report.configuration or report.measured)]
+    percent = 100 * sum(us for us, _ in rated) / sum(now for _, now in rated) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
     share: dict[str, float] = defaultdict(float)
     for report, now in able:
@@ -40,6 +41,9 @@ def _sentence(
 ) -> str:  # fmt: skip
     """What the verdict says."""
     one = len(launches) == 1
+    binds = f"{binding} binds"
+    if one and able and able[0].configuration is not None and able[0].config_binding_pipeline != binding:
+        binds = f"{able[0].config_binding_pipeline} binds its configuration, {binding} the bound"
     words = "launch" if one else f"{len(launches)} launches"
     stuck = sum(1 for report in launches if current_us(report) is None)
     wrong = len(launches) - len(able) - stuck
@@ -56,10 +60,10 @@ def _sentence(
         sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
     elif not any(report.ceiling for report in able):
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
-        sentence += f"{current / bound_us:.2f} times the bound; {binding} binds, and no other configuration is known to compare with"
+        sentence += f"{current / bound_us:.2f} times the bound; {binds}, and no other configuration is known to compare with"
     else:
         sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} at {percent:.0f} % of the tunable ceiling ({origin}); "
-        sentence += f"{binding} binds"
+        sentence += binds
         losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
         if losing:
             sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"

@@ -67,9 +67,10 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items()
         )
     resources = inspection.compiled.resources
+    times = _pipeline_times(needed, asked, gpu, least, config)
     return KernelAnalysis(
         gpu=gpu, cache=cache, inspection=inspection, facts=facts, work=needed, asked=asked,
-        pipelines=_pipeline_times(needed, asked, gpu, least, config),
+        pipelines=times,
         occupancy=Occupancy(
             ctas=round(float(asked.launched_ctas[0])), resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
             limiter=plan.limiter_name(0), waves=float(np.atleast_1d(plan.waves)[0]),
@@ -80,7 +81,9 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         config_bound=Latency(us=max(float(config.us.reshape(-1)[0]), bound_us), origin="predicted", source=SOURCE),
-        predicted=predicted, binding_pipeline=least.binding_pipeline(0), config_binding_pipeline=config.binding_pipeline(0),
+        predicted=predicted, binding_pipeline=least.binding_pipeline(0), 
+        # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
+        config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         gap_parts=parts, unknowns=inspection.assumptions,
     )  # fmt: skip
 

@@ -179,14 +179,18 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         now.setdefault(slowest, []).append((intensity, done, label))
         advice = launch.recommendation
         better = compute.problem_demand / (advice.latency.us * 1e-6) if advice else None
-        if better is not None:
-            then.append((intensity, better, label))
+        moved = {name: advice.demand[name] for name in memory if advice.demand.get(name, 0.0) > 0} if advice else {}
+        its_level = max(moved, key=lambda name: moved[name] / memory[name].throughput_per_s, default=None)
+        then_at = compute.problem_demand / moved[its_level] if its_level is not None else None
+        if better is not None and then_at is not None:
+            then.append((then_at, better, label))
         per_level = tuple(f"{compute.problem_demand / memory[name].demand:.3g}" if name in memory else "-" for name in _LEVELS)
         recommended = figures.quantity(better, "FLOP/s") if better is not None else "-"
-        rows.append((label, *per_level, _LEVELS[slowest][0], figures.quantity(done, "FLOP/s"), recommended))
+        at = f"{then_at:.3g} {_LEVELS[its_level][0]}" if its_level is not None else "not known" if advice else "-"
+        rows.append((label, *per_level, _LEVELS[slowest][0], figures.quantity(done, "FLOP/s"), recommended, at))
     if peak <= 0 or not roofs:
         return None
-    points = [point[0] for group in now.values() for point in group]
+    points = [point[0] for group in (*now.values(), then) for point in group]
     corner = max(peak / rate for rate in roofs.values())
     left, right = min([*points, peak / max(roofs.values())]) / 3, max([*points, corner]) * 4
     roof_name = f"{pipeline} peak {dtype}: {figures.quantity(peak, 'FLOP/s')}"
@@ -216,7 +220,7 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         x_title="useful FLOP per byte moved, at the slowest memory level",
         y_title="useful FLOP/s",
         series=tuple(series),
-        columns=("launch", "FLOP/B DRAM", "FLOP/B L2", "FLOP/B smem", "slowest level", "now", "recommended"),
+        columns=("launch", "FLOP/B DRAM", "FLOP/B L2", "FLOP/B smem", "slowest level", "now", "recommended", "recommended FLOP/B"),
         rows=tuple(rows),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.comparison_schema import ComparisonResult, Subject
+from advisor.comparison_schema import ComparisonResult, StaticSide, Subject
 
 from . import comparison_words as words
 from . import figures
@@ -21,6 +21,11 @@ def to_text(comparison: ComparisonResult) -> str:
     return "\n".join(figures.clean(line) for line in lines) + "\n"
 
 
+def _side(side: StaticSide | None) -> str:
+    """`12.3 µs predicted`, `cannot launch`, or `-` where there is no such side."""
+    return f"{words.side_text(side)} µs predicted" if side is not None and side.predicted is not None else words.side_text(side)
+
+
 def _subject(subject: Subject) -> list[str]:
     lines = [f"{subject.title}: {words.subject_sentence(subject)}".rstrip(": ")]
     for row in words.measured_order(subject.measured):
@@ -34,8 +39,8 @@ def _subject(subject: Subject) -> list[str]:
         against = "default" if static.compared_with == "default" else "base"
         before = static.default if static.compared_with == "default" else static.base
         lines.append(
-            f"  {words.verdict_word(static.verdict):<20} {static.label}  {static.gpu}  {words.side_text(before)} ({against}) -> "
-            f"{words.side_text(static.head)} µs predicted  {words.change_text(static.change)}"
+            f"  {words.verdict_word(static.verdict):<20} {static.label}  {static.gpu}  {_side(before)} ({against}) -> "
+            f"{_side(static.head)}  {words.change_text(static.change)}"
             f"  ceiling {words.latency_text(static.ceiling)}" + (f"  {change}" if change else "")
         )
     for compiled in subject.resources:

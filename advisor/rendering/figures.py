@@ -106,14 +106,29 @@ def stuck(launch: LaunchReport) -> bool:
     return not known(launch) and launch.occupancy is not None and launch.occupancy.resident_ctas_per_sm == 0
 
 
+def origins(result: Result) -> str:
+    """What the verdict's latency is a sum of: `measured`, `predicted`, or `1 measured, 2 predicted`."""
+    summed = [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]
+    measured = sum(launch.measured is not None for launch in summed)
+    mixed = 0 < measured < len(summed)
+    return f"{measured} measured, {len(summed) - measured} predicted" if mixed else result.verdict.origin
+
+
 def compares(launch: LaunchReport) -> bool:
     """Whether a recommendation can be set against what the launch takes now: not where no configuration is known, or none runs."""
     return launch.configuration is not None and known(launch)
 
 
+def unset(launch: LaunchReport) -> bool:
+    """Whether nothing is known of the launch as it is: its latency is then that of the best configuration, not of what runs."""
+    return launch.configuration is None and launch.measured is None
+
+
 def share_of_ceiling(launch: LaunchReport) -> float | None:
     """Tunable ceiling / latency now; None where one of them is not known."""
-    return share_of(launch.ceiling.us, current(launch).us) if launch.ceiling is not None and not stuck(launch) else None
+    if launch.ceiling is None or stuck(launch) or unset(launch):
+        return None
+    return share_of(launch.ceiling.us, current(launch).us)
 
 
 def to_win(launch: LaunchReport) -> float:
@@ -135,8 +150,9 @@ def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def speedup_text(speedup: float) -> str:
-    """`1.25x faster`, `0.98x slower`, `1.00x same`: the word carries what a colour would."""
-    return f"{speedup:.2f}x {speedup_word(speedup)}"
+    """`1.25x faster`, `0.98x slower`, `no faster`: the word carries what a colour would."""
+    word = speedup_word(speedup)
+    return "no faster" if word == "same" else f"{speedup:.2f}x {word}"
 
 
 def speedup_word(speedup: float) -> str:

@@ -80,12 +80,12 @@ def _longest_run(text: str) -> int:
 
 def _head(result: Result) -> list[str]:
     verdict = result.verdict
-    share = figures.share_text(verdict.percent_of_ceiling / 100 if verdict.ceiling_us > 0 else None, passed="beyond the predicted ceiling")
+    share = figures.share_text(verdict.percent_of_ceiling / 100 or None, passed="beyond the predicted ceiling")
     ceiling = f"{figures.microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else "not known"
     parts = [
         f"### {escape(verdict.sentence, longest=600)}\n",
         f"{code(result.target)} on {escape(result.gpu)}" + (f", {escape(result.model)}" if result.model else "") + "\n",
-        f"| {verdict.origin} | ceiling (predicted) | bound | of ceiling | binding pipeline |\n|--:|--:|--:|--:|---|\n"
+        f"| {figures.origins(result)} | ceiling (predicted) | bound | of ceiling | binding pipeline |\n|--:|--:|--:|--:|---|\n"
         f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
         f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",
     ]
@@ -134,9 +134,10 @@ def _launch_row(part: Group, launch: LaunchReport) -> str:
     now = figures.current(launch)
     ceiling, advice = launch.ceiling, launch.recommendation
     share = figures.share_text(figures.share_of_ceiling(launch))
+    latency = "not known" if figures.unset(launch) else f"{figures.microseconds(now.us)} µs {now.origin}"
     cells = [
         f"{escape(part.name)} {escape(part.label(launch))}",
-        "cannot launch" if figures.stuck(launch) else f"{figures.microseconds(now.us)} µs {now.origin}",
+        "cannot launch" if figures.stuck(launch) else latency,
         f"{figures.microseconds(ceiling.us)} µs" if ceiling else "-",
         f"{figures.microseconds(launch.bound.us)} µs",
         share,

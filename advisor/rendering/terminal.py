@@ -113,7 +113,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
     line.append(f"   bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(27))
     if launch.ceiling is not None:
         line.append("   ")
-        line.append("" if figures.stuck(launch) else _of_ceiling(figures.share_of_ceiling(launch)))
+        share = figures.share_of_ceiling(launch)
+        line.append("best of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
     line.rstrip()
     out = [line]
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]
@@ -162,11 +163,12 @@ def _verdict_lines(result: Result) -> list[Text]:
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
-        line = Text(f"  all {len(result.launches)} launches: {verdict.origin} {figures.microseconds(verdict.current_us)} µs")
+        origins, us = figures.origins(result), f"{figures.microseconds(verdict.current_us)} µs"
+        line = Text(f"  all {len(result.launches)} launches: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
         if verdict.ceiling_us > 0:
             line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
         line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
-        if verdict.ceiling_us > 0:
+        if verdict.percent_of_ceiling > 0:
             line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
         line.rstrip()
         out.append(line)

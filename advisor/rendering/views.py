@@ -72,6 +72,7 @@ class LaunchView:
     share: float | None  # ceiling / now
     compares: bool  # whether a speedup of the recommendation can be said
     stuck: bool  # it cannot launch, and `now` is the bound of its configuration
+    unset: bool  # which configuration runs is not known, and `now` is predicted of the best
     to_win: float
     steps: tuple[Step, ...]
     ceiling_at: float | None  # per cent, on the scale of the steps
@@ -160,6 +161,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         share=figures.share_of_ceiling(launch),
         compares=figures.compares(launch),
         stuck=figures.stuck(launch),
+        unset=figures.unset(launch),
         to_win=figures.to_win(launch),
         steps=steps,
         ceiling_at=ceiling_at,

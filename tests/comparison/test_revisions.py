@@ -15,6 +15,7 @@ from advisor.errors import InputError
 from advisor.rendering.comparison_markdown import MARKER, to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_text import to_text
 
 from .conftest import KERNEL, TABLE, entry, table
 
@@ -67,6 +68,7 @@ def test_what_cannot_launch_gates_by_default(repository, predictor):
     found = compared(repository, base, head, predictor)
     assert found.static_counts == {"cannot-launch": 1} and found.gate.failed and "cannot-launch" in found.gate.sentence
     assert "❌" in to_comment(found)
+    assert re.search(r"µs predicted \(base\) -> cannot launch  ", to_text(found))
     back = compared(repository, head, base, predictor)
     assert back.static_counts == {"launches-again": 1} and not back.gate.failed
 

@@ -170,5 +170,10 @@ def test_advise_finds_a_ceiling_in_the_files_space(tmp_path: Path, capsys: pytes
     assert launch["problem"]["sizes"] == {"B": 512, "H": 1024} and launch["ceiling"]["us"] <= launch["predicted"]["us"]
     times = [trial["predicted_us"] for trial in search["trials"] if trial["predicted_us"] is not None]
     assert min(times) == pytest.approx(launch["ceiling"]["us"]) and search["launch"] == launch["id"]
+    for latency in (launch["predicted"], launch["ceiling"]):
+        assert launch["bound"]["us"] <= latency["low_us"] < latency["us"] < latency["high_us"] and latency["coverage"] == 0.8
+    assert launch["gap"] and all(part["note"] for part in launch["gap"])
+    advice = launch["recommendation"]
+    assert advice is None or advice["demand"]["dram"] > 0
     assert main(["advise", "rms_norm", "--gpu", "H200", "--grid", "4", "--output", str(tmp_path)]) == 2
     assert "--grid" in capsys.readouterr().err

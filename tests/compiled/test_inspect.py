@@ -158,6 +158,15 @@ def test_savings_are_what_is_predicted_without_the_cause(
     assert least * analysis.predicted.us < saving <= analysis.predicted.us - analysis.bound.us
 
 
+def test_loads_of_what_others_load_are_found_and_bind(source: SourceFile, pool: Pool) -> None:
+    found, analysis = savings(source, pool, size=4096)
+    assert "repeated-loads" in found and found["repeated-loads"] is None  # no tile reads everything once
+    times = {part.pipeline: part.time_us for part in analysis.pipelines}
+    assert analysis.config_binding_pipeline == max(times, key=lambda name: times[name]) != analysis.binding_pipeline
+    one_program, _ = savings(source, pool, size=64)
+    assert "repeated-loads" not in one_program
+
+
 def test_no_saving_is_named_where_it_cannot_be_said(source: SourceFile, pool: Pool) -> None:
     assert savings(source, pool, BM=256, BN=256, grid=False)[0]["register-spills"] is None
     assert savings(source, pool, ATOMIC=True)[0]["atomics-in-loop"] is None

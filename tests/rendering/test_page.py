@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from advisor import result_json
-from advisor.rendering import charts, markdown, page, plots, svg
+from advisor.rendering import charts, figures, markdown, page, plots, svg, terminal
+from advisor.rendering.grouping import group
 from advisor.schema import Result
+from advisor.verdict import verdict
 
 from . import factory
 
@@ -254,3 +256,39 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     marks.append(plots.foreign(slices)["data"][0]["marker"]["colorbar"]["tickvals"])
     assert marks == [[0, 1], [0, 1, 2], [0, 1]]
     assert ">0.5<" not in svg.draw(chart)
+
+
+def test_a_recommended_point_stands_at_its_own_intensity() -> None:
+    launch = factory.launch(64)
+    advice = launch.recommendation
+    assert advice is not None
+    memory = {part.pipeline: part.demand for part in launch.pipelines if part.pipeline in figures.MEMORY_PIPELINES}
+    halved = replace(launch, recommendation=replace(advice, demand={name: value / 2 for name, value in memory.items()}))
+    [chart] = charts.rooflines(group((halved,)))
+    points = {series.name.split(",")[0]: series.x for series in chart.series if series.kind == "points"}
+    assert points["recommended"][0] == pytest.approx(2 * points["now"][0], rel=0.3)  # the slowest level may be another
+    assert points["recommended"] != points["now"]
+    [unknown] = charts.rooflines(group((launch,)))
+    assert "recommended" not in [series.name for series in unknown.series]
+    assert unknown.rows[0][-1] == "not known"
+
+
+def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
+    result = factory.result((64,), ("w13",))
+    launch = replace(result.launches[0], configuration=None, recommendation=None)
+    found = verdict((launch,), ())
+    assert found.percent_of_ceiling == 0.0 and found.current_us > 0
+    unset = replace(result, launches=(launch,), verdict=found, actions=())
+    document = Document(page.to_html(unset))
+    assert not [value for tag, name, value in document.attributes if (tag, name) == ("svg", "class") and value.startswith("ring")]
+    assert "the configuration is not known" in document.words() and "near the ceiling" not in document.words()
+    assert "of ceiling" not in terminal.to_text(unset)
+    assert "| not known |" in markdown.to_markdown(unset)
+
+
+def test_the_slowest_pipeline_binds_the_configuration() -> None:
+    launch = replace(factory.launch(64), binding_pipeline="tensor", config_binding_pipeline="l2")
+    result = replace(factory.result((64,), ("w13",)), launches=(launch,))
+    words = Document(page.to_html(result)).words()
+    assert "l2 binding now" in words and "tensor sets the bound" in words
+    assert "l2 binds its configuration, tensor the bound" in verdict((launch,), ()).sentence

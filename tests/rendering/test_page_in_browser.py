@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.rendering import page
+from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
+from advisor.rendering import comparison_page, page
 from advisor.schema import Result
 
 from . import factory
@@ -164,6 +165,31 @@ def test_why_a_search_stopped_has_the_width_of_its_card(tmp_path: Path) -> None:
     result = replace(result, searches=(replace(result.searches[0], stopped_because="because " * 40),))
     said = """Array.from(document.querySelectorAll("#search dd")).map(function (cell) { return cell.offsetHeight; })"""
     assert max(measured(page.to_html(result), tmp_path, 1400, said)) < 100
+
+
+def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Path) -> None:
+    launch = factory.launch(64)
+    side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
+    row = StaticRow(
+        id="M64", label="M=64", kernel="fused_moe", gpu="H20", problems=(launch.problem,), base=side, head=side, default=side,
+        compared_with="base", bound=launch.bound, ceiling=launch.ceiling, change=0.0, verdict="predicted-unchanged", reason="",
+        changed=False,
+    )  # fmt: skip
+    stuck = replace(row, id="M1", label="M=1", head=replace(side, predicted=None), verdict="cannot-launch", changed=True,
+                    reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)")  # fmt: skip
+    subject = Subject(kind="table", title="table.json", path="table.json", change="modified", static=(stuck, row))
+    comparison = ComparisonResult(
+        tool_version="0", command="", base=Compared(label="a"), head=Compared(label="b"), gpus=("H20",), predictor="analytical model",
+        headline="One cannot launch", measured_counts={}, static_counts={}, measured_mean=None, static_mean=None, subjects=(subject,),
+        gate=Gate(conditions=(), triggered=(), failed=False, sentence="Passed."),
+    )  # fmt: skip
+    said = """[Math.max.apply(null, Array.from(document.querySelectorAll(".wraps")).map(function (cell) {
+      return cell.lastElementChild.getBoundingClientRect().top - cell.firstElementChild.getBoundingClientRect().top;
+    })), document.querySelector(".compare").offsetWidth - document.querySelector(".subject-card .scroll").clientWidth]"""
+    for width in (1400, 1280):
+        apart, beyond = measured(comparison_page.to_page(comparison), tmp_path, width, said)
+        assert apart == 0
+        assert beyond <= 0
 
 
 def test_screenshot_can_be_taken(tmp_path: Path) -> None:

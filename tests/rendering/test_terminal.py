@@ -137,6 +137,17 @@ def test_launch_without_ceiling_prediction_or_configuration() -> None:
     assert " of ceiling\n" not in text.split("This table")[0]
 
 
+def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
+    result = factory.result((64, 1024), ("w13",))
+    first, second = result.launches
+    assert first.recommendation is not None
+    first = replace(first, recommendation=replace(first.recommendation, speedup=1.001))
+    text = terminal.to_text(replace(result, launches=(first, factory.launch(1024, measured=True))))
+    assert "(predicted, no faster)" in text and "1.00x" not in text
+    assert re.search(r"all 2 launches: [\d,.]+ µs \(1 measured, 1 predicted\)", text)
+    assert "all 2 launches: predicted" in terminal.to_text(replace(result, launches=(first, second)))
+
+
 def test_console_of_rich_is_not_shared() -> None:
     """Rich keeps a global console; ours must not change it."""
     before = Console().soft_wrap

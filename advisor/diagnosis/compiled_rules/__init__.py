@@ -15,6 +15,7 @@ from advisor.diagnosis.compiled_rules.mma_instead_of_wgmma import RULE as MMA_IN
 from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
 from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
 from advisor.diagnosis.compiled_rules.register_spills import RULE as REGISTER_SPILLS
+from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOADS
 from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
 from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
 from advisor.hardware import GpuSpec
@@ -27,6 +28,7 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     NO_ASYNC_COPY,
     UNCOALESCED_ACCESS,
     NARROW_ACCESS,
+    REPEATED_LOADS,
     CONVERT_LAYOUT_IN_LOOP,
     ATOMICS_IN_LOOP,
     INTEGER_DIVISION_IN_LOOP,

@@ -1,0 +1,72 @@
+"""Programs load the same bytes again and again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.diagnosis.rule import amount, microseconds
+from advisor.pipelines.demand import Demand
+from advisor.schema import Finding
+
+AGAIN = 1.5
+"""Below this multiple of the distinct bytes loads are no cause: the limit that `operand-traffic` has for the L2."""
+
+LEAST_SHARE = 0.05
+"""Of the predicted latency: re-reading that costs less is not reported."""
+
+
+class RepeatedLoads:
+    """More bytes loaded than there are."""
+
+    id = "repeated-loads"
+    title = "Programs load the same bytes again and again"
+    explanation = """\
+## What it means
+Every program loads what its own tile needs. Where tiles share rows or columns, the same bytes pass through the L2 once for each
+program that needs them; the smaller the tile, the more often. What the L2 cannot hold comes from DRAM again.
+
+## How it is computed
+The bytes that all loads ask for, against the distinct bytes they touch, both counted in the compiled code. The cost is what the
+latency is predicted to lose against reading everything once. No tile does that, so no saving is named: what another configuration
+saves is predicted where the launch has others.
+
+## What to do
+Larger tiles; programs that share operands next to each other (`GROUP_SIZE_M`), so that the L2 still holds them.
+
+## Source
+S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model is in `advisor/pipelines/cache.py`.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        loaded, distinct = context.demand.requested_load_bytes, context.demand.read_footprint_bytes
+        loads = [access for access in context.demand.accesses if access.kind == "load"]
+        analysis = context.analysis
+        if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
+            return None
+        costs = context.saving(_once)
+        if costs is None or costs < LEAST_SHARE * analysis.predicted.us:
+            return None
+        most = max(loads, key=lambda access: access.requested_bytes)
+        return report(
+            self, context, "advice", f"Every byte is loaded {loaded / distinct:.1f} times",
+            evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
+            f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
+            remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
+            line=most.line, file=most.file,
+        )  # fmt: skip
+
+
+def _once(asked: Demand) -> Demand:
+    """The demand with every distinct byte read once."""
+    return replace(
+        asked, l2_bytes=np.minimum(asked.l2_bytes, asked.compulsory_bytes),
+        dram_bytes=np.minimum(asked.dram_bytes, asked.compulsory_bytes),
+        cta_load_bytes=np.minimum(asked.cta_load_bytes, asked.compulsory_bytes / asked.ctas),
+    )  # fmt: skip
+
+
+RULE = RepeatedLoads()
