@@ -180,7 +180,8 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
         advice = launch.recommendation
         better = compute.problem_demand / (advice.latency.us * 1e-6) if advice else None
         moved = {name: advice.demand[name] for name in memory if advice.demand.get(name, 0.0) > 0} if advice else {}
-        its_level = max(moved, key=lambda name: moved[name] / memory[name].throughput_per_s, default=None)
+        # As uneven over the SMs as now: only the bytes of the recommended configuration are known.
+        its_level = max(moved, key=lambda name: moved[name] * memory[name].time_us / memory[name].demand, default=None)
         then_at = compute.problem_demand / moved[its_level] if its_level is not None else None
         if better is not None and then_at is not None:
             then.append((then_at, better, label))
