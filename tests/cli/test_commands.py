@@ -585,3 +585,11 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path, arguments):
     done = subprocess.run([sys.executable, "-c", run, *arguments], stdout=write, stderr=subprocess.PIPE, cwd=tmp_path, env=environment)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_bundled_kernel_is_at_no_share_of_its_ceiling_and_its_recommendation_has_a_demand(tmp_path):
+    assert main(["advise", "softmax", "--gpu", "H200", "--output", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["verdict"]["percent_of_ceiling"] == 0.0 < result["verdict"]["ceiling_us"]
+    (launch,) = result["launches"]
+    assert launch["configuration"] is None and launch["recommendation"]["demand"]["dram"] > 0
