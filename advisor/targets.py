@@ -331,9 +331,13 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for op in entry["ops"]
     )  # fmt: skip
     others = [other for other in described if other != name] if kernel is None else []
+    assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
         title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=_space(source, entry, [each.problem for each in launches], gpu),
-        unknowns=("Which configuration is launched is not known: the report shows what the best one would take.",),
+        unknowns=(
+            "Which configuration is launched is not known: the report shows what the best one would take.",
+            *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
+        ),
         warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
     )  # fmt: skip
 
