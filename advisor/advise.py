@@ -11,7 +11,7 @@ import numpy as np
 from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import entry_of, merge, render_table
-from advisor.diagnosis import actions, context, diagnose, table_findings
+from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, table_findings
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec
@@ -143,12 +143,13 @@ def _group(
         predicted = predictor.predict(problem, batch, gpu)
         ceiling = predictor.ceiling(problem, gpu)
         drafts.append((launch, problem, current, analysis, predicted, ceiling))
-    # By prediction alone (like with like), and still so where a measurement says what is true now.
+    # By prediction alone (like with like), and still so where a measurement says what is true now. One below the bound counts too:
+    # whatever is wrong with it, a promise of more than was measured is no reason to change.
     now = min(
         sum(float(predicted.us[0]) for _, _, _, _, predicted, _ in drafts),
         sum(
-            _credible_us(measured.get(launch.id), float(analysis.bound.us[0])) or float(predicted.us[0])
-            for launch, _, _, analysis, predicted, _ in drafts
+            measured[launch.id].latency.us if launch.id in measured else float(predicted.us[0])
+            for launch, _, _, _, predicted, _ in drafts
         ),
     )
     then = sum(latency.us for latency in choice.latencies.values())
@@ -156,10 +157,39 @@ def _group(
     worth = unset or not np.isfinite(now) or now >= then * WORTH_CHANGING
     if worth:
         chosen[group[0].share] = choice.configuration
-    return [
-        _report(*draft, choice if worth else None, choice.ceilings[draft[0].id], measured.get(draft[0].id), target, predictor)
-        for draft in drafts
+    given = choice if worth else None
+    least = {
+        launch.id: _least_us(launch, analysis, predicted, ceiling, given, choice.ceilings[launch.id])
+        for launch, _, _, analysis, predicted, ceiling in drafts
+    }
+    sharing = [
+        Sharing(id=launch.id, problem=launch.problem, predicted_us=float(predicted.us[0]), least_us=least[launch.id])
+        for launch, _, _, _, predicted, _ in drafts
     ]
+    reports = []
+    for draft in drafts:
+        name = draft[0].id
+        pricing = Pricing(predictor=predictor, sharing=tuple(other for other in sharing if other.id != name))
+        reports.append(_report(*draft, given, choice.ceilings[name], least[name], pricing, measured.get(name), target, predictor))
+    return reports
+
+
+def _least_us(launch: PlannedLaunch, analysis: Analysis, predicted: Prediction, ceiling: Prediction, choice: _Choice | None,
+              own_best: tuple[float, Configuration]) -> float:  # fmt: skip
+    """The tunable ceiling as predicted: the best of the space, which no prediction for a member of the space may undercut."""
+    reachable = [float(ceiling.us[0]), own_best[0], float(predicted.us[0])]
+    if choice is not None:
+        reachable.append(choice.latencies[launch.id].us)
+    return max(min(reachable), float(analysis.bound.us[0]))
+
+
+def _recommended_change(launch: PlannedLaunch, pricing: Pricing, choice: _Choice | None) -> Change | None:
+    """What the recommended configuration brings a launch, and costs those that share it."""
+    if choice is None or choice.configuration == launch.configuration:
+        return None
+    slower = {other.id: choice.latencies[other.id].us - other.predicted_us
+              for other in pricing.sharing if np.isfinite(other.predicted_us)}  # fmt: skip
+    return Change(parameters={}, us=choice.latencies[launch.id].us, slower_us=slower)
 
 
 def _credible_us(measured: Measured | None, bound_us: float) -> float | None:
@@ -237,6 +267,8 @@ def _report(
     ceiling: Prediction,
     choice: _Choice | None,
     own_best: tuple[float, Configuration],
+    lowest: float,
+    pricing: Pricing,
     measured: Measured | None,
     target: Target,
     predictor: Predictor,
@@ -245,12 +277,7 @@ def _report(
     feasible = bool(np.isfinite(predicted.us[0]))
     predicted_latency = _latency(predicted, 0, predictor) if feasible else None
     ceiling_latency = _latency(ceiling, 0, predictor)
-    # The ceiling is the best of the space: no prediction for a member of the space may undercut it.
     bound_us = float(analysis.bound.us[0])
-    reachable = [ceiling_latency.us, own_best[0]] + ([predicted_latency.us] if predicted_latency else [])
-    if choice is not None:
-        reachable.append(choice.latencies[launch.id].us)
-    lowest = max(min(reachable), bound_us)
     ceiling_latency = replace(
         ceiling_latency, us=lowest, low_us=min(ceiling_latency.low_us or lowest, lowest),
         high_us=max(ceiling_latency.high_us or lowest, lowest),
@@ -265,7 +292,7 @@ def _report(
         context(
             launch.problem, current, gpu, analysis=analysis, predicted_us=float(predicted.us[0]), ceiling_us=lowest,
             measured_us=measured.latency.us if measured else None, entry=launch.entry, entry_m=launch.entry_key,
-            stack=target.stack,
+            stack=target.stack, pricing=pricing, recommended=_recommended_change(launch, pricing, choice),
         )
     )  # fmt: skip
     return LaunchReport(
@@ -292,9 +319,9 @@ def _report(
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, current, choice, credible or (predicted_latency.us if predicted_latency else None),
-                                       p_speedup, target) if choice is not None else None,
+        recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
+        decision=launch.share,
     )  # fmt: skip
 
 

@@ -146,7 +146,11 @@ class GapPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule reports. `saving_us` is what curing it alone would save (savings do not add up); None: cannot say."""
+    """What a rule reports. `saving_us` is what curing it alone would save (savings do not add up); None: cannot say.
+
+    `net_saving_us`: where the remedy is another configuration, what it saves over all launches that run with it, losses included;
+    None where the remedy is something else.
+    """
 
     rule: str  # id, e.g. "tail-wave"
     severity: Severity
@@ -154,6 +158,7 @@ class Finding:
     evidence: str  # the numbers that made the rule fire
     remedy: str
     saving_us: float | None = None
+    net_saving_us: float | None = None
     saving_origin: Origin = "predicted"
     scope: str = "launch"  # launch | table | entry M=64 | kernel
     source_file: str | None = None
@@ -246,6 +251,7 @@ class LaunchReport:
     recommendation: Recommendation | None
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
     source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
+    decision: str | None = None  # launches of one decision run with one configuration (w13 and w2 of a table entry); None: alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

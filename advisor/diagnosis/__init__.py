@@ -6,15 +6,20 @@ from advisor.diagnosis.actions import actions
 from advisor.diagnosis.context import LaunchContext, context
 from advisor.diagnosis.diagnose import Diagnosis, diagnose
 from advisor.diagnosis.gap import gap_parts
+from advisor.diagnosis.neighbours import Change
+from advisor.diagnosis.pricing import Pricing, Sharing
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
 from advisor.diagnosis.tables import table_findings
 
 __all__ = [
     "RULES",
+    "Change",
     "Diagnosis",
     "LaunchContext",
+    "Pricing",
     "Rule",
+    "Sharing",
     "actions",
     "context",
     "diagnose",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from advisor.diagnosis.rule import LEAST_SHOWN_US, microseconds
 from advisor.schema import Action, Finding, LaunchReport, Origin
 
 MOST = 3
@@ -36,53 +38,87 @@ ADVICE: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gain:
+    """What the recommendation of a launch saves; negative: costs."""
+
     launch: LaunchReport
     us: float
 
 
-def actions(launches: Sequence[LaunchReport]) -> tuple[Action, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cure:
+    """What the remedy of a finding saves, over all launches it changes."""
+
+    launch: LaunchReport
+    finding: Finding
+    us: float
+
+
+def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> tuple[Action, ...]:
     """The actions that save most over all launches.
 
-    Launches that have a recommendation are one action: to take the recommended configurations. Savings of findings about the
-    same launches overlap with it, so rules only make an action of their own from launches without a recommendation, each launch
-    counting for the rule that saves most there. What cannot launch comes first: no time can be given for it.
+    Launches that run with one configuration (a decision) gain and lose together: a change counts with what it saves over all of
+    them, and is left out where it saves nothing. Launches that have a recommendation are one action: to take the recommended
+    configurations. Other configurations that rules name would replace it, so they only make an action of their own where there is
+    none, each decision counting for the one that saves most. Remedies that are no configuration (another type) do not depend on it:
+    each launch counts for the one that saves most there. What cannot launch comes first: no time can be given for it.
+
+    Args:
+        launches: All of a result.
+        settled: Ids of those whose configuration was searched for: no rule names another.
 
     Returns:
         At most three, broken launches first, then by time saved.
     """
-    gains = [gain for gain in map(_gain, launches) if gain is not None]
-    recommended = {gain.launch.id for gain in gains}
+    decisions: dict[str, list[LaunchReport]] = {}
+    for launch in launches:
+        decisions.setdefault(launch.decision or launch.id, []).append(launch)
+    gains: list[_Gain] = []
+    cures: list[_Cure] = []
+    for group in decisions.values():
+        won = [gain for gain in map(_gain, group) if gain is not None]
+        if sum(gain.us for gain in won) > 0:
+            gains += won
+        else:
+            cures += _best([_Cure(launch=each, finding=f, us=f.net_saving_us) for each in group for f in each.findings
+                            if f.net_saving_us is not None and each.id not in settled])  # fmt: skip
+        for launch in group:
+            cures += _best([_Cure(launch=launch, finding=f, us=f.saving_us) for f in launch.findings
+                            if f.saving_us is not None and f.net_saving_us is None])  # fmt: skip
     found: list[Action] = []
     broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch" and f.severity == "error"]
     if broken:
         found.append(_repair(broken))
     if gains:
         found.append(_change(gains))
-    by_rule: dict[str, list[tuple[LaunchReport, Finding]]] = {}
-    for launch in launches:
-        savings = [f for f in launch.findings if f.saving_us and f.severity != "error"]
-        if savings and launch.id not in recommended:
-            best = max(savings, key=lambda f: f.saving_us or 0.0)
-            by_rule.setdefault(best.rule, []).append((launch, best))
+    by_rule: dict[str, list[_Cure]] = {}
+    for cure in cures:
+        by_rule.setdefault(cure.finding.rule, []).append(cure)
     found += [_cure(rule, group) for rule, group in by_rule.items()]
     found.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     return tuple(found[:MOST])
 
 
+def _best(cures: list[_Cure]) -> list[_Cure]:
+    """The one that saves most, of those that save anything."""
+    saving = [cure for cure in cures if cure.us > 0 and cure.finding.severity != "error"]
+    return [max(saving, key=lambda cure: cure.us)] if saving else []
+
+
 def _gain(launch: LaunchReport) -> _Gain | None:
-    """What the recommendation of a launch saves; None where there is none, or it is no faster."""
+    """What the recommendation of a launch saves or costs; None where there is none."""
     current, recommendation = launch.measured or launch.predicted, launch.recommendation
     if current is None or recommendation is None or recommendation.configuration == launch.configuration:
         return None
-    saved = current.us - current.us / recommendation.speedup if recommendation.speedup > 1 else 0.0
-    return _Gain(launch=launch, us=saved) if 0 < saved < float("inf") else None
+    if not 0 < recommendation.speedup < math.inf:
+        return None
+    return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup)
 
 
 def _change(gains: list[_Gain]) -> Action:
     """Take the recommended configurations: entries of a table, or `triton.Config`s."""
     origins: set[Origin] = {gain.launch.recommendation.latency.origin for gain in gains if gain.launch.recommendation}
     total = sum(gain.us for gain in gains)
-    entries = _entries(gains)
+    entries, snippet = _entries(gains), _snippet(gains)
     if entries:
         tokens = sorted(entries)
         keys = {_key(gain.launch) for gain in gains}
@@ -91,21 +127,30 @@ def _change(gains: list[_Gain]) -> Action:
         parts = [f"change {_plural(changed)}"] if changed else []
         parts += [f"add {_plural(added)}"] if added else []
         title = " and ".join(parts)
-        snippet = ",\n".join(f'"{m}": {json.dumps(entries[m], indent=4)}' for m in tokens)
     else:
-        configs = list(dict.fromkeys(gain.launch.recommendation.triton_config for gain in gains if gain.launch.recommendation))
-        title = "use the recommended configuration" + ("s" if len(configs) > 1 else "")
-        snippet = ",\n".join(configs)
+        title = "use the recommended configuration" + ("s" if len(_configs(gains)) > 1 else "")
     best = max(gains, key=lambda gain: gain.us)
+    faster = sum(gain.us > 0 for gain in gains)
+    detail = f"{faster} launch{'es' if faster > 1 else ''} would be faster; most is saved in {best.launch.id}: {best.us:,.1f} µs"
+    detail += f" ({best.launch.recommendation.reason if best.launch.recommendation else ''})"
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=f"{len(gains)} launch{'es' if len(gains) > 1 else ''} would be faster; most is saved in {best.launch.id}: "
-        f"{best.us:,.1f} µs ({best.launch.recommendation.reason if best.launch.recommendation else ''})",
+        detail=detail + _losers(gains),
         saving_us=total,
         origin="measured" if origins == {"measured"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
         snippet=snippet,
     )
+
+
+def _losers(gains: list[_Gain]) -> str:
+    """Which launches get slower, the worst first, and by how much."""
+    slower = sorted((gain for gain in gains if -gain.us >= LEAST_SHOWN_US), key=lambda gain: gain.us)
+    if not slower:
+        return ""
+    named = ", ".join(f"{gain.launch.id} by {microseconds(-gain.us)}" for gain in slower[:_SHOWN])
+    more = f" and {len(slower) - _SHOWN} more" if len(slower) > _SHOWN else ""
+    return f"; {len(slower)} would be slower, which the saving counts: {named}{more}"
 
 
 def _entries(gains: list[_Gain]) -> dict[int, dict[str, int | str]]:
@@ -116,6 +161,17 @@ def _entries(gains: list[_Gain]) -> dict[int, dict[str, int | str]]:
         if recommendation is not None and recommendation.table_entry is not None and tokens is not None:
             entries[tokens] = recommendation.table_entry
     return entries
+
+
+def _configs(gains: list[_Gain]) -> list[str]:
+    """The distinct recommended configurations, as `triton.Config`s."""
+    return list(dict.fromkeys(gain.launch.recommendation.triton_config for gain in gains if gain.launch.recommendation))
+
+
+def _snippet(gains: list[_Gain]) -> str:
+    """All that is recommended, to paste: entries of a table, or `triton.Config`s."""
+    entries = _entries(gains)
+    return ",\n".join([f'"{m}": {json.dumps(entries[m], indent=4)}' for m in sorted(entries)] or _configs(gains))
 
 
 def _key(launch: LaunchReport) -> int | None:
@@ -133,24 +189,28 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
     first, finding = broken[0]
     tokens = sorted({launch.problem.sizes["M"] for launch, _ in broken if "M" in launch.problem.sizes})
     where = _plural(tokens) if tokens else f"{len(broken)} launches"
+    given = [_Gain(launch=launch, us=0.0) for launch, _ in broken if launch.recommendation is not None]
+    # One configuration in the text and in the box: what is recommended, where there is anything.
+    cure = "take what is recommended" if first.recommendation is not None else finding.remedy
     return Action(
         title=f"Replace {where}: {'it' if len(tokens) == 1 else 'they'} cannot launch",
-        detail=f"{first.id}: {finding.title}; {finding.remedy}",
+        detail=f"{first.id}: {finding.title}; {cure}",
         saving_us=0.0,
         origin="predicted",
         launches=tuple(launch.id for launch, _ in broken),
         rule="cannot-launch",
-        snippet=first.recommendation.triton_config if first.recommendation else None,
+        snippet=_snippet(given) or None,
     )
 
 
-def _cure(rule: str, group: list[tuple[LaunchReport, Finding]]) -> Action:
-    launch, finding = max(group, key=lambda pair: pair[1].saving_us or 0.0)
+def _cure(rule: str, group: list[_Cure]) -> Action:
+    most = max(group, key=lambda cure: cure.us)
+    launch, finding = most.launch, most.finding
     return Action(
         title=ADVICE.get(rule, finding.title),
         detail=f"{len(group)} launch{'es' if len(group) > 1 else ''}; in {launch.id}: {finding.title}; {finding.remedy}",
-        saving_us=sum(f.saving_us or 0.0 for _, f in group),
+        saving_us=sum(cure.us for cure in group),
         origin="predicted",
-        launches=tuple(report.id for report, _ in group),
+        launches=tuple(cure.launch.id for cure in group),
         rule=rule,
     )

@@ -1,7 +1,8 @@
 """What a rule may look at: one launch, what the analytical model says of it, and what it would say after a change.
 
-Savings are in the currency of the prediction that is shown: a latency of the analytical model is multiplied by
-predicted / analytical latency of the launch as it is, so that a learned prediction and the model's what-ifs compare.
+Savings are in the currency of the prediction that is shown. Another configuration is priced by the predictor that made it
+(`pricing`). What no predictor prices (a cause that costs nothing, another problem) is a latency of the analytical model, multiplied
+by predicted / analytical latency of the launch as it is, so that a learned prediction and the model's what-ifs compare.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Literal
 
 from advisor import pipelines
 from advisor.diagnosis.columns import first, take_row
-from advisor.diagnosis.neighbours import Neighbourhood, change, neighbourhood
+from advisor.diagnosis.neighbours import Change, Neighbourhood, change, limited, neighbourhood
+from advisor.diagnosis.pricing import Pricing
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
 from advisor.schema import Configuration, Problem
@@ -45,6 +47,9 @@ class LaunchContext:
         demand: Of the configuration, one row.
         schedule: Of the configuration, one row.
         analytical_us: Latency of the analytical model, before any scaling; inf where it cannot launch.
+        pricing: What prices changed configurations, for this launch and those that share its configuration; None: the analytical
+            model, scaled, for this launch alone.
+        recommended: The configuration that is recommended instead, if one is.
         source_file: Where the kernel is, if known.
         source_line: Line of it.
     """
@@ -63,6 +68,8 @@ class LaunchContext:
     demand: Demand | None
     schedule: Schedule | None
     analytical_us: float | None
+    pricing: Pricing | None = None
+    recommended: Change | None = None
     source_file: str | None = None
     source_line: int | None = None
     _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
@@ -153,27 +160,43 @@ class LaunchContext:
             raise ValueError("no configuration: a rule that asks what-if must need 'configuration'")
         asked = self.asked
         if changes or problem is not None:
-            configuration = change(self.configuration, changes)
-            asked = take_row(
-                pipelines.demand(
-                    pipelines.problem_batch([problem or self.problem]),
-                    pipelines.configuration_batch([configuration]),
-                    self.gpu,
-                ),
-                0,
-            )
+            asked = self._demand(problem or self.problem, change(self.configuration, changes))
         if demand:
             asked = replace(asked, **demand)
         return self.scale * first(pipelines.latency_us(asked, self.gpu, relax))
+
+    def _demand(self, problem: Problem, configuration: Configuration) -> Demand:
+        batch = pipelines.configuration_batch([configuration])
+        return take_row(pipelines.demand(pipelines.problem_batch([problem]), batch, self.gpu), 0)
 
     def neighbours(self) -> Neighbourhood:
         """Configurations one or two changes away, with what the model predicts of them; computed once."""
         if "all" not in self._memory:
             if self.configuration is None:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
-            least_us = min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
-            self._memory["all"] = neighbourhood(self.problem, self.configuration, self.gpu, self.scale, least_us)
+            now_us = self.current_us if self.runs else math.inf
+            self._memory["all"] = neighbourhood(
+                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now_us, least_us=self.least_us, pricing=self.pricing
+            )
         return self._memory["all"]
+
+    @property
+    def least_us(self) -> float:
+        """What no other configuration is promised to undercut: the tunable ceiling."""
+        return min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
+
+    def changed(self, **changes: int) -> Change:
+        """A change and what is then predicted; us is inf where it could not launch."""
+        if self.configuration is None:
+            raise ValueError("no configuration: a rule that changes one must need 'configuration'")
+        configuration = change(self.configuration, changes)
+        if self.pricing is None:
+            us, slower = self.scale * first(pipelines.latency_us(self._demand(self.problem, configuration), self.gpu)), {}
+        else:
+            batch = pipelines.configuration_batch([configuration])
+            us = first(self.pricing.us(self.problem, batch, self.gpu))
+            slower = {name: first(column) for name, column in self.pricing.slower_us(batch, self.gpu).items()}
+        return limited(changes, us, self.least_us, slower)
 
     def saving(self, after_us: float) -> float:
         """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now, predicted
@@ -185,9 +208,17 @@ class LaunchContext:
             now = min(now, self.measured_us)
         return min(max(self.current_us - after_us, 0.0), max(now - self.bound_us, 0.0))
 
-    def matters(self, saving_us: float) -> bool:
-        """Whether a saving is worth reporting."""
-        return saving_us >= THRESHOLD * self.current_us and saving_us > 0
+    def matters(self, saving_us: float, better: Change | None = None) -> bool:
+        """Whether a saving is worth reporting: to the launch, and, where `better` brings it, to all that run with the configuration."""
+        if not (saving_us >= THRESHOLD * self.current_us and saving_us > 0):
+            return False
+        if better is None:
+            return True
+        if self.measured_us is not None and better.us >= self.measured_us:  # what runs is faster than what is promised
+            return False
+        others = self.pricing.sharing if self.pricing is not None else ()
+        together = self.current_us + sum(each.predicted_us for each in others if math.isfinite(each.predicted_us))
+        return saving_us - sum(better.slower_us.values()) >= THRESHOLD * together
 
 
 def parameter_of(configuration: Configuration | None, name: str, default: int = 1) -> int:
@@ -213,6 +244,8 @@ def context(
     entry: Configuration | None = None,
     entry_m: int | None = None,
     stack: str | None = None,
+    pricing: Pricing | None = None,
+    recommended: Change | None = None,
     source_file: str | None = None,
     source_line: int | None = None,
 ) -> LaunchContext:
@@ -230,6 +263,8 @@ def context(
         entry: As the table has it, before clamping.
         entry_m: Token count the entry stands under.
         stack: "vllm" or "sglang".
+        pricing: What prices changed configurations; the analytical model where it is None.
+        recommended: What is recommended in place of the configuration.
         source_file: Where the kernel is.
         source_line: Line of it.
     """
@@ -260,6 +295,8 @@ def context(
         demand=demand,
         schedule=schedule,
         analytical_us=analytical_us,
+        pricing=pricing,
+        recommended=recommended,
         source_file=source_file,
         source_line=source_line,
     )

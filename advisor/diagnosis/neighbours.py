@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.diagnosis.columns import take_rows
+from advisor.diagnosis.pricing import Pricing
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
 from advisor.schema import Configuration, Problem
@@ -47,33 +49,44 @@ _PAIRS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Parameters to change, and the latency that is then predicted."""
+    """Parameters to change (none: take the recommended configuration), and the latency that is then predicted.
 
-    parameters: dict[str, int]
+    `slower_us` is what each other launch that runs with the configuration takes longer for it, by launch id; negative: less.
+    `at_ceiling`: less was predicted, and `us` is the tunable ceiling, which no neighbour is promised to undercut.
+    """
+
+    parameters: Mapping[str, int]
     us: float
+    slower_us: Mapping[str, float] = field(default_factory=dict)
+    at_ceiling: bool = False
 
     def text(self) -> str:
         """`BLOCK_SIZE_M=32 and num_warps=8`."""
-        return " and ".join(f"{name}={value}" for name, value in self.parameters.items())
+        return " and ".join(f"{name}={value}" for name, value in self.parameters.items()) or "the recommended configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
     """Changed configurations in columns [c].
 
-    `latency_us` is scaled as the shown prediction is; inf where one cannot launch. A change never promises less than `least_us`: the
-    tunable ceiling, which is the best of the space that neighbours belong to.
+    `latency_us` is what the predictor says of each, as of the launch that runs; inf where one cannot launch. Causes are split by the
+    analytical model: `modelled_us` is its latency, scaled as the shown prediction is. A change never promises less than `least_us`:
+    the tunable ceiling, which is the best of the space that neighbours belong to. `slower_us`, by launch id, is what it costs each
+    other launch that runs with the configuration.
     """
 
     changes: tuple[dict[str, int], ...]
     demand: Demand
     schedule: Schedule
     latency_us: Array
+    modelled_us: Array
     values: dict[str, Array]  # every parameter, after the change
     held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
     scale: float
+    now_us: float  # as it is; inf where it cannot launch
     least_us: float
+    slower_us: Mapping[str, Array] = field(default_factory=dict)
 
     def column(self, values: Array) -> Array:
         """A column of `demand` or `schedule`, broadcast to [c]."""
@@ -82,24 +95,41 @@ class Neighbourhood:
     def cost(self, cause: str) -> Array:
         """What a cause of `pipelines.schedule.CAUSES` costs each neighbour, in scaled microseconds."""
         free = self.scale * np.broadcast_to(pipelines.latency_us(self.demand, self.gpu, (cause,)), self.latency_us.shape)
-        finite = np.isfinite(self.latency_us)
-        return np.where(finite, np.where(finite, self.latency_us, 0.0) - np.where(finite, free, 0.0), np.inf)
+        finite = np.isfinite(self.modelled_us)
+        return np.where(finite, np.where(finite, self.modelled_us, 0.0) - np.where(finite, free, 0.0), np.inf)
 
     def only(self, *names: str) -> NDArray[np.bool_]:
         """Which neighbours change nothing but these."""
         return np.array([set(c) <= set(names) for c in self.changes], dtype=bool)
 
-    def best(self, cures: NDArray[np.bool_] | Array) -> Change | None:
-        """The fastest neighbour of those that cure the cause; of nearly equal ones the one with fewer changes."""
+    def best(self, cures: NDArray[np.bool_] | Array, *, may_lose: bool = False) -> Change | None:
+        """The fastest neighbour of those that cure the cause; of nearly equal ones the one with fewer changes.
+
+        Launches that run with one configuration are judged together: what one wins and the others lose is no remedy.
+
+        Args:
+            cures: Which neighbours cure the cause. [c]
+            may_lose: Take the fastest even where it is slower than what runs: the predictor does not price what is cured.
+        """
         if not self.changes:
             return None
-        usable = np.broadcast_to(np.asarray(cures, dtype=bool), self.latency_us.shape) & np.isfinite(self.latency_us)
+        together = self.latency_us + sum(self.slower_us.values())
+        usable = np.broadcast_to(np.asarray(cures, dtype=bool), together.shape) & np.isfinite(together)
+        if not may_lose:
+            usable = usable & (together < self.now_us)
         if not usable.any():
             return None
-        least = float(self.latency_us[usable].min())
-        near = [int(k) for k in np.flatnonzero(usable & (self.latency_us <= 1.01 * least))]
-        k = min(near, key=lambda k: (len(self.changes[k]), float(self.latency_us[k])))
-        return Change(parameters=self.changes[k], us=max(float(self.latency_us[k]), self.least_us))
+        least = float(together[usable].min())
+        # Relative to what the launch itself takes: what others win makes `together` small, or negative.
+        near = [int(k) for k in np.flatnonzero(usable & (together <= least + 0.01 * self.latency_us))]
+        k = min(near, key=lambda k: (len(self.changes[k]), float(together[k])))
+        slower = {name: float(column[k]) for name, column in self.slower_us.items()}
+        return limited(self.changes[k], float(self.latency_us[k]), self.least_us, slower)
+
+
+def limited(parameters: Mapping[str, int], us: float, least_us: float, slower_us: Mapping[str, float]) -> Change:
+    """A change that promises no less than `least_us`, the tunable ceiling."""
+    return Change(parameters=parameters, us=max(us, least_us), slower_us=slower_us, at_ceiling=us < least_us)
 
 
 def change(configuration: Configuration, changes: dict[str, int]) -> Configuration:
@@ -159,11 +189,15 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
     return found
 
 
-def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, scale: float, least_us: float) -> Neighbourhood:
-    """All single changes, and the pairs of changes that tuners usually make together, in one call of the model.
+def neighbourhood(
+    problem: Problem, configuration: Configuration, gpu: GpuSpec, *, scale: float, now_us: float, least_us: float,
+    pricing: Pricing | None = None,
+) -> Neighbourhood:  # fmt: skip
+    """All single changes, and the pairs of changes that tuners usually make together, in one call of each model.
 
-    `scale` takes the analytical latency to the shown one; `least_us` is what no change is promised to undercut. Neighbours whose
-    accumulators alone would not fit the registers are left out: the model does not price spills.
+    `scale` takes the analytical latency to the shown one, which is `now_us`; `least_us` is what no change is promised to undercut.
+    Without `pricing` the scaled analytical model prices neighbours. Those whose accumulators alone would not fit the registers are
+    left out: no model prices spills.
     """
     options = _alternatives(problem, configuration, gpu)
     changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
@@ -172,9 +206,11 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
     configurations = [change(configuration, c) for c in changes] or [configuration]
     batch = pipelines.configuration_batch([configuration, *configurations])
     demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
-    latency = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(configurations) + 1,))
+    modelled = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(batch),))
     held = accumulators(problem, batch, gpu, demand)
-    latency = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, latency)
+    modelled = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
+    latency = modelled if pricing is None else np.where(np.isfinite(modelled), pricing.us(problem, batch, gpu), np.inf)
+    slower = pricing.slower_us(batch, gpu) if pricing is not None else {}
     index = np.arange(1, len(changes) + 1)
     values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}
     values |= {"num_warps": batch.num_warps[index], "num_stages": batch.num_stages[index]}
@@ -184,9 +220,12 @@ def neighbourhood(problem: Problem, configuration: Configuration, gpu: GpuSpec, 
         demand=take_rows(demand, index),
         schedule=take_rows(plan, index),
         latency_us=latency[index],
+        modelled_us=modelled[index],
         values=values,
         held=held[index],
         gpu=gpu,
         scale=scale,
+        now_us=now_us,
         least_us=least_us,
+        slower_us={name: column[index] for name, column in slower.items()},
     )

@@ -9,6 +9,9 @@ from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import Change
 from advisor.schema import Finding, Severity
 
+LEAST_SHOWN_US = 0.005
+"""Latencies are shown to a hundredth of a microsecond: less is no difference."""
+
 
 class Rule(Protocol):
     """One thing that can be wrong with a launch.
@@ -48,8 +51,9 @@ def found(
     evidence: str,
     remedy: str,
     saving_us: float | None = None,
+    better: Change | None = None,
 ) -> Finding:
-    """A finding of `rule`, with the place that `context` knows."""
+    """A finding of `rule`, with the place that `context` knows; `better` is the configuration its saving comes from."""
     return Finding(
         rule=rule.id,
         severity=severity,
@@ -57,6 +61,7 @@ def found(
         evidence=evidence,
         remedy=remedy,
         saving_us=saving_us,
+        net_saving_us=saving_us - sum(better.slower_us.values()) if saving_us is not None and better is not None else None,
         saving_origin="predicted",
         scope=scope_of(context),
         source_file=context.source_file,
@@ -78,12 +83,21 @@ def cured(
         costs_us: What the cause costs in all: a neighbour may be faster for other reasons too, and saves no more of it.
     """
     saving = min(costs_us, context.saving(better.us)) if better is not None else 0.0
-    if better is None or not context.matters(saving):
+    if better is None or not context.matters(saving, better):
         return None
     return found(
-        rule, context, severity_of(context, saving), title, evidence=evidence,
-        remedy=f"{better.text()}: {microseconds(better.us)} predicted", saving_us=saving,
-    )  # fmt: skip
+        rule, context, severity_of(context, saving), title, evidence=evidence, remedy=remedy_of(better), saving_us=saving, better=better
+    )
+
+
+def remedy_of(better: Change) -> str:
+    """`BLOCK_SIZE_N=64: 12.3 µs predicted`, and what that does to the others that run with it."""
+    others = [
+        f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
+        for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
+    ]  # fmt: skip
+    promised = f"{microseconds(better.us)}, the tunable ceiling" if better.at_ceiling else f"{microseconds(better.us)} predicted"
+    return "; ".join([f"{better.text()}: {promised}", *others])
 
 
 def severity_of(context: LaunchContext, saving_us: float) -> Severity:

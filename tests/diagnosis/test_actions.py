@@ -91,6 +91,40 @@ def test_a_recommendation_that_is_no_faster_or_no_change_is_none() -> None:
     assert actions([same, slower]) == ()
 
 
+def test_what_one_launch_of_an_entry_loses_is_counted_and_named() -> None:
+    w13 = replace(report(moe(256), BAD, key=256, better=GOOD), decision="M256")
+    w2 = replace(report(moe(256, "w2"), BAD, key=256, better=GOOD, speedup=0.95), decision="M256")
+    assert w13.predicted is not None and w2.predicted is not None
+    (first, *_) = actions([w13, w2])
+    won, lost = w13.predicted.us / 2, w2.predicted.us / 0.95 - w2.predicted.us
+    assert first.saving_us == pytest.approx(won - lost) and first.launches == ("w13-M256", "w2-M256")
+    assert first.detail.startswith("1 launch would be faster") and "1 would be slower, which the saving counts: w2-M256 by " in first.detail
+    losing = replace(w2, recommendation=replace(w2.recommendation, speedup=0.1)) if w2.recommendation else w2
+    assert all(action.rule is not None for action in actions([w13, losing])), "an entry that loses in all is no action"
+
+
+def test_an_entry_takes_one_remedy_and_counts_what_it_saves_in_all() -> None:
+    finding = report(moe(512), BAD).findings[0]
+    w13 = replace(report(moe(512), GOOD), decision="M512", findings=(replace(finding, saving_us=100.0, net_saving_us=70.0),))
+    w2 = replace(report(moe(512, "w2"), GOOD), decision="M512",
+                 findings=(replace(finding, rule="tail-wave", saving_us=90.0, net_saving_us=80.0),))  # fmt: skip
+    (only,) = actions([w13, w2])
+    assert (only.rule, only.saving_us, only.launches) == ("tail-wave", 80.0, ("w2-M512",))
+
+
+def test_a_remedy_that_is_no_configuration_stands_beside_a_recommended_one() -> None:
+    """Another type saves most of the time: a recommended configuration for the type as it is must not hide it."""
+    finding = replace(report(moe(512), BAD).findings[0], rule="not-tensor-dtype", saving_us=4953.0, net_saving_us=None)
+    found = actions([replace(report(moe(512), BAD, key=512, better=GOOD), findings=(finding,))])
+    assert (found[0].rule, found[0].saving_us) == ("not-tensor-dtype", 4953.0)
+    assert found[1].title == "Change entry M=512"
+
+
+def test_what_was_searched_for_is_not_told_to_change() -> None:
+    launches = [report(moe(512), BAD)]
+    assert actions(launches) and actions(launches, settled={"w13-M512"}) == ()
+
+
 def test_findings_of_launches_without_a_recommendation_are_actions_by_rule() -> None:
     found = actions([report(moe(512), BAD), report(moe(512, "w2"), BAD)])
     assert found and found[0].rule == "expert-padding" and len(found[0].launches) == 2
@@ -105,6 +139,15 @@ def test_what_cannot_launch_comes_first_and_at_most_three_are_given() -> None:
     found = actions([*others, broken])
     assert found[0].rule == "cannot-launch" and found[0].title == "Replace entry M=64: it cannot launch"
     assert len(found) == 3
+
+
+def test_what_replaces_entries_that_cannot_launch_is_all_in_the_box() -> None:
+    """The text names no other configuration than the box, which has an entry for each."""
+    wide = tile(128, 256, 128, 1, 8, 5)
+    (first, *_) = actions([report(moe(m), wide, gpu="L40S", key=m, better=GOOD) for m in (64, 128)])
+    assert first.rule == "cannot-launch" and first.snippet is not None
+    assert '"64": {' in first.snippet and '"128": {' in first.snippet
+    assert "fits, and is" not in first.detail and "BLOCK_SIZE" not in first.detail
 
 
 def test_nothing_to_do() -> None:

@@ -6,12 +6,17 @@ import inspect
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from advisor.diagnosis import RULES, diagnose
+from advisor.diagnosis import RULES, Change, LaunchContext, Pricing, Sharing, diagnose
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.rule import Rule
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Prediction
+from advisor.pipelines import ConfigurationBatch, ProblemBatch
 
 from .cases import CASES
 from .launches import gemm, launch, moe, tile
@@ -85,7 +90,9 @@ def test_the_remedy_saves_what_is_said(rule: Rule) -> None:
 
 
 def test_errors_come_first_then_the_largest_saving() -> None:
-    diagnosis = diagnose(launch(gemm(4096, 1056, 4096), tile(128, 256, 64, 8, 8), "H20", measured_us=1.0))
+    problem, configuration = gemm(4096, 1056, 4096), tile(128, 256, 64, 8, 8)
+    crashing = SimpleNamespace(id="crashing", title="Crashes", needs=(), explanation="…", check=lambda context: 1 / 0)
+    diagnosis = diagnose(launch(problem, configuration, "H20"), (*RULES, crashing))
     assert diagnosis.findings[0].severity == "error"
     savings = [finding.saving_us or 0.0 for finding in diagnosis.findings[1:]]
     assert savings == sorted(savings, reverse=True)
@@ -137,8 +144,54 @@ def test_the_scope_names_the_entry_and_the_place() -> None:
     assert (finding.scope, finding.source_file, finding.source_line) == ("entry M=4096", "gemm.py", 12)
 
 
-def test_a_better_known_ceiling_is_what_a_far_entry_is_measured_against() -> None:
-    context = launch(moe(4096), tile(16, 64, 64), "H100", entry_m=64, ceiling_us=500.0)
+def test_a_faster_recommendation_is_what_a_far_entry_is_measured_against() -> None:
+    context = launch(moe(4096), tile(16, 64, 64), "H100", entry_m=64, recommended=Change(parameters={}, us=500.0))
     finding = BY_ID["entry-far-from-m"].check(context)
     assert finding is not None and finding.saving_us == pytest.approx(context.current_us - 500.0)
-    assert math.isfinite(finding.saving_us)
+    assert math.isfinite(finding.saving_us) and "with the recommended configuration: 500 µs" in finding.remedy
+
+
+class Priced:
+    """A predictor that knows what each operator takes with each GROUP_SIZE_M."""
+
+    name = "priced"
+
+    def __init__(self, us: dict[str, dict[int, float]]) -> None:
+        self.us = us
+
+    def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+        known = self.us[problem.op]
+        groups = np.broadcast_to(configuration.get("GROUP_SIZE_M", 1), len(configuration))
+        us = np.array([known.get(int(group), 1000.0) for group in groups])
+        return Prediction(us=us, low_us=us, high_us=us, learned=np.ones(us.size, dtype=bool))
+
+
+def shared(w13: dict[int, float], w2: dict[int, float], **options: float) -> LaunchContext:
+    """w13 with GROUP_SIZE_M=32, in an entry that w2 runs with too; the bounds lie near 140 and 70 µs."""
+    pricing = Pricing(predictor=Priced({"w13": w13, "w2": w2}), sharing=(Sharing(id="w2-M64", problem=moe(64, "w2"), predicted_us=w2[32]),))
+    return launch(moe(64), tile(16, 64, 128, 32), "H200", predicted_us=w13[32], pricing=pricing, **options)
+
+
+def test_a_remedy_is_priced_by_the_predictor() -> None:
+    finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}))
+    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: 300 µs predicted"
+    assert finding.saving_us == finding.net_saving_us == pytest.approx(100.0)
+    finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}, ceiling_us=320.0))
+    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: 320 µs, the tunable ceiling"
+
+
+def test_what_the_launches_of_an_entry_lose_together_is_no_remedy() -> None:
+    """w13 wins 100 µs and w2 loses 150 µs: no remedy; where w2 loses 30 µs, it is said and counted."""
+    assert BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 350.0})) is None
+    finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0, 4: 299.0}, {32: 200.0, 8: 230.0, 4: 290.0}))
+    assert finding is not None
+    assert finding.remedy == "GROUP_SIZE_M=8: 300 µs predicted; w2-M64, which runs with it too, takes 30.0 µs longer"
+    assert finding.saving_us == pytest.approx(100.0) and finding.net_saving_us == pytest.approx(70.0)
+
+
+@pytest.mark.parametrize("measured", [50.0, 290.0])
+def test_what_was_measured_faster_than_a_remedy_is_left_alone(measured: float) -> None:
+    """Below the bound or not: nothing slower than what was measured is a remedy."""
+    w13, w2 = {32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}
+    assert BY_ID["group-size-l2"].check(shared(w13, w2, measured_us=measured)) is None
+    assert BY_ID["group-size-l2"].check(shared(w13, w2, measured_us=310.0)) is not None

@@ -215,6 +215,16 @@ def test_faster_than_bound_is_a_fault_and_never_more_than_all() -> None:
     assert not re.search(r"\b(?:1[0-9][1-9]|[2-9]\d\d) %", words)
 
 
+def test_a_launch_with_a_remedy_is_not_told_that_nothing_is_known() -> None:
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    kept = replace(result, launches=(replace(launch, recommendation=None),), actions=())
+    assert "nothing better known" in Document(page.to_html(kept)).words()
+    action = next(each for each in result.actions if each.rule)
+    told = Document(page.to_html(replace(kept, actions=(replace(action, launches=(launch.id,)),)))).words()
+    assert "nothing better known" not in told and "see what to change" in told
+
+
 def test_page_is_quick_and_loads_no_plotly() -> None:
     script = (
         "import sys, time\n"

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, kibibytes
+from advisor.diagnosis.rule import found, kibibytes, remedy_of
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.schema import Finding, Severity
 
@@ -29,7 +29,8 @@ may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estim
 may cap and spill them instead.
 
 ## What to do
-Fewer `num_stages`, then smaller blocks; the finding names the fastest neighbour that fits.
+Take the recommended configuration. Without one: fewer `num_stages`, then smaller blocks; the finding then names the fastest
+neighbour that fits.
 
 ## Source
 CUDA C++ Programming Guide, technical specifications per compute capability; allocation as compiled by Triton 3.6 and
@@ -65,16 +66,13 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         around = context.neighbours()
         held = around.values["num_warps"].astype(np.int64)
         better = around.best((held * gpu.warp_size <= MAX_THREADS_PER_CTA) & (held & (held - 1) == 0))
-        return found(
-            self,
-            context,
-            severity,
-            title,
-            evidence=evidence,
-            remedy=f"{better.text()} fits, and is the fastest such neighbour by prediction"
-            if better
-            else "halve the blocks or num_stages until it fits, or tune on this GPU",
-        )
+        if context.recommended is not None:
+            remedy = f"{remedy_of(context.recommended)}, and fits"
+        elif better is not None:
+            remedy = f"{better.text()} fits, and is the fastest such neighbour by prediction"
+        else:
+            remedy = "halve the blocks or num_stages until it fits, or tune on this GPU"
+        return found(self, context, severity, title, evidence=evidence, remedy=remedy)
 
 
 RULE = CannotLaunch()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext, Need, parameter_of
-from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.diagnosis.rule import found, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -38,10 +38,10 @@ vLLM 0.33, `invoke_fused_moe_triton_kernel`: `BLOCK_SIZE_K = min(BLOCK_SIZE_K, m
         around = context.neighbours()
         better = around.best(around.only("num_stages", "num_warps", "BLOCK_SIZE_K"))
         saving = context.saving(better.us) if better else 0.0
-        worth = better is not None and context.matters(saving)
+        worth = better is not None and context.matters(saving, better)
         remedy = f"write BLOCK_SIZE_K={runs}"
         if better is not None and worth:
-            remedy += f", and take {better.text()}: {microseconds(better.us)} predicted"
+            remedy += f", and take {remedy_of(better)}"
         return found(
             self,
             context,
@@ -50,6 +50,7 @@ vLLM 0.33, `invoke_fused_moe_triton_kernel`: `BLOCK_SIZE_K = min(BLOCK_SIZE_K, m
             evidence=f"quantization block {list(context.problem.block_shape)}" if context.problem.block_shape else "the launcher clamps it",
             remedy=remedy,
             saving_us=saving if worth else None,
+            better=better if worth else None,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.diagnosis.rule import found, microseconds, remedy_of, severity_of
 from advisor.schema import Finding
 
 FAR = 1.5
@@ -23,8 +23,8 @@ The serving stacks take the entry whose key is nearest to the number of tokens, 
 key, or in a hole, a configuration runs that was tuned for another problem.
 
 ## How it is computed
-Fires where tokens and key differ by more than a factor of 1.5 and something faster is predicted: the best of the space
-where it was ranked, else the best neighbouring configuration.
+Fires where tokens and key differ by more than a factor of 1.5 and something faster is predicted: the recommended
+configuration, or a neighbouring one.
 
 ## What to do
 Add an entry for this number of tokens; the advisor's recommendation can be pasted.
@@ -39,21 +39,22 @@ vLLM 0.33 and SGLang 0.5.23, `try_get_optimal_moe_config`: `min(configs.keys(), 
         if tokens is None or key is None or max(tokens, key) <= FAR * min(tokens, key):
             return None
         around = context.neighbours()
-        better = around.best(around.only(*around.values))
-        least = min([us for us in (context.ceiling_us, better.us if better else None) if us is not None], default=None)
-        saving = context.saving(least) if least is not None else 0.0
-        if least is None or not context.matters(saving):
+        near = around.best(around.only(*around.values))
+        known = [change for change in (context.recommended, near) if change is not None]
+        better = min(known, key=lambda change: change.us + sum(change.slower_us.values()), default=None)
+        saving = context.saving(better.us) if better is not None else 0.0
+        if better is None or not context.matters(saving, better):
             return None
-        how = better.text() if better is not None and better.us <= least else "the recommended configuration"
         return found(
             self,
             context,
             severity_of(context, saving),
             f"Tokens {tokens:,} run with the entry tuned for {key:,}",
             evidence=f"the nearest key is {max(tokens, key) / min(tokens, key):.1f} times off; "
-            f"{microseconds(context.current_us)} predicted against {microseconds(least)}",
-            remedy=f'add an entry "{tokens}" with {how}: {microseconds(least)} predicted',
+            f"{microseconds(context.current_us)} predicted against {microseconds(better.us)}",
+            remedy=f'add an entry "{tokens}" with {remedy_of(better)}',
             saving_us=saving,
+            better=better,
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.diagnosis.rule import found, microseconds, percent, remedy_of, severity_of
 from advisor.pipelines import problem_batch, routing
 from advisor.schema import Finding
 
@@ -49,7 +49,7 @@ vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
             (around.values["BLOCK_SIZE_M"] < block) & (around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction))
         )
         saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
+        if better is None or not context.matters(saving, better):
             return None
         active = float((count * (rows > 0)).sum())
         return found(
@@ -59,8 +59,9 @@ vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
             f"{percent(1 - slots / padded)} of the rows in the blocks are padding",
             evidence=f"{slots:,.0f} token slots on {active:,.0f} active experts are padded to {padded:,.0f} rows "
             f"in blocks of {block}; padding costs {microseconds(costs)} in all",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

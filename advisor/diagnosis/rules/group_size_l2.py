@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import amount, found, microseconds, severity_of
+from advisor.diagnosis.rule import amount, found, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -37,7 +37,7 @@ Triton's tutorial on matrix multiplication, "L2 cache optimizations".
         around = context.neighbours()
         better = around.best(around.only("GROUP_SIZE_M"))
         saving = context.saving(better.us) if better else 0.0
-        if better is None or not context.matters(saving):
+        if better is None or not context.matters(saving, better):
             return None
         asked = context.asked
         return found(
@@ -47,8 +47,9 @@ Triton's tutorial on matrix multiplication, "L2 cache optimizations".
             f"GROUP_SIZE_M={context.parameter('GROUP_SIZE_M')} fetches operands from DRAM again",
             evidence=f"{amount(first(asked.dram_bytes))} from and to DRAM for {amount(first(asked.compulsory_bytes))} "
             f"of distinct data, with an L2 of {amount(context.gpu.l2_bytes)}",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, kibibytes, microseconds, severity_of
+from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -46,7 +46,7 @@ limits.
         around = context.neighbours()
         better = around.best((around.column(around.schedule.resident) > resident) & (around.cost("occupancy") < costs))
         saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
+        if better is None or not context.matters(saving, better):
             return None
         warps = first(resources.num_warps)
         holds = {
@@ -62,8 +62,9 @@ limits.
             severity_of(context, saving),
             f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name(0)}",
             evidence=f"{holds}; {resident * warps:.0f} of {gpu.max_warps_per_sm} warps resident; unhidden loads cost {microseconds(costs)}",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

@@ -47,7 +47,7 @@ sm_90.
         if held + OTHER_REGISTERS <= cap:
             return None
         around = context.neighbours()
-        better = around.best(around.held + OTHER_REGISTERS <= cap)
+        better = around.best(around.held + OTHER_REGISTERS <= cap, may_lose=True)
         return found(
             self,
             context,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, severity_of
+from advisor.diagnosis.rule import found, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -40,9 +40,9 @@ Triton's tutorials on fused softmax (one pass) and layer normalisation (two).
         full = 1 << (length - 1).bit_length()
         warps = context.parameter("num_warps", 4)
         choices = sorted({warps, min(2 * warps, 32), min(4 * warps, 32)})
-        us, best = min((context.what_if(BLOCK_SIZE=full, num_warps=choice), choice) for choice in choices)
-        saving = context.saving(us)
-        if not context.matters(saving):
+        better = min((context.changed(BLOCK_SIZE=full, num_warps=choice) for choice in choices), key=lambda change: change.us)
+        saving = context.saving(better.us)
+        if not context.matters(saving, better):
             return None
         return found(
             self,
@@ -50,8 +50,9 @@ Triton's tutorials on fused softmax (one pass) and layer normalisation (two).
             severity_of(context, saving),
             f"Rows of {length:,} in blocks of {block:,} are read twice",
             evidence=f"{first(context.asked.k_iterations):.0f} passes over each row, reading included",
-            remedy=f"BLOCK_SIZE={full} and num_warps={best}: {microseconds(us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import amount, found, microseconds, severity_of
+from advisor.diagnosis.rule import amount, found, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -35,9 +35,9 @@ The counts are tested against a brute-force count over all CTAs; vLLM 0.33, `inv
         if splits <= 1:
             return None
         values = sorted({1, splits // 2, splits // 4} - {0})
-        us, best = min((context.what_if(SPLIT_K=value), value) for value in values)
-        saving = context.saving(us)
-        if not context.matters(saving):
+        better = min((context.changed(SPLIT_K=value) for value in values), key=lambda change: change.us)
+        saving = context.saving(better.us)
+        if not context.matters(saving, better):
             return None
         stores = first(context.asked.cta_store_bytes * context.asked.ctas)
         return found(
@@ -46,8 +46,9 @@ The counts are tested against a brute-force count over all CTAs; vLLM 0.33, `inv
             severity_of(context, saving),
             f"SPLIT_K={splits} stores every result {splits} times",
             evidence=f"{amount(stores)} of partial results for {amount(stores / splits)} of output",
-            remedy=f"SPLIT_K={best}: {microseconds(us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
-from advisor.diagnosis.rule import found, microseconds, percent, severity_of
+from advisor.diagnosis.rule import found, percent, remedy_of, severity_of
 from advisor.schema import Finding
 
 
@@ -49,7 +49,7 @@ peak).
         around = context.neighbours()
         better = around.best(around.column(around.demand.tensor_rate) > rate)
         saving = min(costs, context.saving(better.us)) if better else 0.0
-        if better is None or not context.matters(saving):
+        if better is None or not context.matters(saving, better):
             return None
         rows = context.parameter("BLOCK_SIZE_M", context.parameter("BLOCK_M", 64))
         return found(
@@ -59,8 +59,9 @@ peak).
             f"A tile of {rows} rows with {context.parameter('num_warps', 4)} warps runs on mma.sync",
             evidence=f"mma.sync reaches at most {percent(rate)} of the matrix pipeline of {context.gpu.name}; "
             "the faster instruction needs 64 rows and 4 warps",
-            remedy=f"{better.text()}: {microseconds(better.us)} predicted",
+            remedy=remedy_of(better),
             saving_us=saving,
+            better=better,
         )
 
 

@@ -1,0 +1,52 @@
+"""What a changed configuration is predicted to take, for every launch that runs with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import Array, ConfigurationBatch
+from advisor.schema import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Another launch that runs with the same configuration (w13 and w2 of one table entry): whatever is changed, it gets too.
+
+    `predicted_us` is what it takes now, inf where it cannot launch; `least_us` is its tunable ceiling.
+    """
+
+    id: str
+    problem: Problem
+    predicted_us: float
+    least_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """The predictor that made the predictions shown, and the launches a change concerns besides the one that is diagnosed."""
+
+    predictor: Predictor
+    sharing: tuple[Sharing, ...] = ()
+
+    def us(self, problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """Predicted latency of each configuration. [c]"""
+        us = self.predictor.predict(pipelines.problem_batch([problem]), batch, gpu).us
+        return np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
+
+    def slower_us(self, batch: ConfigurationBatch, gpu: GpuSpec) -> dict[str, Array]:
+        """What each configuration costs every other launch, by launch id; inf where it could not launch. [c]"""
+        slower = {}
+        for other in self.sharing:
+            after = np.maximum(self.us(other.problem, batch, gpu), other.least_us)
+            if math.isfinite(other.predicted_us):
+                slower[other.id] = after - other.predicted_us
+            else:  # it cannot launch as it is, and has nothing to lose; but it must launch afterwards
+                slower[other.id] = np.where(np.isfinite(after), 0.0, np.inf)
+        return slower
+
