@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
+from advisor.diagnosis import actions
 from advisor.errors import NoGpuError, UsageError
 from advisor.hardware import match_device_name
 from advisor.schema import Latency, LaunchReport, Recommendation, Result, SearchReport
@@ -19,6 +20,7 @@ from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, exports
 from advisor.tuning.plan import Order, Plan, complete, make_plan
+from advisor.verdict import verdict as verdict_of
 
 if TYPE_CHECKING:
     from advisor.search.backend import Backend
@@ -185,11 +187,15 @@ def _report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
     target = plan.target
     result = advise(target, plan.predictor, command=command, measured=measured)
     launches = tuple(_with_winner(plan, report, winners, backend.name) for report in result.launches)
+    searched = {launch.id for launch in target.launches if winners[launch.share].us is not None}
     found = exports(plan, winners)
     fingerprint = result.fingerprint
     if isinstance(backend, MeasuringBackend):
         fingerprint = backend.scheduler.description.fingerprint
-    result = replace(result, launches=launches, exports=found or result.exports, searches=tuple(searches), fingerprint=fingerprint)
+    result = replace(
+        result, launches=launches, verdict=verdict_of(launches, result.verdict.unknowns), actions=actions(launches, searched),
+        exports=found or result.exports, searches=tuple(searches), fingerprint=fingerprint,
+    )  # fmt: skip
     return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name,
                  exported={export.name: export.content for export in found})  # fmt: skip
 

@@ -44,6 +44,12 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
         assert launch.recommendation.speedup == pytest.approx(launch.measured.us / launch.recommendation.latency.us)
         assert launch.ceiling.us <= launch.recommendation.latency.us  # what was measured is reached, whatever was predicted
         assert launch.headroom == pytest.approx(launch.measured.us / launch.ceiling.us - 1)
+    (action,) = result.actions  # of what the search measured, not of what was predicted before it
+    assert action.origin == "measured" and action.launches == tuple(launch.id for launch in result.launches)
+    assert action.saving_us == pytest.approx(sum(each.measured.us - each.recommendation.latency.us for each in result.launches))
+    gaining = sum(launch.recommendation.speedup >= 1.1 for launch in result.launches)
+    assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
+    assert result.verdict.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
