@@ -13,6 +13,9 @@ from advisor.schema import Configuration, Finding, Fingerprint, Latency, Problem
 
 COMPARISON_SCHEMA_VERSION = "1.0"
 
+BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
+"""The reason of advice that goes back to what the base had."""
+
 StaticVerdict = Literal[
     "predicted-regressed", "predicted-improved", "predicted-unchanged", "cannot-launch", "launches-again", "never-launches",
     "new", "missing", "not comparable",
@@ -202,6 +205,7 @@ class ComparisonResult:
 
 
 __all__ = [
+    "BASE_IS_FASTER",
     "COMPARISON_SCHEMA_VERSION",
     "MEASURED_WORDS",
     "STATIC_WORDS",

@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.comparison_schema import Resources, StaticRow, StaticSide, StaticVerdict
-from advisor.schema import Configuration, Finding, Latency, LaunchReport
+from advisor.advise import triton_config
+from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
+from advisor.configs.tables import entry_of
+from advisor.schema import Configuration, Finding, Latency, LaunchReport, Recommendation
 
 PREDICTED_TAU = 0.05
 """A predicted change counts from here on; smaller differences are shown, and called unchanged. Predictions of one problem share most
@@ -87,7 +89,7 @@ def static_row(
         changed=before is None or after is None or before.configuration != after.configuration,
         new_findings=tuple(new[key] for key in new if key not in old) if base else (),
         cured_findings=tuple(old[key] for key in old if key not in new) if head else (),
-        advice=_advice(head) if head else None,
+        advice=_advice(head, base) if head else None,
     )  # fmt: skip
 
 
@@ -138,17 +140,27 @@ def _findings(group: Group | None) -> dict[str, Finding]:
     return found
 
 
-def _advice(group: Group):  # type: ignore[no-untyped-def]
-    """The recommendation for the group, its latency that of the whole group."""
-    advised = [report.recommendation for report in group]
-    first = advised[0]
-    if first is None or any(each is None for each in advised):
+def _advice(group: Group, base: Group | None) -> Recommendation | None:
+    """The recommendation for the group, its latency that of the whole group; the base's own configuration, where that is no slower."""
+    advised = [report.recommendation for report in group if report.recommendation is not None]
+    if not advised or len(advised) < len(group):
         return None
-    total = latency_sum([each.latency for each in advised if each is not None])
+    total = latency_sum([each.latency for each in advised])
     now = latency_sum([report.predicted for report in group])
     if total is None:
-        return first
-    return replace(first, latency=total, speedup=now.us / total.us if now is not None else first.speedup)
+        return advised[0]
+    advice = replace(advised[0], latency=total, speedup=now.us / total.us if now is not None else advised[0].speedup)
+    before = latency_sum([report.predicted for report in base]) if base else None
+    configuration = base[0].configuration if base else None
+    if before is None or configuration is None or before.us > total.us:
+        return advice
+    if now is not None and before.us >= now.us:  # nor is the base any faster: what runs may stay
+        return None
+    entry = dict(entry_of(configuration)) if advice.table_entry is not None else None
+    return replace(
+        advice, configuration=configuration, latency=before, speedup=now.us / before.us if now is not None else advice.speedup,
+        reason=BASE_IS_FASTER, triton_config=triton_config(configuration), table_entry=entry,
+    )  # fmt: skip
 
 
 def configuration_text(configuration: Configuration | None) -> str:

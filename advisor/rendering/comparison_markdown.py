@@ -5,7 +5,7 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
-from advisor.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject
+from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, StaticRow, Subject
 from advisor.schema import Finding, Recommendation
 
 from . import comparison_words as words
@@ -217,7 +217,8 @@ def _finding(item: Finding) -> str:
 
 def _advice(advice: Recommendation) -> str:
     snippet = advice.triton_config if advice.table_entry is None else str(advice.table_entry).replace("'", '"')
-    return f"{code(snippet)}: {figures.microseconds(advice.latency.us)} µs {advice.latency.origin}"
+    source = "what the base had, " if advice.reason == BASE_IS_FASTER else ""
+    return f"{source}{code(snippet)}: {figures.microseconds(advice.latency.us)} µs {advice.latency.origin}"
 
 
 def _folded(rows, most: int, header: str, line, word: str) -> str:  # type: ignore[no-untyped-def]

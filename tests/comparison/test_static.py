@@ -1,0 +1,51 @@
+"""Static evidence: what a row advises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor import Request, resolve_target
+from advisor.advise import advise
+from advisor.comparison.static import static_row
+from advisor.schema import LaunchReport
+
+from .conftest import TABLE, entry, table
+
+
+@pytest.fixture
+def reports(tmp_path, predictor):
+    """(base, head): an entry, and a slower one in its place, as `advise` reports them."""
+
+    def of(name: str, block_m: int) -> list[LaunchReport]:
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / TABLE
+        path.write_text(table(M64=entry(block_m)))
+        return list(advise(resolve_target(str(path), Request(model="Qwen3-30B-A3B")), predictor, command="").launches)
+
+    return of("base", 16), of("head", 128)
+
+
+def predicted(reports: list[LaunchReport], factor: float) -> list[LaunchReport]:
+    """As if each were predicted `factor` times the recommendation of `reports`."""
+    return [replace(each, predicted=replace(each.predicted, us=factor * each.recommendation.latency.us)) for each in reports]
+
+
+@pytest.mark.parametrize(("factor", "goes_back"), [(1.1, False), (0.9, True)])
+def test_what_is_advised_is_no_slower_than_the_base(reports, factor, goes_back):
+    base, head = reports
+    base = [replace(mine, predicted=theirs.predicted) for mine, theirs in zip(base, predicted(head, factor), strict=True)]
+    row = static_row("M64", "M=64", "H200", base, head)
+    assert row.advice is not None
+    assert row.advice.latency.us <= row.base.predicted.us
+    assert (row.advice.configuration == row.base.configuration) is goes_back
+    assert row.advice.speedup == pytest.approx(row.head.predicted.us / row.advice.latency.us)
+    if goes_back:
+        assert row.advice.table_entry == entry(16)
+
+
+def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):
+    _, head = reports
+    assert static_row("M64", "M=64", "H200", predicted(head, 1.5), predicted(head, 1.2)).advice is not None
+    assert static_row("M64", "M=64", "H200", predicted(head, 0.9), predicted(head, 0.8)).advice is None
