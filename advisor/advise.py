@@ -145,16 +145,16 @@ def _group(
         drafts.append((launch, problem, current, analysis, predicted, ceiling))
     # By prediction alone (like with like), and still so where a measurement says what is true now. One below the bound counts too:
     # whatever is wrong with it, a promise of more than was measured is no reason to change.
-    now = min(
-        sum(float(predicted.us[0]) for _, _, _, _, predicted, _ in drafts),
-        sum(
-            measured[launch.id].latency.us if launch.id in measured else float(predicted.us[0])
-            for launch, _, _, _, predicted, _ in drafts
-        ),
+    now = sum(
+        measured[launch.id].latency.us if launch.id in measured else float(predicted.us[0])
+        for launch, _, _, _, predicted, _ in drafts
     )
+    unset = group[0].configuration is None  # then the prediction is of the choice itself
+    if not unset:
+        now = min(now, sum(float(predicted.us[0]) for _, _, _, _, predicted, _ in drafts))
     then = sum(latency.us for latency in choice.latencies.values())
-    unset = group[0].configuration is None
-    worth = unset or not np.isfinite(now) or now >= then * WORTH_CHANGING
+    known = not unset or any(launch.id in measured for launch in group)
+    worth = not known or not np.isfinite(now) or now >= then * WORTH_CHANGING
     if worth:
         chosen[group[0].share] = choice.configuration
     given = choice if worth else None

@@ -1,0 +1,78 @@
+"""What `advise` tells to change, against the predictor that it shows the predictions of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from advisor import Request, load_predictor, resolve_target
+from advisor.advise import Measured, advise
+from advisor.diagnosis.neighbours import change
+from advisor.learned.base import Predictor
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.schema import Configuration, Latency, LaunchReport, Result
+from advisor.targets import Target
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
+H100 = Path("vllm") / "fused_moe" / "E=8,N=14336,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8.json"
+REMEDY = re.compile(r"((?:\w+=\d+(?: and )?)+): ([\d.,]+) µs(, the tunable ceiling)?")
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return load_predictor()
+
+
+@pytest.fixture(params=["example", "corpus"])
+def target(request: pytest.FixtureRequest) -> Target:
+    """Tables whose entries are near enough to the best that rules, not recommendations, say what to change."""
+    if request.param == "example":
+        return resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(1, 2, 64, 1024)))
+    folder = request.getfixturevalue("corpus_dir")
+    return resolve_target(str(folder / H100), Request(assume=True, tokens=(1024, 1536, 3072)))
+
+
+def test_remedies_are_the_predictors_own_and_no_net_loss(target: Target, predictor: Predictor) -> None:
+    result = advise(target, predictor, command="")
+
+    def predicted(launch: LaunchReport, configuration: Configuration) -> float:
+        return float(predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), target.gpu).us[0])
+
+    by_id = {launch.id: launch for launch in result.launches}
+    together = {launch.id: [each for each in result.launches if each.decision == launch.decision] for launch in result.launches}
+    for launch in result.launches:
+        for finding in launch.findings:
+            said = REMEDY.match(finding.remedy)
+            if finding.net_saving_us is None or said is None or launch.configuration is None:
+                continue
+            remedy = change(launch.configuration, {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", said.group(1))})
+            us = float(said.group(2).replace(",", ""))
+            if said.group(3):
+                assert us >= 0.99 * predicted(launch, remedy), "no less than the tunable ceiling is promised"
+            else:
+                assert us == pytest.approx(predicted(launch, remedy), rel=0.006)
+            won = sum(predicted(each, launch.configuration) - predicted(each, remedy) for each in together[launch.id])
+            assert won > 0 and finding.net_saving_us <= won * (1 + 1e-6), finding
+    for action in result.actions:
+        if action.rule is None:
+            saved = [now.us - now.us / each.recommendation.speedup for i in action.launches
+                     if (each := by_id[i]).recommendation and (now := each.measured or each.predicted)]  # fmt: skip
+            assert action.saving_us == pytest.approx(sum(saved)), "losses included"
+
+
+@pytest.mark.parametrize(("factor", "advised"), [(0.2, False), (0.9, False), (1.2, True)])
+def test_a_kernel_measured_faster_than_its_recommendation_keeps_what_it_runs(predictor: Predictor, factor: float, advised: bool) -> None:
+    """What runs is not known here, only how long it took: below the bound, between it and the recommendation, above."""
+    gemm = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))
+
+    def told(measured: dict[str, Measured]) -> Result:
+        return advise(gemm, predictor, command="", measured=measured)
+
+    (launch,) = told({}).launches
+    assert launch.recommendation is not None
+    latency = Latency(us=factor * launch.recommendation.latency.us, origin="measured", source="rows")
+    result = told({launch.id: Measured(latency=latency)})
+    assert (result.launches[0].recommendation is not None) is advised
+    assert bool(result.actions) is advised
