@@ -20,7 +20,7 @@ from advisor.advise import Measured, advise, gpu_figures, triton_config
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
-from advisor.diagnosis import actions, context, diagnose
+from advisor.diagnosis import Pricing, actions, context, diagnose
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -219,7 +219,7 @@ def _diagnosed(
     if row is not None and row.us is not None:
         measured[name] = Measured(latency=_latency(row))
     report = advise(target, predictor, command="", measured=measured).launches[0]
-    report = _with_faster(report, known, gpu)
+    report = _with_faster(report, known, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
 
 
@@ -317,7 +317,7 @@ def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...
     return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
 
 
-def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec) -> LaunchReport:
+def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
     measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
     best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
@@ -325,7 +325,7 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec) ->
         return report
     now = report.measured.us
     if report.ceiling is not None and best.timing.us < report.ceiling.us:
-        report = _with_ceiling(report, best, now, gpu)
+        report = _with_ceiling(report, best, now, gpu, predictor)
     if now < best.timing.us * WORTH_CHANGING:
         return report
     if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
@@ -339,12 +339,13 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec) ->
     )  # fmt: skip
 
 
-def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec) -> LaunchReport:
+def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     assert best.timing.us is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
     found = diagnose(
         context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=best.timing.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us)
+                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us,
+                pricing=Pricing(predictor=predictor))
     )  # fmt: skip
     return replace(report, ceiling=_latency(best.timing), ceiling_configuration=best.named, gap=found.gap, findings=found.findings,
                    headroom=now_us / best.timing.us - 1)  # fmt: skip

@@ -99,6 +99,24 @@ def test_what_is_advised_was_not_tried_and_has_the_kernels_own_names(tmp_path, f
     assert advice.configuration.label() not in {timing.configuration.label() for timing in advised(tmp_path, fresh_cache).tuned[0].timings}
 
 
+def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path, monkeypatch):
+    """A configuration measured below the predicted ceiling: the launch is diagnosed again, and nothing but the ceiling is new."""
+    from advisor.autotuning import report
+
+    priced = []
+    diagnosed = report.context
+    monkeypatch.setattr(report, "context", lambda *args, **more: priced.append(more["pricing"]) or diagnosed(*args, **more))
+    cache = Cache(produced)
+    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
+    fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    cache.record(key.id, Row(config=fast.config, state="measured", us=35.0))  # the bound is 26.9 µs, the predicted ceiling 38.0 µs
+    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.close()
+    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
+    assert launch.ceiling.us == 35.0 and launch.ceiling.origin == "measured"
+    assert len(priced) == 1 and priced[0].predictor.name.startswith("learned model")
+
+
 def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
     cache = Cache(produced)
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))
