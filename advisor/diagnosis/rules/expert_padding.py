@@ -28,8 +28,8 @@ the best neighbouring configuration with less padding, and at most what padding 
 already as small as the matrix instruction, or padding hides behind the loading of weights, the rule passes.
 
 ## What to do
-Take the smaller `BLOCK_SIZE_M` (with the warps) that the finding names. w13 and w2 of a layer share one entry: look at
-both.
+Take the smaller `BLOCK_SIZE_M` (with the warps) that the finding names. w13 and w2 of a layer share one entry: what the
+other wins or loses by it is counted.
 
 ## Source
 vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
