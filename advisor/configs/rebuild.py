@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
-from advisor.configs.source import Import, SourceFile, parse_source, read_source
+from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
 from advisor.errors import AdvisorError, InputError
 
 SAFE_BUILTINS = frozenset(
@@ -27,7 +27,11 @@ INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math":
 """What TorchInductor's generated kernels take from torch that is triton's own."""
 FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
 """Attributes of triton's values that lead into the compiler itself."""
+MOST_HANDS = 4
+"""Files through which an import is followed."""
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
+TRITON_BUILTINS = frozenset({"getattr", "hasattr"})
+"""Names that triton itself looks up among Python's own where a kernel leaves them unbound (`CodeGenerator.builtin_namespace`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +107,10 @@ class _Builder:
         if name in source.functions:
             self.add_function(source, name)
             return
-        for item in source.imports.get(name, ()):
-            if item.is_triton:
-                module.prelude[name] = _triton_import(source, name)
-                return
-        for item in source.imports.get(name, ()):
-            if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
-                module.prelude[name] = f"from {INDUCTOR_NAMES[item.name]} as {name}"
-                return
+        statement = _triton_statement(source, name)
+        if statement is not None:
+            module.prelude[name] = statement
+            return
         if name in source.assignments or name in source.values:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
             return
@@ -138,7 +138,7 @@ class _Builder:
         # Only a name's own literal is copied; the roots it uses must be there first.
         return text
 
-    def _follow(self, source: SourceFile, module: _Module, item: Import) -> bool:
+    def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
         recorded = _recorded(source, item)
         path = recorded.path if recorded is not None else _locate(source.path, item)
@@ -160,7 +160,9 @@ class _Builder:
             except NotLiteralError:
                 return False
             return True
-        return False
+        # A package's `__init__` hands on what its files define.
+        inner = other.imports.get(item.name, ()) if depth < MOST_HANDS else ()
+        return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
 
     def render(self) -> tuple[dict[str, str], dict[str, str]]:
         texts: dict[str, str] = {}
@@ -248,9 +250,9 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):
             raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text)
-        items = [i for i in source.imports.get(root, ()) if i.is_triton]
-        if items and root not in module.prelude and root not in ("tl", "triton"):
-            module.prelude = {root: _triton_import(source, root), **module.prelude}
+        statement = _triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
+        if statement is not None:
+            module.prelude = {root: statement, **module.prelude}
         return value.text
     if isinstance(value, (list, tuple)):
         inner = ", ".join(_expression(v, source, module, line) for v in value)
@@ -263,6 +265,37 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     if value is None or isinstance(value, (bool, int, str)):
         return repr(value)
     raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use")
+
+
+def _triton_statement(source: SourceFile, name: str) -> str | None:
+    """How a generated module imports a name that is triton's; None where it is not."""
+    items = source.imports.get(name, ())
+    if any(item.is_triton for item in items):
+        return _triton_import(source, name)
+    for item in items:
+        if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
+            return f"from {INDUCTOR_NAMES[item.name]} as {name}"
+        if item.name in HANDED_ON and _hands_on(source, item):
+            return f"import {HANDED_ON[item.name]} as {name}"
+    return None
+
+
+def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
+    """Whether an import under one of triton's usual names brings triton's module, followed as far as files are nearby.
+
+    What cannot be read is taken at its name: the generated module imports triton's own in its place.
+    """
+    assert item.name is not None
+    other = imported_source(source, item)
+    if other is None or depth > MOST_HANDS:
+        return True
+    found = other.imports.get(item.name, [])
+    leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
+    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
+        return True
+    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
+        return True
+    return not found and not any(item.name in names for names in (other.assignments, other.functions, other.plain_functions))
 
 
 def _triton_import(source: SourceFile, name: str) -> str:
@@ -282,6 +315,16 @@ def _guarded(item: Import) -> str:
     else:
         text = f"from {item.module} import {item.name} as {item.alias}"
     return f"if {item.alias!r} not in globals():\n try:\n  {text}\n except ImportError:\n  pass"
+
+
+def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
+    """The file that an import leads to, among those that came with a record or near the file itself; None: none that can be read."""
+    recorded = _recorded(source, item)
+    path = recorded.path if recorded is not None else _locate(source.path, item)
+    try:
+        return recorded or (read_source(path) if path is not None else None)
+    except InputError:
+        return None
 
 
 def _recorded(source: SourceFile, item: Import) -> SourceFile | None:
@@ -313,10 +356,7 @@ def _locate(path: Path, item: Import) -> Path | None:
 
 def _free_names(node: ast.FunctionDef) -> dict[str, int]:
     """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart."""
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    bound = {a.arg for a in arguments}
-    if node.args.vararg:
-        bound.add(node.args.vararg.arg)
+    bound = _parameters(node)
     read: dict[str, int] = {}
     for statement in node.body:
         for item in ast.walk(statement):
@@ -333,13 +373,25 @@ def _free_names(node: ast.FunctionDef) -> dict[str, int]:
     return {name: line for name, line in read.items() if name not in bound}
 
 
+def _parameters(node: ast.FunctionDef) -> set[str]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, *([node.args.vararg] if node.args.vararg else [])]
+    return {argument.arg for argument in arguments}
+
+
+def _own_names(node: ast.FunctionDef) -> set[str]:
+    """Names that cannot mean Python's own function of the name: parameters, and locals, unbound or not, where triton knows no other."""
+    stored = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return _parameters(node) | (stored - TRITON_BUILTINS)
+
+
 def _check_names(node: ast.FunctionDef, source: SourceFile) -> None:
     where = source.path.name
+    own = _own_names(node)
     # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
     for item in (inner for statement in node.body for inner in ast.walk(statement)):
         if isinstance(item, ast.Attribute) and (item.attr.startswith("_") or item.attr in FORBIDDEN_ATTRIBUTES):
             raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
-        if isinstance(item, ast.Name) and (item.id in FORBIDDEN or item.id.startswith("__")):
+        if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in own) or item.id.startswith("__")):
             raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
         if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
             raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")

@@ -15,6 +15,9 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 MAX_FILE_BYTES = 8_000_000
 TRITON_MODULES = ("triton", "triton.language")
 _TRITON_PREFIXES = ("triton.language.", "tl.")
+_LIBDEVICE = "triton.language.extra.libdevice"
+HANDED_ON = {"triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE}
+"""Names under which packages hand triton's modules on: `from vllm.triton_utils import tl, triton`."""
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 INDUCTOR_DECORATORS = (
     "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
@@ -105,7 +108,7 @@ class SourceFile:
     @cached_property
     def triton_roots(self) -> frozenset[str]:
         """Names that stand for triton or a module of it."""
-        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton for i in items))
+        return frozenset(alias for alias, items in self.imports.items() if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:

@@ -126,6 +126,7 @@ REFUSED = {
     "dunder": "tl.load.__globals__['os'].system('touch PWNED')",
     "import": "import os\n    os.system('touch PWNED')",
     "evaluation": "eval('1')",
+    "unbound": "if N is None:\n        getattr = 1\n    getattr(tl.core, 'inspect')",
     "builtins": "tl.core.builtins.eval('1')",
 }
 
@@ -155,3 +156,54 @@ def test_what_would_have_to_run_is_named() -> None:
     text = HEAD + "SIZE = os.cpu_count()\n@triton.jit\ndef k(x):\n    tl.store(x, SIZE)\n"
     with pytest.raises(RebuildError, match="SIZE"):
         rebuild(parse_source(text, "k.py"), "k")
+
+
+REEXPORTED = (
+    "from pack.triton_utils import tl, triton, tldevice as device\n@triton.jit\ndef k(x):\n"
+    "    tl.store(x, device.exp(tl.load(x)))\n"
+)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        None,  # not to be read: taken at its name
+        "if READY:\n    import triton\n    import triton.language as tl\n    from triton.language.extra import libdevice as tldevice\n"
+        "else:\n    tl = triton = tldevice = Placeholder()\n",
+        "from .more import tl, triton, libdevice as tldevice\n",
+    ],
+)
+def test_triton_imported_from_elsewhere_is_triton(module: str | None, tmp_path: Path) -> None:
+    """As in `from vllm.triton_utils import tl, triton`."""
+    if module is not None:
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack" / "triton_utils.py").write_text(module, encoding="utf-8")
+        (tmp_path / "pack" / "more.py").write_text("import triton, triton.language as tl\nfrom triton.language.extra import libdevice\n")
+    source = parse_source(REEXPORTED, tmp_path / "k.py")
+    assert {"tl", "triton", "device"} <= source.triton_roots
+    prelude = rebuild(source, "k").modules["rebuilt_0_prelude.py"]
+    assert "import triton.language.extra.libdevice as device" in prelude and "pack" not in prelude
+
+
+def test_another_module_of_the_name_is_not_triton(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "triton_utils.py").write_text("import os as tl\nimport triton\n", encoding="utf-8")
+    with pytest.raises(RebuildError, match="tl is neither"):
+        rebuild(parse_source(REEXPORTED, tmp_path / "k.py"), "k")
+
+
+def test_what_a_package_hands_on_is_found_where_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("from .inner import twice\n", encoding="utf-8")
+    (tmp_path / "pack" / "inner.py").write_text(HEAD + "@triton.jit\ndef twice(x):\n    return x + x\n", encoding="utf-8")
+    text = HEAD + "from pack import twice as both\n@triton.jit\ndef k(x):\n    tl.store(x, both(tl.load(x)))\n"
+    rebuilt = rebuild(parse_source(text, tmp_path / "k.py"), "k")
+    assert "from rebuilt_1 import twice as both" in rebuilt.modules["rebuilt_0.py"]
+
+
+def test_a_parameter_may_have_the_name_of_a_function_of_python() -> None:
+    """`input` is a common name of a pointer; nothing of Python is meant."""
+    text = HEAD + "@triton.jit\ndef k(input, out):\n    open = tl.load(input)\n    tl.store(out, open)\n"
+    assert "tl.load(input)" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
+    with pytest.raises(RebuildError, match="input would run Python"):
+        rebuild(parse_source(text.replace("k(input, out)", "k(out)"), "k.py"), "k")
