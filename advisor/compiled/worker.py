@@ -13,14 +13,19 @@ import importlib
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_S = 60
+PARENT_CHECK_S = 0.5
 ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
 
 
@@ -233,8 +238,34 @@ def limit_memory() -> None:
         pass
 
 
+def end_with(parent: int) -> None:
+    """End this process, what it started (ptxas) and its folder as soon as `parent` is gone, however that ended.
+
+    PR_SET_PDEATHSIG would end it with the *thread* that started it, which a pool outlives, and would leave ptxas running.
+    """
+    starter = os.getppid()  # `parent`, or a script between it and this interpreter
+
+    def watch() -> None:
+        while os.getppid() == starter and is_running(parent):
+            time.sleep(PARENT_CHECK_S)
+        shutil.rmtree(Path.cwd(), ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def main() -> None:
-    """Serve requests until stdin ends."""
+    """Serve requests until stdin ends, or until the process that `sys.argv` names is gone."""
+    end_with(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)

@@ -1,0 +1,82 @@
+"""Compile workers end with whoever started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.pool import Worker
+
+pytest.importorskip("triton")
+SLOW_PTXAS = """#!/bin/sh
+case "$*" in *--version*) echo 'Cuda compilation tools, release 12.8, V12.8.93' ;; *) echo $$ > {mark}; exec sleep 600 ;; esac
+"""
+RUN = """
+import os
+from pathlib import Path
+from advisor.compiled.inference import guesses
+from advisor.compiled.kernel import Target
+from advisor.compiled.launch import KernelLaunch, compile_launch
+from advisor.configs.source import parse_source
+text = "import triton\\nimport triton.language as tl\\n@triton.jit\\ndef k(x):\\n    tl.store(x, 1.0)\\n"
+compile_launch(KernelLaunch(source=parse_source(text, "k.py"), kernel="k"), Target(backend="cuda", arch=90))
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) -> None:
+    """Neither the worker, nor the ptxas that it waits for, nor their files."""
+    mark, ptxas, temporary = tmp_path / "pid", tmp_path / "ptxas", tmp_path / "temporary"
+    ptxas.write_text(SLOW_PTXAS.format(mark=mark))
+    ptxas.chmod(0o755)
+    temporary.mkdir()
+    environment = {
+        **os.environ, "TRITON_PTXAS_PATH": str(ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(ptxas), "TMPDIR": str(temporary),
+        "ADVISOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", RUN], env=environment) as run:
+        try:
+            assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"), 60)
+        finally:
+            run.send_signal(how)
+    compiler = int(mark.read_text())
+    worker = os.getpgid(compiler)
+    assert eventually(lambda: gone(compiler) and gone(worker), 10)
+    assert not list(temporary.glob("advisor-*"))
+
+
+def test_a_worker_outlives_the_thread_that_started_it() -> None:
+    """A pool's threads end with each batch of requests; its workers are kept."""
+    worker = Worker()
+    starter = threading.Thread(target=worker._start)
+    starter.start()
+    starter.join()
+    try:
+        assert worker.process is not None
+        time.sleep(1.2)  # the worker has looked for its parent
+        assert worker.process.poll() is None
+    finally:
+        worker.close()
