@@ -67,17 +67,19 @@ def check_chains(module: types.ModuleType, text: str) -> None:
 
 
 def allowed(value: Any, name: str, chain: str) -> None:
-    """Raise where `value` is a module outside triton.language, or a callable from elsewhere."""
+    """Raise where `value` is a module outside triton.language (but for `math`), or a callable from elsewhere."""
     if isinstance(value, types.ModuleType):
-        if value.__name__ != "triton" and not value.__name__.startswith("triton.language"):
+        if value.__name__ not in ("triton", "math") and not value.__name__.startswith("triton.language"):
             raise RefusedError(chain)
         return
     if callable(value) and not isinstance(value, type):
         home = str(getattr(value, "__module__", "") or "")
         if type(value).__name__ in ("JITFunction", "constexpr", "dtype", "ConstexprFunction"):
             return
-        if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")):
+        if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")) and home != "math":
             raise RefusedError(chain)
+    if isinstance(value, type) and value.__module__.startswith("triton._C.") and hasattr(value, "__members__"):
+        return  # an enumeration that triton's language takes over from its C++, such as tl.PropagateNan
     if isinstance(value, type) and not value.__module__.startswith("triton.language") and value.__module__ != "builtins":
         raise RefusedError(chain)
 

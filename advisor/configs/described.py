@@ -7,11 +7,10 @@ evaluator of literals, which knows arithmetic, branches, loops and dictionaries,
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from advisor.configs.literals import Evaluator, NotLiteralError, dotted
+from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile
 
 LONGEST_TEXT = 200
@@ -19,8 +18,6 @@ MOST_TRIPS = 1_000
 DEEPEST_CALLS = 8
 
 _NOTHING = object()
-_MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor", "prod")}
-"""What of the standard module `math` a description may use."""
 
 
 class FunctionReader(Evaluator):
@@ -108,11 +105,6 @@ class FunctionReader(Evaluator):
                 return float(left) ** right
         return super()._binop(node)
 
-    def _attribute(self, node: ast.Attribute) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id == "math" and isinstance(_MATH.get(node.attr), float):
-            return _MATH[node.attr]
-        return super()._attribute(node)
-
     def _joinedstr(self, node: ast.JoinedStr) -> str:
         text = "".join(str(self._visit(part)) for part in node.values)
         if len(text) > LONGEST_TEXT:
@@ -133,9 +125,6 @@ class FunctionReader(Evaluator):
                 return owner.get(*values) if method == "get" else owner.pop(*values)
             if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
                 return getattr(owner, method)(str(self._visit(node.args[0])))
-        name = dotted(node.func) or ""
-        if name.startswith("math.") and callable(_MATH.get(name[5:])) and not node.keywords:
-            return _MATH[name[5:]](*self._elements(node.args))
         if isinstance(node.func, ast.Name) and node.func.id == "next" and len(node.args) in (1, 2) and not node.keywords:
             found = self._visit(node.args[0])
             if isinstance(found, list):

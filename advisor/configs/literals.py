@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,20 @@ class Constexpr:
     """`tl.constexpr(value)`."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an enumeration."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """A class of constants, as of `enum`."""
+
+    members: Mapping[str, Member]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +94,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor", "prod")}
+"""What of the standard module `math` is worked out."""
+
+
 def dotted(node: ast.expr) -> str | None:
     """`a.b.c` of a chain of attributes, or None."""
     parts: list[str] = []
@@ -118,7 +137,8 @@ class Evaluator:
             NotLiteralError: It is not one of literals.
         """
         try:
-            return self._visit(node)
+            value = self._visit(node)
+            return value.value if isinstance(value, Member) else value
         except NotLiteralError:
             raise
         except RecursionError:
@@ -158,9 +178,13 @@ class Evaluator:
         text = dotted(node)
         if text and text.split(".")[0] in self.roots:
             return Symbol(text)
+        if text and text.startswith("math.") and "math" not in self.names and isinstance(MATH.get(node.attr), float):
+            return MATH[node.attr]
         value = self._visit(node.value)
-        if isinstance(value, Constexpr) and node.attr == "value":
+        if isinstance(value, (Constexpr, Member)) and node.attr == "value":
             return value.value
+        if isinstance(value, Enumeration) and node.attr in value.members:
+            return value.members[node.attr]
         raise NotLiteralError(f".{node.attr} in line {node.lineno} is not a literal")
 
     def _tuple(self, node: ast.Tuple) -> tuple:
@@ -292,12 +316,14 @@ class Evaluator:
         if last == "Config":
             return _config(arguments, keywords, hook)
         if last == "constexpr":
-            return Constexpr(arguments[0])
+            return Constexpr(_plain(arguments[0]))
         if last == "range" and (len(range(*map(_plain, arguments))) > MAX_ITEMS):
             raise NotLiteralError("a range too large")
         if last in _CALLS and (name == last or name.split(".")[0] in {*self.roots, "itertools"}):
             value = _CALLS[last](*map(_plain, arguments), **keywords)
             return list(itertools.islice(value, MAX_ITEMS + 1)) if last in ("zip", "enumerate", "product") else value
+        if name.startswith("math.") and not {"math"} & {*self.names, *self.roots} and callable(MATH.get(last)) and not keywords:
+            return MATH[last](*map(_plain, arguments))
         if name in self.functions:
             return self._file_function(self.functions[name], arguments, keywords)
         raise NotLiteralError(f"a call of {name or 'something'} in line {node.lineno} is not a literal")
@@ -324,8 +350,33 @@ class Evaluator:
         return value
 
 
+def is_enumeration(node: ast.stmt) -> bool:
+    """Whether a statement is a class of `enum`."""
+    return isinstance(node, ast.ClassDef) and any((dotted(base) or "").endswith(("Enum", "IntFlag")) for base in node.bases)
+
+
+def enumeration(evaluator: Evaluator, node: ast.ClassDef) -> Enumeration:
+    """The members of a class of `enum` whose values are literals, or `auto()`: one more than the one before."""
+    members: dict[str, Member] = {}
+    last: Any = 0
+    for statement in node.body:
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
+            continue
+        made = statement.value
+        if isinstance(made, ast.Call) and (dotted(made.func) or "").rsplit(".", 1)[-1] == "auto" and isinstance(last, int):
+            last += 1
+        else:
+            try:
+                last = _plain(evaluator.evaluate(made))
+            except NotLiteralError:
+                last = None  # nor is what `auto` would count on from it known
+                continue
+        members[statement.targets[0].id] = Member(last)
+    return Enumeration(members)
+
+
 def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Constexpr) else value
+    return value.value if isinstance(value, (Constexpr, Member)) else value
 
 
 def _config(arguments: list, keywords: dict[str, Any], hook: bool) -> ConfigLiteral:

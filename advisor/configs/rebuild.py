@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
+from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
 from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
 from advisor.errors import AdvisorError, InputError
 
@@ -246,6 +246,8 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     """Python source of a literal value, with the imports it needs in the prelude."""
     if isinstance(value, Constexpr):
         return f"tl.constexpr({_expression(value.value, source, module, line)})"
+    if isinstance(value, Member):
+        return _expression(value.value, source, module, line)
     if isinstance(value, Symbol):
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):
@@ -268,7 +270,7 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
 
 
 def _triton_statement(source: SourceFile, name: str) -> str | None:
-    """How a generated module imports a name that is triton's; None where it is not."""
+    """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither."""
     items = source.imports.get(name, ())
     if any(item.is_triton for item in items):
         return _triton_import(source, name)
@@ -277,6 +279,10 @@ def _triton_statement(source: SourceFile, name: str) -> str | None:
             return f"from {INDUCTOR_NAMES[item.name]} as {name}"
         if item.name in HANDED_ON and _hands_on(source, item):
             return f"import {HANDED_ON[item.name]} as {name}"
+        if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
+            return f"from math import {item.name} as {name}" if item.name else f"import math as {name}"
+    if name in ("tl", "triton") and not items and name not in source.assignments:
+        return f"import {HANDED_ON[name]} as {name}"  # imported by the function that the kernel is written in
     return None
 
 

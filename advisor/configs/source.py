@@ -5,11 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literals import ConfigLiteral, Constexpr, Evaluator, NotLiteralError, Symbol, dotted
+from advisor.configs.literals import (
+    ConfigLiteral,
+    Constexpr,
+    Evaluator,
+    NotLiteralError,
+    Symbol,
+    dotted,
+    enumeration,
+    is_enumeration,
+)
 from advisor.errors import InputError, NothingMatchedError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
@@ -136,6 +145,7 @@ class SourceFile:
         evaluator = Evaluator({}, self.triton_roots | {"tl", "triton"}, self.plain_functions)
         for name, node in self.assignments.items():
             evaluator.names[name] = _later(evaluator, node)
+        evaluator.names.update({n.name: partial(enumeration, evaluator, n) for n in _module_level(self.tree) if is_enumeration(n)})
         evaluator.names.update(names or {})
         return evaluator
 

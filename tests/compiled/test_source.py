@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
 from advisor.compiled.pool import Pool
-from advisor.configs.literals import MAX_ITEMS, NotLiteralError
+from advisor.configs.literals import MAX_ITEMS, Constexpr, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
 from advisor.configs.source import parse_source
 from advisor.errors import AdvisorError, InputError, UsageError
@@ -126,6 +127,8 @@ REFUSED = {
     "dunder": "tl.load.__globals__['os'].system('touch PWNED')",
     "import": "import os\n    os.system('touch PWNED')",
     "evaluation": "eval('1')",
+    "enumeration": "tl.PropagateNan.mro()[-1]",
+    "mathematics": "import math\n    helper(math)",
     "unbound": "if N is None:\n        getattr = 1\n    getattr(tl.core, 'inspect')",
     "builtins": "tl.core.builtins.eval('1')",
 }
@@ -185,6 +188,11 @@ def test_triton_imported_from_elsewhere_is_triton(module: str | None, tmp_path: 
     assert "import triton.language.extra.libdevice as device" in prelude and "pack" not in prelude
 
 
+def test_triton_imported_by_an_enclosing_function_is_triton() -> None:
+    text = "def make():\n    import triton\n    import triton.language as tl\n\n    @triton.jit\n    def k(x):\n        tl.store(x, 1.0)\n"
+    assert "tl.store" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
+
+
 def test_another_module_of_the_name_is_not_triton(tmp_path: Path) -> None:
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "triton_utils.py").write_text("import os as tl\nimport triton\n", encoding="utf-8")
@@ -207,3 +215,45 @@ def test_a_parameter_may_have_the_name_of_a_function_of_python() -> None:
     assert "tl.load(input)" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
     with pytest.raises(RebuildError, match="input would run Python"):
         rebuild(parse_source(text.replace("k(input, out)", "k(out)"), "k.py"), "k")
+
+
+WORKED_OUT = HEAD + """
+import math
+from enum import IntEnum, auto
+
+class Order(IntEnum):
+    EARLY = 3
+    LATE = auto()
+    LATEST = os.cpu_count()
+
+ALPHA = tl.constexpr(math.sqrt(2.0 / math.pi))
+LATE = tl.constexpr(Order.LATE.value)
+LATEST = tl.constexpr(Order.LATEST)
+
+@triton.jit
+def k(x_ptr, N: tl.constexpr = Order.EARLY):
+    x = tl.maximum(tl.load(x_ptr), math.log2(8.0), propagate_nan=tl.PropagateNan.ALL)
+    tl.store(x_ptr, x * ALPHA * LATE * N)
+"""
+
+
+def test_mathematics_and_enumerations_are_worked_out() -> None:
+    source = parse_source(WORKED_OUT, "k.py")
+    assert source.constant("ALPHA") == Constexpr((2 / math.pi) ** 0.5)
+    assert rebuild(source, "k").modules["rebuilt_0_prelude.py"].count("LATE = tl.constexpr(4)") == 1
+    with pytest.raises(NotLiteralError, match="LATEST"):
+        source.constant("LATEST")
+
+
+def test_mathematics_and_enumerations_compile() -> None:
+    pytest.importorskip("triton")
+    launch = KernelLaunch(source=parse_source(WORKED_OUT, "k.py"), kernel="k", given=Given(element="fp32"))
+    with Pool(1) as pool:
+        inspection = inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    assert "arith.maximumf" in inspection.compiled.ttir and inspection.guess.constexprs["N"] == 3
+
+
+def test_a_module_that_only_looks_like_mathematics_is_refused(tmp_path: Path) -> None:
+    text = HEAD + "import os as math\n@triton.jit\ndef k(x):\n    tl.store(x, math.getpid())\n"
+    with pytest.raises(RebuildError, match="math is neither"):
+        rebuild(parse_source(text, tmp_path / "k.py"), "k")
