@@ -23,6 +23,10 @@ _TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
     r"(^|_)(ids?|idx|index|indices|labels?|targets?|offsets?|lens?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
 )
+_INDEX_32_NAMES = re.compile(
+    r"cu_?seq|(^|_)(seq_?)?lens?(_|$)|(block|page)_?tables?|(experts?|tokens?|slots?)_(ids?|idx|indices)|req_to_tokens?", re.IGNORECASE
+)
+"""Indices that serving stacks keep in 32 bits (vLLM's and SGLang's attention metadata, the aligned slots of their fused MoE)."""
 _SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
 _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
 
@@ -55,6 +59,8 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
     usage = Reader(source).usage(function)
     variants: list[tuple[str, dict[str, Any]]] = [
         ("first guess", {}),
+        ("index pointers of 32 bits", {"index": "i32"}),
+        ("index pointers of 64 bits", {"index": "i64"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("flags set", {"flag": True}),
         ("small blocks", {"block": 16, "other": 4}),
@@ -181,8 +187,9 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
     if use.pointer:
-        if use.index or _INDEX_NAMES.search(parameter.name):
-            return "*i64"
+        narrow = _INDEX_32_NAMES.search(parameter.name)
+        if use.index or narrow or _INDEX_NAMES.search(parameter.name):
+            return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
         if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):
             return "*i1"
         return f"*{choice.get('element', given.element)}" if choice.get("element") != "i32" else "*i32"

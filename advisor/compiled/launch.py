@@ -20,7 +20,7 @@ from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
 
-LARGEST_ATTEMPTS = 12
+LARGEST_ATTEMPTS = 14
 SMALL_GUESSES = ("small blocks", "integers as sizes")
 
 

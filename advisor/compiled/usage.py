@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
+from advisor.configs.rebuild import imported_kernel
 from advisor.configs.source import JitFunction, SourceFile
 
 MEMORY_CALLS = frozenset(
@@ -37,12 +39,27 @@ class Usage:
 
 
 class Reader:
-    """Reads the usage of a kernel's parameters, through the helpers it calls."""
+    """Reads the usage of a kernel's parameters, through the helpers it calls, also those that its file imports."""
 
-    def __init__(self, source: SourceFile) -> None:
+    def __init__(self, source: SourceFile, readers: dict[Path, Reader] | None = None) -> None:
         self.source = source
         self.done: dict[str, dict[str, Usage]] = {}
-        self.returns: dict[str, list[ast.expr]] = {}
+        self.readers = readers if readers is not None else {}
+        """Of all files that are read, by path."""
+        self.readers[source.path.absolute()] = self
+        self.helpers: dict[str, tuple[Reader, JitFunction] | None] = {}
+
+    def helper(self, name: str) -> tuple[Reader, JitFunction] | None:
+        """The kernel that is called `name` in this file, and the reader of the file that defines it."""
+        if name not in self.helpers:
+            here = name in self.source.functions
+            found = (self.source, name) if here else imported_kernel(self.source, name)
+            if found is None:
+                self.helpers[name] = None
+            else:
+                reader = self.readers.get(found[0].path.absolute()) or Reader(found[0], self.readers)
+                self.helpers[name] = reader, reader.source.functions[found[1]]
+        return self.helpers[name]
 
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
         """Usage by parameter."""
@@ -160,16 +177,17 @@ class _Visitor:
             for argument in node.args:
                 for inner in ast.walk(argument):
                     self._extent(inner)
-        elif last in ("zeros", "full", "zeros_like", "broadcast_to", "reshape", "static_range"):
+        elif last in ("zeros", "full", "zeros_like", "broadcast_to", "reshape"):
             for inner in ast.walk(node.args[0]) if node.args else ():
-                if last != "static_range":
-                    self._extent(inner)
-                elif isinstance(inner, ast.Name) and inner.id in self.found:
+                self._extent(inner)
+        elif last == "static_range":
+            for inner in (i for bound in node.args[:2] for i in ast.walk(bound)):  # the third is the step
+                if isinstance(inner, ast.Name) and inner.id in self.found:
                     self.found[inner.id].range_bound = True
         elif last == "to" and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.found:
             self.found[node.args[0].id].element_type = True
-        elif name in self.reader.source.functions:
-            self._helper(self.reader.source.functions[name], node)
+        elif helper := self.reader.helper(name):
+            self._helper(*helper, node)
         for key, value in keywords.items():
             if key in ("dtype", "out_dtype") and isinstance(value, ast.Name) and value.id in self.found:
                 self.found[value.id].element_type = True
@@ -208,8 +226,8 @@ class _Visitor:
                         if isinstance(inner, ast.Name) and inner.id in self.found:
                             self.found[inner.id].extent = True
 
-    def _helper(self, helper: JitFunction, node: ast.Call) -> None:
-        theirs = self.reader.usage(helper, self.depth + 1)
+    def _helper(self, reader: Reader, helper: JitFunction, node: ast.Call) -> None:
+        theirs = reader.usage(helper, self.depth + 1)
         pairs: list[tuple[str, ast.expr]] = list(zip((p.name for p in helper.parameters), node.args, strict=False))
         pairs += [(k.arg, k.value) for k in node.keywords if k.arg]
         for name, value in pairs:
@@ -223,6 +241,7 @@ class _Visitor:
             if isinstance(value, ast.Name) and value.id in self.found:
                 mine = self.found[value.id]
                 mine.extent |= use.extent
+                mine.range_bound |= use.range_bound
                 mine.boolean |= use.boolean
                 mine.element_type |= use.element_type
                 mine.descriptor |= use.descriptor
@@ -248,9 +267,10 @@ class _Visitor:
             return self._roots(node.left, seen) or self._roots(node.right, seen)
         if isinstance(node, ast.Call):
             name = dotted(node.func) or ""
-            if name in self.reader.source.functions:
-                theirs = self.reader.usage(self.reader.source.functions[name], self.depth + 1)
-                for p, value in zip(self.reader.source.functions[name].parameters, node.args, strict=False):
+            if found := self.reader.helper(name):
+                reader, helper = found
+                theirs = reader.usage(helper, self.depth + 1)
+                for p, value in zip(helper.parameters, node.args, strict=False):
                     if theirs[p.name].pointer or p.name.endswith("ptr"):
                         return self._roots(value, seen)
                 return []

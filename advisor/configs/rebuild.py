@@ -11,6 +11,7 @@ import ast
 import builtins
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -140,15 +141,11 @@ class _Builder:
 
     def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
-        recorded = _recorded(source, item)
-        path = recorded.path if recorded is not None else _locate(source.path, item)
-        if path is None or item.name is None:
+        other = imported_source(source, item)
+        if other is None or item.name is None:
             return False
-        try:
-            known = self.modules.get(path.absolute())
-            other = known.source if known is not None else recorded or read_source(path)
-        except InputError:
-            return False
+        known = self.modules.get(other.path.absolute())
+        other = known.source if known is not None else other
         if item.name in other.functions:
             link = self.module(other)
             module.links[item.alias] = (link, item.name)
@@ -328,9 +325,30 @@ def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
     recorded = _recorded(source, item)
     path = recorded.path if recorded is not None else _locate(source.path, item)
     try:
-        return recorded or (read_source(path) if path is not None else None)
-    except InputError:
+        return recorded or (_read(path, path.stat().st_mtime_ns) if path is not None else None)
+    except (InputError, OSError):
         return None
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, changed_ns: int) -> SourceFile:
+    """A file, parsed once for all that asks for it until it changes."""
+    del changed_ns
+    return read_source(path)
+
+
+def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which `source` imports as `name`, and the kernel's name there; None: not to be found."""
+    for item in source.imports.get(name, ()):
+        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
+        if other is None or item.name is None:
+            continue
+        if item.name in other.functions:
+            return other, item.name
+        handed = imported_kernel(other, item.name, depth + 1) if depth < MOST_HANDS else None
+        if handed is not None:
+            return handed
+    return None
 
 
 def _recorded(source: SourceFile, item: Import) -> SourceFile | None:

@@ -1,0 +1,49 @@
+"""What is guessed of kernels that nobody described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.inference import Guess, guesses
+from advisor.configs.source import parse_source, read_source
+
+HEAD = "import triton\nimport triton.language as tl\n"
+JIT = HEAD + "@triton.jit\n"
+
+
+def guessed(text: str) -> list[Guess]:
+    source = parse_source(text, "k.py")
+    return list(guesses(source, source.kernel("k")))
+
+
+def test_usage_is_followed_into_imported_helpers(tmp_path: Path) -> None:
+    """Also where a package hands the helper on under another name."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("from .inner import gather as fetch\n", encoding="utf-8")
+    (tmp_path / "pack" / "inner.py").write_text(JIT + "def gather(base, o):\n    return tl.load(base + o)\n", encoding="utf-8")
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + "from pack import fetch\n@triton.jit\ndef k(x, weights, o):\n    tl.store(x, fetch(weights, o))\n")
+    source = read_source(path)
+    assert next(guesses(source, source.kernel("k"))).signature == {"x": "*fp16", "weights": "*fp16", "o": "i32"}
+
+
+def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
+    for ours, theirs in (("a", "b"), ("b", "a")):
+        text = HEAD + f"from {theirs} import {theirs}\n@triton.jit\ndef {ours}(p, n):\n    tl.store(p, {theirs}(p, n))\n"
+        (tmp_path / f"{ours}.py").write_text(text, encoding="utf-8")
+    source = read_source(tmp_path / "a.py")
+    assert next(guesses(source, source.kernel("a"))).signature["p"] == "*fp16"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("cu_seqlens", "*i32"), ("cu_seqlens_q", "*i32"), ("block_tables_ptr", "*i32"), ("seq_lens", "*i32"), ("expert_ids", "*i32"),
+     ("sorted_token_ids_ptr", "*i32"), ("labels", "*i64"), ("indices", "*i64"), ("lengths_of_labels", "*i64")],
+)  # fmt: skip
+def test_index_pointers_are_tried_in_both_widths(name: str, first: str) -> None:
+    text = JIT + f"def k(x, {name}):\n    start = tl.load({name} + tl.program_id(0))\n    tl.store(x + start, 1.0)\n"
+    kinds = [guess.signature[name] for guess in guessed(text)]
+    assert kinds[0] == first
+    assert set(kinds[:2]) == {"*i32", "*i64"}
