@@ -3,13 +3,15 @@ autotune list or a small default. Several guesses are tried; what was guessed is
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.usage import Reader, Usage
-from advisor.configs.literals import Constexpr, Symbol
+from advisor.configs.literals import Constexpr, Symbol, dotted
 from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
 
 _FLOAT_NAMES = re.compile(
@@ -29,6 +31,12 @@ _INDEX_32_NAMES = re.compile(
 """Indices that serving stacks keep in 32 bits (vLLM's and SGLang's attention metadata, the aligned slots of their fused MoE)."""
 _SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
 _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
+
+MOST_ELEMENTS = 2**14
+"""Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
+MOST_TRIPS = 64
+"""Of a loop that is unrolled a guessed number of times; a thousand copies of its body take longer to compile than anyone waits."""
+_SHAPES = (ast.Tuple, ast.List)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +80,11 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         ("scalars of 64 bits", {"scalar": "i64"}),
         ("integer pointers", {"element": "i32"}),
     ]
+    rank = _rank(function.node)
     seen = set()
     for label, choice in variants:
+        if rank > 2:
+            choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
         guess = _guess(source, function, usage, given, label, choice)
         key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
         if key not in seen:
@@ -214,12 +225,10 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
     numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
         return Symbol("tl.float32")
+    if use.range_bound and not use.extent:  # whatever it is called: MAX_BLOCKS copies of a loop's body are not a tile
+        return min(int(choice.get("other", 64 if _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
     if use.extent or _BLOCK_NAMES.search(name):
         return int(choice.get("block", 64))
-    if use.range_bound and _SIZE_NAMES.search(name):
-        return int(choice.get("other", 64))
-    if use.range_bound:
-        return int(choice.get("other", 4))
     if use.boolean or _FLAG_NAMES.search(name):
         return bool(choice.get("flag", False))
     if numbers and not _SIZE_NAMES.search(name):
@@ -235,6 +244,18 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
     if _SIZE_NAMES.search(name):
         return int(choice.get("other", 64))
     return int(choice.get("other", 1))
+
+
+def _rank(node: ast.FunctionDef) -> int:
+    """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
+    ranks = [1]
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
+            if any(isinstance(each, ast.Constant) and each.value is None for each in inner.slice.elts):
+                ranks.append(len(inner.slice.elts))
+        elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
+            ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
+    return max(ranks)
 
 
 def _descriptor(use: Usage, constants: Mapping[str, Any], element: str) -> str:

@@ -47,3 +47,35 @@ def test_index_pointers_are_tried_in_both_widths(name: str, first: str) -> None:
     kinds = [guess.signature[name] for guess in guessed(text)]
     assert kinds[0] == first
     assert set(kinds[:2]) == {"*i32", "*i64"}
+
+
+@pytest.mark.parametrize("bounds", ["MAX_BLOCKS", "0, MAX_BLOCKS"])
+def test_a_bound_of_an_unrolled_loop_is_no_tile(bounds: str) -> None:
+    """64 copies of a loop's body do not compile in time, and a thousand in no guess."""
+    text = JIT + (
+        f"def k(x, n, BLOCK: tl.constexpr, MAX_BLOCKS: tl.constexpr):\n    for i in tl.static_range({bounds}):\n"
+        "        tl.store(x + i * BLOCK + tl.arange(0, BLOCK), 1.0)\n"
+    )
+    found = guessed(text)
+    assert found[0].constexprs == {"BLOCK": 64, "MAX_BLOCKS": 4}
+    assert max(guess.constexprs["MAX_BLOCKS"] for guess in found) <= 64
+
+
+def test_the_step_of_an_unrolled_loop_is_a_tile() -> None:
+    text = JIT + "def k(x, BLOCK: tl.constexpr):\n    for i in tl.static_range(0, 128, BLOCK):\n        tl.store(x + i, 1.0)\n"
+    assert guessed(text)[0].constexprs == {"BLOCK": 64}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "block"),
+    [("tl.zeros((A, B, C), tl.float32)", 16), ("tl.zeros((A, B), tl.float32)", 64), ("tl.zeros((A, 2, B), tl.float32)", 64),
+     ("tl.arange(0, A)[:, None, None] + tl.arange(0, B)[None, :, None] * tl.arange(0, C)[None, None, :]", 16)],
+)  # fmt: skip
+def test_guessed_tensors_stay_small(tensor: str, block: int) -> None:
+    text = JIT + (
+        "def k(x, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):\n"
+        f"    t = {tensor}\n    tl.store(x + tl.arange(0, C), tl.sum(t))\n"
+    )
+    found = guessed(text)
+    assert found[0].constexprs["A"] == found[0].constexprs["C"] == block
+    assert max(guess.constexprs["A"] for guess in found) == (16 if block == 16 else 128)
