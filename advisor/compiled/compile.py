@@ -16,6 +16,8 @@ from advisor.errors import MissingDependencyError
 Progress = Callable[[int, int], None]
 """Called with how many requests are done, and how many there are."""
 
+NOT_KEPT = ("timeout", "crash", "missing", "refused")
+"""Failures that are not kept: the machine's fault, maybe, or this program's own rules, which the cache does not know the version of."""
 _RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL|BAR):(\d+)")
 
 
@@ -59,7 +61,7 @@ def compile_kernels(
         found = cache.read(request.key(triton))
         if found is None and not request.sass:
             found = cache.read(replace(request, sass=True).key(triton))
-        if found is None:
+        if found is None or found.get("kind") in NOT_KEPT:
             open_.append(i)
         else:
             answers[i] = _answer(request, found)
@@ -70,8 +72,7 @@ def compile_kernels(
     def done(position: int, answer: dict[str, Any]) -> None:
         nonlocal finished
         i = open_[position]
-        # A timeout or a crash may be the machine's fault; they are tried again next time.
-        if answer.get("kind") not in ("timeout", "crash", "missing"):
+        if answer.get("kind") not in NOT_KEPT:
             cache.write(requests[i].key(triton), answer)
         if answer.get("kind") == "missing":
             raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])

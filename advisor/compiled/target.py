@@ -20,6 +20,8 @@ from advisor.hardware import GpuSpec, list_gpus
 
 MAX_TOML_BYTES = 4_000_000
 _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
+_NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
+"""The comma before the next NAME=; others are of a value, such as (1, 2)."""
 TYPE_NAMES = {
     "f16": "fp16", "float16": "fp16", "half": "fp16", "f32": "fp32", "float32": "fp32", "float": "fp32", "float64": "fp64",
     "f64": "fp64", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "int16": "i16", "uint8": "u8", "bool": "i1",
@@ -84,7 +86,7 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
         UsageError: One has no `=`.
     """
     found: dict[str, Any] = {}
-    for item in items:
+    for item in (part for each in items for part in _NEXT_ASSIGNMENT.split(each)):
         name, separator, value = item.partition("=")
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
@@ -284,7 +286,9 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         source = read_source(text)
         names = [n for n in source.functions if n not in source.called] or list(source.functions)
         if not names:
-            raise NothingMatchedError(f"{text}: no Triton kernel in this file", None, "functions decorated with @triton.jit")
+            gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
+            raise NothingMatchedError(f"{text}: no Triton kernel in this file", "Gluon, which is not supported" if gluon else None,
+                                      "functions decorated with @triton.jit")  # fmt: skip
         if len(names) != 1:
             raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
         return source, names[0]

@@ -33,6 +33,10 @@ class RefusedError(Exception):
     """The kernel names something that is not triton's language."""
 
 
+class AbsentError(RefusedError):
+    """The kernel names something that a module of triton's language does not have: another version's."""
+
+
 def check_chains(module: types.ModuleType, text: str) -> None:
     """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
 
@@ -57,13 +61,15 @@ def check_chains(module: types.ModuleType, text: str) -> None:
             if isinstance(value, types.ModuleType) and value.__name__ == "triton" and part not in ALLOWED_TRITON:
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
+                if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
+                    raise AbsentError(".".join((inner.id, *parts)))
                 break
             if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")  # attributes of functions lead anywhere
             value = getattr(value, part)
             allowed(value, part, f"{inner.id}.{'.'.join(parts)}")
         if isinstance(value, types.ModuleType):  # a module that is passed around could be asked for anything later
-            raise RefusedError(f"{inner.id}{'.' if parts else ''}{'.'.join(parts)}")
+            raise RefusedError(".".join((inner.id, *parts)))
 
 
 def allowed(value: Any, name: str, chain: str) -> None:
@@ -278,6 +284,10 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = handle(json.loads(line))
+        except AbsentError as error:
+            from triton import __version__
+
+            answer = {"error": f"Triton {__version__} has no {error}: the kernel is written for another version", "kind": "refused"}
         except RefusedError as error:
             answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
         except ImportError as error:

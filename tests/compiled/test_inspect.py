@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.compiled import cache
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.assembly import read_facts
-from advisor.compiled.compile import compile_kernels
+from advisor.compiled.compile import compile_kernels, version
 from advisor.compiled.inference import guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch, request_for
@@ -262,6 +263,21 @@ def test_answers_are_cached(source: SourceFile, tmp_path: Path, monkeypatch: pyt
     for path in tmp_path.rglob("*.z"):
         path.write_bytes(b"damaged")
     assert len(compile_kernels([request])) == 1
+
+
+def test_a_refusal_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
+    """What this version refuses, another may read: the cache outlives the rules."""
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    source = parse_source(HEAD + "@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n", "k.py")
+    launch = make_launch(source, "k")
+    request = request_for(launch, next(guesses(source, source.kernel("k"), launch.given)), SM_90, sass=False)
+    cache.write(request.key(version()), {"error": "refused: something that is read today", "kind": "refused"})
+    assert compile_kernels([request], pool)[0].name == "k"
+    hostile = parse_source(HEAD + "@triton.jit\ndef k(x):\n    tl.store(x, tl.core)\n", "k.py")
+    launch = make_launch(hostile, "k")
+    request = request_for(launch, next(guesses(hostile, hostile.kernel("k"), launch.given)), SM_90, sass=False)
+    assert compile_kernels([request], pool)[0].kind == "refused"
+    assert cache.read(request.key(version())) is None
 
 
 def test_a_slow_compile_is_killed(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

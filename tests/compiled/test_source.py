@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.errors import CompileError
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
@@ -257,3 +258,12 @@ def test_a_module_that_only_looks_like_mathematics_is_refused(tmp_path: Path) ->
     text = HEAD + "import os as math\n@triton.jit\ndef k(x):\n    tl.store(x, math.getpid())\n"
     with pytest.raises(RebuildError, match="math is neither"):
         rebuild(parse_source(text, tmp_path / "k.py"), "k")
+
+
+@pytest.mark.parametrize("name", ["tl.advanced_long_ago(x)", "tl.math.nothing_of_this_name"])
+def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
+    pytest.importorskip("triton")
+    source = parse_source(HEAD + f"@triton.jit\ndef k(x):\n    tl.store(x, {name})\n", "k.py")
+    with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught, Pool(1) as pool:
+        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
+    assert caught.value.kind == "refused"  # no other guess is tried
