@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.target import assignments, numbers, open_kernel
-from advisor.errors import UsageError
+from advisor.errors import NothingMatchedError, UsageError
 
 
 def test_assignments_are_lists_too() -> None:
@@ -20,13 +20,13 @@ def test_assignments_are_lists_too() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("import torch\n", "has no kernel; expected a function under @triton.jit"),
-     ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "has no kernel; got Gluon, which is not supported"),
+    [("import torch\n", "no Triton kernel in this file; expected functions decorated with @triton.jit"),
+     ("from triton.experimental import gluon\n@gluon.jit\ndef k(x):\n    pass\n", "got Gluon, which is not supported"),
      ("from triton.experimental.gluon import language as gl\n", "Gluon, which is not supported")],
 )  # fmt: skip
 def test_a_file_without_kernels_is_said_to_have_none(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "k.py"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(NothingMatchedError) as caught:
         open_kernel(str(path))
     assert said in str(caught.value) and "one of" not in str(caught.value)
