@@ -27,7 +27,7 @@ else:  # pragma: no cover
 
 ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4")
 VENDORS = ("nvidia", "amd")
-TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "int8")
+TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8")
 FMA_DTYPES = ("fp32", "fp16", "fp64")
 MAX_FILE_BYTES = 1_000_000
 

@@ -97,7 +97,7 @@ def _tensor(demand: KernelDemand, gpu: GpuSpec) -> tuple[str | None, float, floa
     main = demand.main_tensor_type
     if main is None:
         return None, 0.0, 0.0
-    chosen = compute_pipeline(gpu, "fp8" if main == "fp4" and "fp4" not in gpu.tensor_flop_per_clock_per_sm else main)
+    chosen = compute_pipeline(gpu, main)
     if chosen is None:
         return None, 0.0, demand.total_tensor_flop
     rate = gpu.tensor_flop_per_clock_per_sm[chosen]
@@ -152,6 +152,10 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
         "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue,
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
     }  # fmt: skip
+    rate = MMA_SYNC_SHARE if warp_group else 1.0
+    if demand.main_tensor_type == "fp4" and kind == "fp8":
+        # Another kernel might use the fp8 instruction, so the bound does; Triton 3.9.0 unpacks e2m1 to bf16 (sm_90: HGMMA.BF16).
+        rate *= gpu.tensor_flop_per_clock_per_sm["bf16"] / gpu.tensor_flop_per_clock_per_sm["fp8"]
     mean = busy[working].mean() if busy.size else 1.0
     trips = rows["trips"][working].mean() if busy.size else 0.0
     return Demand(
@@ -161,7 +165,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=residency.least_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
         compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
-        tensor_dtype=kind, tensor_rate=_column(MMA_SYNC_SHARE if warp_group else 1.0),
+        tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
         largest_cta_ratio=_column(max(float(busy.max() / mean), 1.0)) if busy.size and mean > 0 else None,
     )  # fmt: skip

@@ -171,8 +171,11 @@ def _dot(operation: Operation) -> Cost:
 
 
 def _scaled_type(operation: Operation) -> str:
-    text = operation.text
-    return "fp8" if "e4m3" in text or "e5m2" in text else "fp4" if "e2m1" in text else "bf16"
+    """The wider of the two operands' types: the narrower one is widened to it on the way, or mixed in at its rate."""
+    operands = re.findall(r"\b[lr]hs = (\w+)", operation.text)
+    if operands and all(name == "e2m1" for name in operands):
+        return "fp4"
+    return "bf16" if any(name in ("bf16", "fp16") for name in operands) else "fp8"
 
 
 def _reduction(operation: Operation) -> Cost:

@@ -51,7 +51,10 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
 
     Quantised operands are widened where the GPU has no instruction for them, as kernels do.
     """
-    wider = {"fp8": ("fp8", "bf16", "fp16"), "int8": ("int8", "bf16", "fp16"), "int4": ("int4", "bf16", "fp16")}
+    wider = {
+        "fp8": ("fp8", "bf16", "fp16"), "fp4": ("fp4", "fp8", "bf16", "fp16"),
+        "int8": ("int8", "bf16", "fp16"), "int4": ("int4", "bf16", "fp16"),
+    }  # fmt: skip
     for candidate in wider.get(dtype, (dtype,)):
         if gpu.tensor_flop_per_clock_per_sm.get(candidate):
             return candidate

@@ -326,3 +326,37 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
     launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
     with pytest.raises(MissingDependencyError, match="pip install triton"):
         inspect_launch(launch, SM_90)
+
+
+@pytest.mark.parametrize(
+    ("left", "name", "runs_in", "share"),
+    [
+        ("e2m1", "B200", "fp4", 1.0), ("e2m1", "H200", "fp8", 0.5), ("e2m1", "A100", "bf16", 1.0),
+        ("e4m3", "B200", "fp8", 1.0), ("bf16", "B200", "bf16", 1.0),
+    ],
+)  # fmt: skip
+def test_a_scaled_product_runs_on_the_matrix_units(pool: Pool, left: str, name: str, runs_in: str, share: float) -> None:
+    """4-bit operands too, in a wider type where the GPU has no instruction for them; the wider operand decides."""
+    text = HEAD + """
+@triton.jit
+def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PACK: tl.constexpr):
+    m = tl.arange(0, 128)
+    acc = tl.zeros((128, 128), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + m[:, None] * (K // PACK) + k // PACK + tl.arange(0, BK // PACK)[None, :])
+        b = tl.load(b_ptr + m[None, :] * (K // 2) + k // 2 + tl.arange(0, BK // 2)[:, None])
+        s = tl.load(sb_ptr + m[:, None] * (K // 32) + k // 32 + tl.arange(0, BK // 32)[None, :])
+        acc = tl.dot_scaled(a, None if LEFT == "bf16" else s, LEFT, b, s, "e2m1", acc)
+    tl.store(c_ptr + m[:, None] * 128 + m[None, :], acc)
+"""
+    gpu = load_gpu(name)
+    element = {"e2m1": "u8", "e4m3": "fp8e4nv", "bf16": "bf16"}[left]
+    launch = make_launch(
+        parse_source(text, "mx.py"), "mx", types={"a_ptr": f"*{element}", "b_ptr": "*u8", "sb_ptr": "*u8", "c_ptr": "*fp32"},
+        constexprs={"BK": 128, "LEFT": left, "PACK": 2 if left == "e2m1" else 1}, arguments={"K": 1024},
+        options={"num_warps": 4, "num_stages": 2}, grid=(4,),
+    )  # fmt: skip
+    analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool), gpu)
+    assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
+    assert float(analysis.work.tensor_flop[0]) == 2 * 4 * 128 * 128 * 1024
+    assert float(analysis.asked.tensor_rate[0]) == share  # of the rate: Triton unpacks e2m1 to bf16 where the GPU lacks it
