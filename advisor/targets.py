@@ -15,6 +15,7 @@ import numpy as np
 
 from advisor.configs import defaults, models
 from advisor.configs.described import call_function
+from advisor.configs.launchability import refused_dtype
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
 from advisor.configs.routing import check_routing
@@ -90,6 +91,13 @@ class Target:
     assumption: str | None = None  # what had to be assumed of the model, as a sentence
     unknowns: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for launch in self.launches:
+            dtype, gpu = launch.problem.dtype, self.gpu
+            if (refused := refused_dtype(dtype, gpu.name, gpu.compute_capability)) is not None:
+                raise UsageError(f"{self.title}: {refused}", dtype, "operands the GPU takes, such as bf16",
+                                 "give --dtype bf16, or another --gpu; serving stacks unpack fp8 weights there (Marlin)")  # fmt: skip
 
 
 def table_gpu(name: TableName, request: Request) -> GpuSpec:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from advisor.configs.launchability import ELEMENT_BYTES, MAX_THREADS_PER_CTA, shared_memory_bytes
+from advisor.configs.launchability import ELEMENT_BYTES, MAX_THREADS_PER_CTA, refused_dtype, shared_memory_bytes
 from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.reachability import device_twins, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
@@ -27,6 +27,7 @@ CHECKS: dict[str, str] = {
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
     "duplicate-key": "a key that occurs twice",
+    "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
     "num-warps": "an entry whose warps no GPU can launch",
     "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
@@ -159,6 +160,7 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
     if table is not None:
         gpu = (gpu_lookup or _bundled_gpu)(name.device_name)
+        issues.extend(_gpu(where, name, gpu))
         issues.extend(_keys(where, table))
         for tokens, configuration in table.entries:
             issues.extend(_entry(where, str(tokens), configuration, name, gpu))
@@ -180,6 +182,13 @@ def _bundled_gpu(device_name: str) -> GpuLimits | None:
     from advisor.hardware import match_device_name
 
     return match_device_name(device_name)
+
+
+def _gpu(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+    """What the name of a table says that its GPU cannot do."""
+    if gpu is not None and (refused := refused_dtype(name.operand_dtype, gpu.name, gpu.compute_capability)) is not None:
+        message = f"{refused}: Triton does not compile the kernel (vLLM runs Marlin there, which asks for no table)"
+        yield _issue(path, None, "refused-dtype", "error", message)
 
 
 def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:

@@ -1,4 +1,4 @@
-"""Whether an entry can be launched at all: shared memory of the software pipeline, warps."""
+"""Whether an entry can be launched at all: operand types, shared memory of the software pipeline, warps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ import numpy as np
 
 ELEMENT_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 MAX_THREADS_PER_CTA = 1024  # CUDA programming guide, every compute capability; the same on CDNA
+
+FP8_CAPABILITY = (8, 9)
+"""First NVIDIA GPUs with fp8. Below, Triton refuses to compile e4m3 in any use ("type fp8e4nv not supported in this architecture",
+Triton 3.6 and 3.9), PTX has no matrix instruction for it (PTX ISA, mma: .e4m3 from sm_89 on), and neither has cuBLAS a product."""
+
+
+def refused_dtype(dtype: str | None, gpu_name: str, compute_capability: str) -> str | None:
+    """Why no kernel takes operands of `dtype` on this GPU, in words; None where one does.
+
+    Only operands: weights that are stored as fp8 and multiplied as bf16 (`fp8_w8a16`) may be unpacked as bytes. AMD's targets
+    ("gfx942") refuse nothing here.
+    """
+    major, _, minor = compute_capability.partition(".")
+    if dtype != "fp8" or not minor or (int(major), int(minor)) >= FP8_CAPABILITY:
+        return None
+    return f"cannot launch: fp8 needs compute capability 8.9, and {gpu_name} has {compute_capability}"
 
 
 def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:

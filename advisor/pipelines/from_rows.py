@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.configs.launchability import refused_dtype
 from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, TILED_FAMILIES, Rows
-from advisor.errors import InputError, UnknownGpuError
+from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
 from advisor.pipelines.batch import SIZES, Array, ConfigurationBatch, ProblemBatch
@@ -18,6 +20,10 @@ from advisor.pipelines.elementwise import OPERATORS
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")
 CACHES = ("cold", "warm")
+PRODUCTS = ("gemm", "fused_moe", "attention")
+"""Families that need the operand type in a matrix instruction; other kernels convert what they load."""
+
+log = logging.getLogger("advisor.rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,7 @@ def sizes_of(family: str, op: str, columns: dict[str, NDArray]) -> tuple[str, ..
 
 
 def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = None) -> Iterator[RowBatch]:
-    """Split rows into batches.
+    """Split rows into batches. Rows that can launch nothing (fp8 before compute capability 8.9) are left out, with a word.
 
     Args:
         rows: What was read.
@@ -47,11 +53,15 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
 
     Raises:
         InputError: No GPU is named, or a cache state is unknown.
+        NothingMatchedError: There is no row, or none that can launch.
     """
+    if not len(rows):
+        raise NothingMatchedError(f"{rows.path}: no rows", "a header alone", "a launch or problem per line", "add some")
     if "gpu" not in rows.header and gpu is None:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
     extra = [name for name in ("gpu", "cache", "routing", "parameters") if name in rows.header]
     found: dict[str, GpuSpec] = {}
+    left_out = 0
     for key, members in rows.groups(*extra).items():
         family, op, dtype = key[:3]
         named = dict(zip(extra, key[3:], strict=True))
@@ -65,6 +75,13 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             raise InputError(f"{rows.path}: row {members[0] + 1}: op", op, "one of " + ", ".join(OPERATORS), "correct the cell")
         if name not in found:
             found[name] = _find(rows, int(members[0]), name, find_gpu)
+        refused = refused_dtype(dtype, found[name].name, found[name].compute_capability) if family in PRODUCTS else None
+        if refused is not None:
+            log.warning("advisor: left out %d rows (first: row %d): %s", members.size, members[0] + 1, refused)
+            left_out += members.size
+            if left_out == len(rows):
+                raise NothingMatchedError(f"{rows.path}: {refused}", dtype, "rows that can launch", "name another GPU or dtype")
+            continue
         known = [n for n in sizes_of(family, op, rows.columns) if n in SIZE_COLUMNS]
         configured = rows.has_configuration[members]
         for chosen in (members[configured], members[~configured]):

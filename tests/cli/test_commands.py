@@ -317,6 +317,31 @@ def test_bad_rows_are_named(tmp_path, capsys, line, words):
         assert word in message
 
 
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_rows_that_cannot_launch_are_left_out(tmp_path, capsys, caplog, command):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("gpu,M,N,K,dtype\nA100,128,512,1024,fp8\nH100,128,512,1024,fp8\n")
+    assert main([command, str(rows), "-o", str(out)]) == 0
+    assert "left out 1 rows (first: row 1): cannot launch: fp8 needs compute capability 8.9, and A100 has 8.0" in caplog.text
+    predicted = {row["gpu"] for row in csv.DictReader(out.read_text().splitlines()) if row["predicted_us"]}
+    assert predicted == {"H100"}
+    for left in ("A100,128,512,1024,fp8\n", ""):  # nothing that can launch; nothing at all
+        rows.write_text("gpu,M,N,K,dtype\n" + left)
+        assert main([command, str(rows), "-o", str(tmp_path / "none.csv")]) == 5
+        assert ("compute capability 8.9" if left else "no rows") in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "none.csv").exists()
+
+
+def test_fp8_is_refused_where_the_gpu_has_none(tmp_path, capsys):
+    table = tmp_path / "E=128,N=768,device_name=NVIDIA_A100-SXM4-80GB,dtype=fp8_w8a8.json"
+    table.write_text(Path(EXAMPLE).read_text())
+    for target in (["fused_moe", "--gpu", "A100", "--dtype", "fp8", "--model", "Qwen3-30B-A3B"], [str(table)]):
+        assert advise(*target[:1], tmp_path / "out", "--tokens", "64", *target[1:]) == 2
+        assert "cannot launch: fp8 needs compute capability 8.9, and A100 has 8.0" in capsys.readouterr().err
+    assert main(["audit", str(table), "--fail-on", "error"]) == 1
+    assert "0 predicted" in capsys.readouterr().out
+
+
 def test_rank_lists_the_best_first(tmp_path):
     out = tmp_path / "out.csv"
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0

@@ -92,6 +92,19 @@ def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) 
     assert found.counts[check] == len(matching)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "capability", "refused"),
+    [("fp8_w8a8", "8.0", True), ("fp8_w8a8", "8.9", False), ("fp8_w8a16", "8.0", False), ("int8_w8a8", "8.0", False),
+     ("fp8_w8a8", "gfx942", False)],
+)  # fmt: skip
+def test_fp8_operands_need_a_gpu_that_has_them(tmp_path: Path, dtype: str, capability: str, refused: bool) -> None:
+    found = run(tmp_path, {f"E=8,N=2,device_name=X,dtype={dtype}.json": table(num_stages=2)}, Gpu(compute_capability=capability))
+    messages = [(issue.severity, issue.message) for issue in found.issues if issue.check == "refused-dtype"]
+    assert bool(messages) == refused
+    if refused:
+        assert messages[0][0] == "error" and "fp8 needs compute capability 8.9, and G has 8.0" in messages[0][1]
+
+
 def test_copies(tmp_path: Path) -> None:
     found = run(
         tmp_path,
