@@ -27,6 +27,7 @@ CHECKS: dict[str, str] = {
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
     "duplicate-key": "a key that occurs twice",
+    "unknown-dtype": "a dtype that is not known: nothing is predicted",
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
     "num-warps": "an entry whose warps no GPU can launch",
@@ -160,7 +161,7 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
     if table is not None:
         gpu = (gpu_lookup or _bundled_gpu)(name.device_name)
-        issues.extend(_gpu(where, name, gpu))
+        issues.extend(_name(where, name, gpu))
         issues.extend(_keys(where, table))
         for tokens, configuration in table.entries:
             issues.extend(_entry(where, str(tokens), configuration, name, gpu))
@@ -184,15 +185,27 @@ def _bundled_gpu(device_name: str) -> GpuLimits | None:
     return match_device_name(device_name)
 
 
-def _gpu(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
-    """What the name of a table says that its GPU cannot do."""
-    if gpu is not None and (refused := refused_dtype(name.operand_dtype, gpu.name, gpu.compute_capability)) is not None:
+def _operands(name: TableName) -> str | None:
+    """The operands' type; None where the name says one that is not known."""
+    try:
+        return name.operand_dtype
+    except InputError:
+        return None
+
+
+def _name(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+    """What the name of a table says that is not known, or that its GPU cannot do."""
+    operands = _operands(name)
+    if operands is None:
+        message = f"dtype={name.dtype} is no type the advisor knows: nothing is predicted, and shared memory is not checked"
+        yield _issue(path, None, "unknown-dtype", "warning", message)
+    if gpu is not None and (refused := refused_dtype(operands, gpu.name, gpu.compute_capability)) is not None:
         message = f"{refused}: Triton does not compile the kernel (vLLM runs Marlin there, which asks for no table)"
         yield _issue(path, None, "refused-dtype", "error", message)
 
 
 def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
-    launched = clamp(configuration, name)
+    launched, operands = clamp(configuration, name), _operands(name)
     written_k, launched_k = configuration.parameters["BLOCK_SIZE_K"], launched.parameters["BLOCK_SIZE_K"]
     if launched_k != written_k:
         yield _issue(
@@ -203,7 +216,7 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             f"BLOCK_SIZE_K {written_k} exceeds the quantization block {_block(name)}: the launcher cuts it to {launched_k}, "
             "so this is not the configuration that was tuned",
         )
-    elif name.block_shape is not None and name.operand_dtype in ("fp8", "int8") and int(launched_k) > name.block_shape[1]:
+    elif name.block_shape is not None and operands in ("fp8", "int8") and int(launched_k) > name.block_shape[1]:
         yield _issue(
             path,
             key,
@@ -214,8 +227,8 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
         )
     yield from _warps(path, key, configuration, gpu)
     yield from _split_k(path, key, configuration, name)
-    if gpu is not None:
-        needed = _needed_shared_memory(launched, name, gpu)
+    if gpu is not None and operands is not None:
+        needed = _needed_shared_memory(launched, name, operands, gpu)
         if needed > gpu.smem_bytes_per_cta:
             yield _issue(
                 path,
@@ -227,9 +240,9 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             )
 
 
-def _needed_shared_memory(configuration: Configuration, name: TableName, gpu: GpuLimits) -> int:
+def _needed_shared_memory(configuration: Configuration, name: TableName, operands: str, gpu: GpuLimits) -> int:
     block_m, block_n, block_k = (int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK")
-    operand = ELEMENT_BYTES[name.operand_dtype]
+    operand = ELEMENT_BYTES[operands]
     return int(
         shared_memory_bytes(
             block_m,

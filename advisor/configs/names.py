@@ -49,6 +49,13 @@ _SIBLINGS: dict[str, str] = {
     "epilogue": "an MoE epilogue table",
 }
 
+# The dtype field of a table name -> the operands' type: what the stacks write (`*_w8a8`, `*_w?a16`, float32), and plain spellings.
+_OPERANDS: dict[str, str] = {
+    "fp8_w8a8": "fp8", "int8_w8a8": "int8", "fp8_w8a16": "bf16", "int8_w8a16": "bf16", "int4_w4a16": "bf16", "float32": "fp32",
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "int8": "int8", "fp8": "fp8", "float8": "fp8",
+    "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "float8_e4m3fn": "fp8", "float8_e4m3fnuz": "fp8",
+}  # fmt: skip
+
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BLOCK_SHAPE = re.compile(r"\[([0-9]{1,18}),( ?)([0-9]{1,18})\]")
 _TRITON_FOLDER = re.compile(r"triton_([0-9]+(?:_[0-9A-Za-z]+)*)")
@@ -95,7 +102,11 @@ class TableName:
 
     @property
     def operand_dtype(self) -> str:
-        """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8 or fp32 (weight-only quantization: bf16)."""
+        """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8 or fp32 (weight-only quantization: bf16).
+
+        Raises:
+            InputError: The name says a type that is not known.
+        """
         if self.dtype is None and self.block_shape is not None:
             return "int8"  # vLLM looks block-quantized int8 up under no dtype (`_get_config_dtype_str`)
         return operand_dtype(self.dtype)
@@ -107,14 +118,18 @@ class TableName:
 
 
 def operand_dtype(table_dtype: str | None) -> str:
-    """Operand type for the `dtype` field of a table name; unknown fields count as bf16, the stacks' default."""
+    """Operand type for the `dtype` field of a table name; None: bf16, the stacks' default.
+
+    Raises:
+        InputError: The type is not known (mxfp4, say): taken for bf16, a report would be about another kernel.
+    """
     if table_dtype is None:
         return "bf16"
-    if table_dtype.startswith(("fp8_w8a8", "float8", "fp8_e4m3")):
-        return "fp8"
-    if table_dtype.startswith("int8_w8a8"):
-        return "int8"
-    return {"float32": "fp32", "fp16": "fp16", "float16": "fp16"}.get(table_dtype, "bf16")
+    known = _OPERANDS.get(table_dtype.removesuffix("_channelwise"))
+    if known is None:
+        raise InputError(f"dtype={table_dtype}: this operand type is not known", table_dtype, "one of " + ", ".join(_OPERANDS),
+                         "say with --dtype which operands to reckon with")  # fmt: skip
+    return known
 
 
 def parse_table_name(path: str | os.PathLike[str]) -> TableName:

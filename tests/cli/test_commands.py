@@ -342,6 +342,17 @@ def test_fp8_is_refused_where_the_gpu_has_none(tmp_path, capsys):
     assert "0 predicted" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("dtype", ["mxfp4", "nvfp4", "fp8_w4a8"])
+def test_a_table_of_an_unknown_type_is_not_taken_for_bf16(tmp_path, capsys, dtype):
+    path = table(tmp_path, {"1": ENTRY, "64": ENTRY}, f"E=128,N=768,device_name=NVIDIA_H200,dtype={dtype}.json")
+    assert advise(path, tmp_path / "out") == 2
+    assert f"dtype={dtype}: this operand type is not known" in capsys.readouterr().err
+    assert main(["audit", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "unknown-dtype" in printed and "1 tables read, 0 predicted" in printed
+    assert advise(path, tmp_path / "out", "--dtype", "bf16") == 0
+
+
 def test_rank_lists_the_best_first(tmp_path):
     out = tmp_path / "out.csv"
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0

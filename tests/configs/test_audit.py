@@ -81,6 +81,7 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[1:], ENTRY), "starts-late", "warning"),
         ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(KEYS[:-1], ENTRY), "stops-early", "warning"),
         ("vllm/E=8,N=2,device_name=X.json", dict.fromkeys(reversed(KEYS), ENTRY), "order", "info"),
+        ("E=8,N=2,device_name=X,dtype=mxfp4.json", table(), "unknown-dtype", "warning"),
         ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json", {**table(), "2": None}, "other-kernel", "info"),
     ],
 )

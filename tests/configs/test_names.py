@@ -196,6 +196,10 @@ def test_types_and_twins() -> None:
         "bf16",
         "fp32",
     ]
+    assert operand_dtype("fp8") == operand_dtype("float8") == operand_dtype("fp8_w8a8_channelwise") == "fp8"
+    for unknown in ("mxfp4", "nvfp4", "fp8_w4a8"):
+        with pytest.raises(InputError, match=f"dtype={unknown}.*not known.*--dtype"):
+            operand_dtype(unknown)
     assert parse_table_name("E=8,N=2,device_name=X,dtype=int4_w4a16.json").weight_dtype == "int4"
     assert parse_table_name("E=8,N=2,device_name=X,block_shape=[128,128].json").operand_dtype == "int8"
     assert device_twins("AMD_Instinct_MI325_OAM") == ("AMD_Instinct_MI325X",)
