@@ -12,7 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from advisor.configs.launchability import ELEMENT_BYTES, MAX_THREADS_PER_CTA, refused_dtype, shared_memory_bytes
+from advisor.configs.entries import is_amd
+from advisor.configs.launchability import (
+    ELEMENT_BYTES,
+    MATRIX_INSTR_NONKDIM,
+    MAX_THREADS_PER_CTA,
+    refused_dtype,
+    refused_keys,
+    shared_memory_bytes,
+)
 from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.reachability import device_twins, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
@@ -33,6 +41,7 @@ CHECKS: dict[str, str] = {
     "num-warps": "an entry whose warps no GPU can launch",
     "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
     "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
+    "unknown-option": "an option that the launch does not know",
     "split-k": "a SPLIT_K that the launcher ignores or cannot pass on",
     "other-kernel": "a null entry: another kernel runs there",
     "hole": "neighbouring keys more than a factor of four apart",
@@ -226,6 +235,7 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             "per step: wrong results",
         )
     yield from _warps(path, key, configuration, gpu)
+    yield from _options(path, key, configuration, name)
     yield from _split_k(path, key, configuration, name)
     if gpu is not None and operands is not None:
         needed = _needed_shared_memory(launched, name, operands, gpu)
@@ -269,6 +279,20 @@ def _warps(path: str, key: str, configuration: Configuration, gpu: GpuLimits | N
             "error",
             f"num_warps {warps} is {warps * lanes} threads; a CTA has at most {MAX_THREADS_PER_CTA}",
         )
+
+
+def _options(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
+    amd = is_amd(name.device_name)
+    vendor = "amd" if amd else "nvidia" if name.device_name.upper().startswith("NVIDIA") else ""  # others: back ends we do not know
+    refused = refused_keys(configuration.parameters, vendor)
+    if refused:
+        message = (f"{', '.join(refused)}: no parameter of the kernel and no option of Triton on {'AMD' if amd else 'NVIDIA'} GPUs, so the "
+                   "launch raises a KeyError")  # fmt: skip
+        yield _issue(path, key, "unknown-option", "error", message)
+    size = configuration.parameters.get("matrix_instr_nonkdim", 0)
+    if amd and size not in MATRIX_INSTR_NONKDIM:
+        message = f"matrix_instr_nonkdim {size}: no such matrix instruction (16 and 32 exist), so the kernel does not compile"
+        yield _issue(path, key, "unknown-option", "error", message)
 
 
 def _split_k(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:

@@ -1,7 +1,8 @@
-"""Whether an entry can be launched at all: operand types, shared memory of the software pipeline, warps."""
+"""Whether an entry can be launched at all: operand types, options, shared memory of the software pipeline, warps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,26 @@ def refused_dtype(dtype: str | None, gpu_name: str, compute_capability: str) -> 
     if dtype != "fp8" or not minor or (int(major), int(minor)) >= FP8_CAPABILITY:
         return None
     return f"cannot launch: fp8 needs compute capability 8.9, and {gpu_name} has {compute_capability}"
+
+KERNEL_KEYS = frozenset({"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "SPLIT_K", "SWAP_AB", "USE_TMA"})
+"""Keys of an entry that are the kernels' parameters, or that the stacks take out before the launch (SGLang 0.5.23: USE_TMA)."""
+
+_COMMON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "launch_cooperative_grid", "debug", "sanitize_overflow",
+                   "instrumentation_mode")  # fmt: skip
+BACK_END_OPTIONS: dict[str, frozenset[str]] = {
+    "nvidia": frozenset({*_COMMON_OPTIONS, "maxnreg", "launch_pdl", "ptx_options", "ir_override"}),
+    "amd": frozenset({*_COMMON_OPTIONS, "waves_per_eu", "matrix_instr_nonkdim", "kpack", "schedule_hint"}),
+}
+"""Options a launch may name: those of `CUDAOptions` and `HIPOptions` (Triton 3.9) that a table could hold."""
+
+MATRIX_INSTR_NONKDIM = (0, 4, 16, 32)
+"""M and N of AMD's mfma instructions, 0: the compiler's choice (AMD Instinct MI300 ISA, matrix instructions)."""
+
+
+def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:
+    """Keys of an entry that a launch on a GPU of `vendor` does not know: both stacks pass `**config`, and Triton raises a KeyError."""
+    known = BACK_END_OPTIONS.get(vendor)
+    return () if known is None else tuple(key for key in keys if key not in KERNEL_KEYS and key not in known)
 
 
 def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:

@@ -21,6 +21,7 @@ REMEDIES: dict[str, str] = {
     "num-warps": "take 4 or 8 warps",
     "clamped-block-k": "write the value that runs, and tune the rest again with it",
     "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",
+    "unknown-option": "remove the option, or tune on this GPU",
     "split-k": "remove SPLIT_K, or set it to 1",
     "other-kernel": "nothing: another kernel runs there",
     "hole": "add entries between the two keys",

@@ -353,6 +353,15 @@ def test_a_table_of_an_unknown_type_is_not_taken_for_bf16(tmp_path, capsys, dtyp
     assert advise(path, tmp_path / "out", "--dtype", "bf16") == 0
 
 
+def test_options_that_the_launch_refuses_are_not_recommended(tmp_path):
+    path = table(tmp_path, {"64": {**ENTRY, "BLOCK_SIZE_M": 128, "waves_per_eu": 2, "USE_TMA": False}})
+    assert advise(path, tmp_path / "out") == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    entry = result["launches"][0]["recommendation"]["table_entry"]
+    assert "waves_per_eu" not in entry and entry["USE_TMA"] is False
+    assert [finding["severity"] for finding in result["table_findings"] if finding["rule"] == "unknown-option"] == ["error"]
+
+
 def test_rank_lists_the_best_first(tmp_path):
     out = tmp_path / "out.csv"
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advisor.configs.audit import CHECKS, Audit, audit, audit_table
+from advisor.configs.launchability import BACK_END_OPTIONS
 from advisor.errors import InputError, NothingMatchedError
 
 ENTRY: dict[str, Any] = {
@@ -106,6 +107,33 @@ def test_fp8_operands_need_a_gpu_that_has_them(tmp_path: Path, dtype: str, capab
         assert messages[0][0] == "error" and "fp8 needs compute capability 8.9, and G has 8.0" in messages[0][1]
 
 
+@pytest.mark.parametrize(
+    ("device", "stack", "changes", "words"),
+    [
+        ("NVIDIA_H200", "vllm", {"waves_per_eu": 2, "kpack": 2}, "waves_per_eu, kpack: no parameter"),
+        ("NVIDIA_H200", "sglang", {"num_consumer_groups": 2}, "num_consumer_groups: no parameter"),
+        ("AMD_Instinct_MI300X", "vllm", {"maxnreg": 128}, "on AMD GPUs"),
+        ("AMD_Instinct_MI300X", "vllm", {"matrix_instr_nonkdim": 48}, "matrix_instr_nonkdim 48: no such matrix instruction"),
+        ("AMD_Instinct_MI300X", "vllm", {"matrix_instr_nonkdim": 16, "kpack": 2, "waves_per_eu": 0}, None),
+        ("NVIDIA_H200", "sglang", {"USE_TMA": True, "num_ctas": 1}, None),
+        ("NVIDIA_H200", "sglang", {"SWAP_AB": True, "SPLIT_K": 4, "maxnreg": 128}, None),
+        ("Intel(R)_Arc(TM)_Pro_B60_Graphics", "vllm", {"grf_mode": 256}, None),
+    ],
+)
+def test_options_the_launch_refuses(tmp_path: Path, device: str, stack: str, changes: dict[str, Any], words: str | None) -> None:
+    found = run(tmp_path, {f"{stack}/E=8,N=2,device_name={device}.json": table(**changes)})
+    issues = [issue for issue in found.issues if issue.check == "unknown-option"]
+    assert len(issues) == (len(KEYS) if words else 0)
+    assert all(issue.severity == "error" and words and words in issue.message for issue in issues)
+
+
+def test_options_are_those_of_triton() -> None:
+    compiler = pytest.importorskip("triton.backends.nvidia.compiler")
+    amd = pytest.importorskip("triton.backends.amd.compiler")
+    for vendor, options in (("nvidia", compiler.CUDAOptions), ("amd", amd.HIPOptions)):
+        assert BACK_END_OPTIONS[vendor] <= {field.name for field in fields(options)}
+
+
 def test_copies(tmp_path: Path) -> None:
     found = run(
         tmp_path,
@@ -146,5 +174,6 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert len(found.tables) + found.counts["not-ours"] + found.counts.get("unreadable", 0) == found.files
     assert found.counts["clamped-block-k"] > 200
     assert found.counts["unreachable-name"] >= 4
+    assert "unknown-option" not in found.counts  # nothing that is served is called impossible
     assert set(found.counts) <= set(CHECKS)
     assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine
