@@ -101,6 +101,7 @@ def test_no_name_belongs_to_two_gpus() -> None:
         ("H100 NVL", "H100 NVL"), ("NVIDIA_B300_SXM6_AC", "B300"), ("NVIDIA_GB200", "GB200"), ("NVIDIA_B200", "B200"),
         ("Tesla V100-PCIE-32GB", "V100-PCIe"), ("Tesla P100-PCIE-16GB", "P100-PCIe"), ("Tesla T4", "T4"),
         ("Tesla P4", "P4"), ("NVIDIA_GeForce_RTX_4090", "RTX 4090"), ("AMD_Instinct_MI300X_OAM", "MI300X"),
+        ("NVIDIA_A100-SXM-80GB", "A100"), ("NVIDIA A100-SXM-40GB", "A100-40GB"), ("NVIDIA_H200_141GB_HBM3e", "H200"),
         ("AMD_Instinct_MI350_OAM", "MI350X"), ("AMD Instinct MI325 OAM", "MI325X"),
         ("NVIDIA_RTX_PRO_6000_Blackwell_Max-Q_Workstation_Edition", "RTX PRO 6000 Max-Q"),
     ],

@@ -35,6 +35,7 @@ CHECKS: dict[str, str] = {
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
     "duplicate-key": "a key that occurs twice",
+    "unknown-gpu": "a GPU without a description: nothing is predicted",
     "unknown-dtype": "a dtype that is not known: nothing is predicted",
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
@@ -205,6 +206,9 @@ def _operands(name: TableName) -> str | None:
 def _name(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
     """What the name of a table says that is not known, or that its GPU cannot do."""
     operands = _operands(name)
+    if gpu is None:
+        message = f"{name.device_name} is not described in ceilings/: nothing is predicted, and shared memory is not checked"
+        yield _issue(path, None, "unknown-gpu", "info", message)
     if operands is None:
         message = f"dtype={name.dtype} is no type the advisor knows: nothing is predicted, and shared memory is not checked"
         yield _issue(path, None, "unknown-dtype", "warning", message)

@@ -153,7 +153,8 @@ def test_a_twin_beside_it_is_no_issue(tmp_path: Path) -> None:
 
 
 def test_unknown_gpus_are_checked_for_everything_else(tmp_path: Path) -> None:
-    assert run(tmp_path, {"vllm/E=8,N=2,device_name=X.json": table(num_stages=9)}).issues == ()
+    (only,) = run(tmp_path, {"vllm/E=8,N=2,device_name=X.json": table(num_stages=9)}).issues
+    assert (only.check, only.severity) == ("unknown-gpu", "info") and "X is not described in ceilings/" in only.message
 
 
 def test_places(tmp_path: Path) -> None:
