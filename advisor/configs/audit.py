@@ -34,6 +34,7 @@ CHECKS: dict[str, str] = {
     "not-ours": "the table of another kernel, skipped",
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
+    "odd-key": "a key that is not spelled as the number it is read as",
     "duplicate-key": "a key that occurs twice",
     "unknown-gpu": "a GPU without a description: nothing is predicted",
     "unknown-dtype": "a dtype that is not known: nothing is predicted",
@@ -315,6 +316,9 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
     ordered = sorted(keys)
     for key in table.fallback_keys:
         yield _issue(path, str(key), "other-kernel", "info", "a null entry: another kernel than Triton's runs there")
+    for spelled in table.odd_keys:
+        message = f"the key {spelled!r} is read as {int(spelled)}, for the stacks use int(); other tools may not find it"
+        yield _issue(path, spelled, "odd-key", "warning", message)
     # Where neighbours are that far apart, a launch half-way between runs with an entry tuned for a third of its tokens.
     gaps = [(low, high) for low, high in itertools.pairwise(ordered) if high > HOLE_FACTOR * low]
     if gaps:

@@ -23,7 +23,7 @@ from advisor.schema import Configuration
 
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
-_KEY = re.compile(r"[1-9][0-9]{0,17}")
+_KEY = re.compile(r"\s{0,8}\+?[0-9]{1,18}\s{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,8 @@ class Table:
 
     `entries` keep the file's order, because ties are decided by it. `fallback_keys` are the keys whose entry is null:
     SGLang's channel-wise GEMM tables say with them that another kernel (CUTLASS) runs there.
-    `document` is the parsed file, key by key, from which the table is written back without loss.
+    `odd_keys` are those that are spelled otherwise than the number they stand for ("+1", "064").
+    `document` is the parsed file, key by key, from which the table is written back without loss (odd keys spelled plainly).
     """
 
     name: TableName
@@ -41,6 +42,7 @@ class Table:
     triton_version: str | None = None
     fallback_keys: tuple[int, ...] = ()
     duplicate_keys: tuple[str, ...] = ()
+    odd_keys: tuple[str, ...] = ()
     document: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -137,19 +139,26 @@ def _interpret(
     ]
     entries: list[tuple[int, Configuration]] = []
     fallback: list[int] = []
-    kept: list[tuple[str, Any]] = []
+    odd: list[str] = []
+    kept: dict[str, Any] = {}
     triton_version: str | None = None
     for key, value in document:
         try:
+            plain = key
             if key == "triton_version":
                 triton_version = _triton_version(label, value)
             else:
                 tokens = _token_count(label, key)
+                plain = str(tokens)
+                if plain in kept:
+                    raise InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+                if key != plain:
+                    odd.append(key)
                 if value is None and (name.dtype or "").endswith("_channelwise"):
                     fallback.append(tokens)
                 else:
                     entries.append((tokens, read_entry(label, key, value, name)))
-            kept.append((key, value))
+            kept[plain] = value
         except InputError as error:
             problems.append(TableProblem(key=key, error=error))
     if not entries and not problems:
@@ -164,7 +173,8 @@ def _interpret(
         triton_version=triton_version or name.triton_version,
         fallback_keys=tuple(fallback),
         duplicate_keys=duplicates,
-        document=tuple(kept),
+        odd_keys=tuple(odd),
+        document=tuple(kept.items()),
     )
     return table, tuple(problems)
 
@@ -242,7 +252,8 @@ def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -
 
 
 def _token_count(label: str, key: str) -> int:
-    if not _KEY.fullmatch(key) or int(key) >= SIZE_LIMIT:
+    """The token count of a key, as both stacks read it: `int(key)`, which takes "+1", " 64" and "064" too."""
+    if not _KEY.fullmatch(key) or not 0 < int(key) < SIZE_LIMIT:
         raise InputError(
             f"{label}: key {key!r} is not a token count",
             key,
@@ -334,7 +345,7 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
         items.sort(key=lambda item: (item[0] != "triton_version", int(item[0]) if item[0] != "triton_version" else 0))
     entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
     fallback = tuple(key for key in table.fallback_keys if key not in updates)
-    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, duplicate_keys=())
+    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, duplicate_keys=(), odd_keys=())
 
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:

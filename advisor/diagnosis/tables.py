@@ -14,6 +14,7 @@ REMEDIES: dict[str, str] = {
     "not-ours": "nothing: the advisor has no model of that kernel",
     "unreachable-name": "rename the file to what the serving stack asks for, or remove it",
     "device-alias": "ship a copy under every name that drivers report",
+    "odd-key": "write the key as a plain number",
     "duplicate-key": "remove one of the two; JSON keeps the last",
     "unknown-gpu": "describe it in a TOML file (ceilings/README.md), or correct the name",
     "unknown-dtype": "correct the name, or say with --dtype what to reckon with",

@@ -61,6 +61,8 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
         ("vllm/E=8,N=2,device_name=AMD_Instinct_MI325_OAM.json", table(num_stages=1), "device-alias", "info"),
         ("vllm/E=8,N=2,device_name=X.json", '{"1": 1, "1": 2}', "duplicate-key", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "+8": ENTRY}, "odd-key", "warning"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "064": ENTRY}, "duplicate-key", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_stages=4), "does-not-fit", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=3), "num-warps", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=64), "num-warps", "error"),
