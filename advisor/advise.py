@@ -99,7 +99,7 @@ def advise(
     order = {launch.id: i for i, launch in enumerate(target.launches)}
     reports.sort(key=lambda report: order[report.id])
     launches = tuple(reports)
-    unknowns = target.unknowns + _unknowns(launches, predictor)
+    unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor(target.gpu)
     return Result(
         tool_version=__version__,
         command=command,
@@ -406,8 +406,8 @@ def _configuration_time(name: str, analysis: Analysis, totals: Mapping[str, pipe
     """Time of one pipeline at its full throughput: of the busiest SM where every SM has its own, with all modelled traffic."""
     if not rates[name]:
         return 0.0
-    if name not in busiest:
-        return float(totals[name].flat[0]) / rates[name]
+    if name not in busiest:  # the L2 takes longer where another cache behind it has to deliver
+        return max(float(totals[name].flat[0]) / rates[name], float(analysis.bound.times_us["l2"].flat[0]) if name == "l2" else 0.0)
     rate = rates[name] / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0)
     return float(busiest[name].flat[0]) / rate
 
@@ -435,6 +435,13 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
     if fallen and predictor.name != "analytical model":
         out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
     return tuple(out)
+
+
+def unmeasured_vendor(gpu: GpuSpec) -> tuple[str, ...]:
+    """A sentence for GPUs of a vendor that no measurement behind the shipped models is from."""
+    if gpu.vendor != "amd":
+        return ()
+    return (f"No AMD measurement is behind this: the models were fitted to NVIDIA GPUs, and the figures of {gpu.name} are specified ones.",)
 
 
 def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:

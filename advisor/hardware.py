@@ -56,6 +56,8 @@ _REAL: dict[str, tuple[float, float]] = {
     "issue_instruction_per_clock_per_sm": (1e-3, 1e4),
     "smem_bytes_per_clock_per_sm": (1e-3, 1e6),
     "l2_bytes_per_s": (1e9, 1e16),
+    "l2_near_bytes": (1024.0, float(1 << 40)),
+    "l2_far_bytes_per_s": (1e9, 1e16),
     "dram_bytes_per_s": (1e8, 1e16),
     "dram_achievable_fraction": (0.01, 1.0),
     "launch_latency_us": (0.0, 1e4),
@@ -64,6 +66,9 @@ _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possi
     "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
     "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
 }
+OPTIONAL = ("boost_clock_mhz", "l2_near_bytes", "l2_far_bytes_per_s")
+"""Figures that may be unknown, or mean nothing on a GPU."""
+
 _TABLE_RANGE = (1e-3, 1e7)
 NUMERIC_KEYS = (*_WHOLE, *_REAL, *_TABLES)
 
@@ -92,6 +97,8 @@ class GpuSpec:
         smem_bytes_per_clock_per_sm: Shared-memory bytes per clock.
         l2_bytes_per_s: L2 to SMs, whole GPU.
         l2_bytes: Capacity of the last cache before DRAM.
+        l2_near_bytes: Capacity of the L2s, where that last cache is another one behind them (AMD's Infinity Cache).
+        l2_far_bytes_per_s: What that cache gives the L2s; `l2_bytes_per_s` is what they give the SMs.
         dram_bytes_per_s: Pin rate of the memory.
         dram_achievable_fraction: Share of the pin rate left for data (inline ECC takes 1/16 of GDDR).
         dram_bytes: Capacity of the memory.
@@ -142,6 +149,8 @@ class GpuSpec:
     warp_size: int
     launch_latency_us: float
     boost_clock_mhz: float | None = None
+    l2_near_bytes: float | None = None
+    l2_far_bytes_per_s: float | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -375,7 +384,7 @@ def _check_values(values: Mapping[str, Any], origin: str) -> None:
             reject(key, values[key], _limit(key))
         _check_range(values[key], _WHOLE[key], key, origin, _limit(key))
     for key in _REAL:
-        if key != "boost_clock_mhz" or values.get(key) is not None:  # the one that may be unknown
+        if key not in OPTIONAL or values.get(key) is not None:
             _check_range(values[key], _REAL[key], key, origin, _limit(key))
     for key, (possible, required) in _TABLES.items():
         table = values[key]
@@ -384,6 +393,8 @@ def _check_values(values: Mapping[str, Any], origin: str) -> None:
             reject(key, table, _limit(key) + extra, f"write it as [{key}] with one line per type")
         for dtype, rate in table.items():
             _check_range(rate, _TABLE_RANGE, f"{key}.{dtype}", origin, "a number from 0.001 to 1e7")
+    if (values.get("l2_near_bytes") is None) != (values.get("l2_far_bytes_per_s") is None):
+        reject("l2_near_bytes", values.get("l2_near_bytes"), "given together with l2_far_bytes_per_s, or not at all", "give both")
     for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):
         if values[smaller] > values[larger]:
             reject(smaller, values[smaller], f"at most {larger} ({values[larger]})", "correct one of the two")

@@ -322,6 +322,8 @@ def test_values_are_checked_where_they_are_made() -> None:
         replace(load_gpu("H200"), num_sms=0)
     with pytest.raises(InputError, match="l2_bytes_per_s"):
         replace(load_gpu("H200"), l2_bytes_per_s=None)
+    with pytest.raises(InputError, match=r"l2_near_bytes.*together with l2_far_bytes_per_s"):
+        replace(load_gpu("MI300X"), l2_near_bytes=None)
 
 
 def test_corpus_names(corpus_dir: Path) -> None:

@@ -52,6 +52,13 @@ def throughput_per_us(gpu: GpuSpec, tensor_dtype: str | None) -> dict[str, float
     }
 
 
+def far_l2_us(bytes_moved: Array, gpu: GpuSpec) -> Array:
+    """Time at the rate of the cache behind the L2s (AMD's Infinity Cache) for distinct bytes: all that the L2s do not hold."""
+    if gpu.l2_far_bytes_per_s is None or gpu.l2_near_bytes is None:
+        return np.zeros_like(bytes_moved)
+    return np.maximum(bytes_moved - gpu.l2_near_bytes, 0.0) / (gpu.l2_far_bytes_per_s / 1e6)
+
+
 def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
     shape = np.broadcast_shapes(*(t.shape for t in times.values()))
     times = {name: np.broadcast_to(t, shape) for name, t in times.items()}
@@ -68,6 +75,7 @@ def bound(work: Work, gpu: GpuSpec, cache_state: str) -> Bound:
     rates = throughput_per_us(gpu, work.tensor_dtype)
     amounts = work.amounts() | {"dram": cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)}
     times = {n: (a / rates[n] if rates[n] else np.zeros_like(a)) for n, a in amounts.items()}
+    times["l2"] = np.maximum(times["l2"], far_l2_us(amounts["l2"], gpu))
     return _finish(times, gpu)
 
 
@@ -90,7 +98,8 @@ def config_bound(work: Work, demand: Demand, gpu: GpuSpec, cache_state: str) -> 
     if demand.largest_cta_ratio is not None:
         port = demand.cta_load_bytes * demand.ctas / gpu.num_sms / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
     # Co-resident CTAs may share a line in the L1, so only distinct bytes are certain to cross the whole L2's bandwidth.
-    times["l2"] = np.maximum(work.amounts()["l2"] / rates["l2"], np.zeros_like(port))
+    distinct = work.amounts()["l2"]
+    times["l2"] = np.maximum(np.maximum(distinct / rates["l2"], far_l2_us(distinct, gpu)), np.zeros_like(port))
     times["l2"] = np.maximum(times["l2"], np.where(demand.ctas <= gpu.num_sms, port, 0.0))
     least = cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)
     times["dram"] = least / rates["dram"] + np.zeros_like(port)

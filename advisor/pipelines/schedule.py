@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import Array
-from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, throughput_per_us
+from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, throughput_per_us
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import LIMITERS, resident_ctas
 
@@ -82,6 +82,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
             times.append(per_sm * demand.per_cta[name] * useful / (rate * share))
     l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
     times.append(ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
+    times.append(ctas * far_l2_us(demand.compulsory_bytes, gpu) / demand.ctas / EFFICIENCY["l2"])
     port = per_sm * demand.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz * EFFICIENCY["l2"])
     if "traffic" not in relax:
         times.append(port)

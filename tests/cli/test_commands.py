@@ -362,6 +362,13 @@ def test_options_that_the_launch_refuses_are_not_recommended(tmp_path):
     assert [finding["severity"] for finding in result["table_findings"] if finding["rule"] == "unknown-option"] == ["error"]
 
 
+@pytest.mark.parametrize(("gpu", "said"), [("MI300X", True), ("H200", False)])
+def test_a_report_for_amd_says_that_nothing_was_measured_there(tmp_path, gpu, said):
+    assert main(["advise", "gemm", "--gpu", gpu, "--sizes", "M=512,N=512,K=512", "--output", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert any("No AMD measurement is behind this" in text for text in result["verdict"]["unknowns"]) == said
+
+
 def test_rank_lists_the_best_first(tmp_path):
     out = tmp_path / "out.csv"
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0

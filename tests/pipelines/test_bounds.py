@@ -159,3 +159,22 @@ def test_a_batch_is_its_rows(family: str, op: str) -> None:
         for read in (lambda a: a.latency_us, lambda a: a.bound.us, lambda a: a.config_bound.us, lambda a: a.demand.l2_bytes):
             assert _rows(together, read)[i] == pytest.approx(_rows(alone, read)[0])
     assert np.isfinite(latency_us(together.demand, gpu)).all()
+
+
+@pytest.mark.parametrize("name", ["MI300X", "MI308X", "MI325X", "MI350X", "MI355X"])
+@pytest.mark.parametrize("megabytes", [4, 134, 268])
+def test_nothing_outruns_the_infinity_cache(name: str, megabytes: int) -> None:
+    """17.2 TB/s (CDNA 3 white paper) for what the 32 MB of L2 do not hold, though `l2_bytes_per_s` is twice that."""
+    gpu = load_gpu(name)
+    assert gpu.l2_near_bytes is not None and gpu.l2_far_bytes_per_s is not None
+    moved = megabytes * 1e6  # read and written
+    problem = ProblemBatch(family="elementwise", op="relu", sizes={"B": column(moved / 4 / 4096), "H": column(4096)}, dtype="bf16")
+    us = float(latency_us(analyse(problem, ConfigurationBatch(parameters={"BLOCK_SIZE": column(1024)}), gpu).demand, gpu)[0])
+    assert us > (moved - gpu.l2_near_bytes) / gpu.l2_far_bytes_per_s * 1e6
+    assert float(bound(work(problem, gpu), gpu, "warm").times_us["l2"][0]) == pytest.approx(
+        max(moved / 2 / gpu.l2_bytes_per_s, (moved / 2 - gpu.l2_near_bytes) / gpu.l2_far_bytes_per_s) * 1e6
+    )
+    one_level = replace(gpu, l2_near_bytes=None, l2_far_bytes_per_s=None)  # as on NVIDIA, whose L2 is the last cache
+    assert float(bound(work(problem, one_level), gpu=one_level, cache_state="warm").times_us["l2"][0]) == pytest.approx(
+        moved / 2 / gpu.l2_bytes_per_s * 1e6
+    )
