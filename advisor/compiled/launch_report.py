@@ -188,7 +188,7 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
     sizes = sizes or {"programs": max(demand.programs, 1)}
     kinds = [t[1:] for t in inspection.compiled.signature.values() if t.startswith(("*fp", "*bf"))]
     dtype = demand.main_tensor_type or (kinds[0] if kinds else "fp32")
-    dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8", "fp4": "fp8"}.get(dtype, dtype)
+    dtype = {"fp8e4nv": "fp8", "fp8e5": "fp8"}.get(dtype, dtype)
     return Problem(family=family, op=inspection.compiled.name, sizes=sizes, dtype=dtype, cache="cold" if cache == "cold" else "warm")
 
 

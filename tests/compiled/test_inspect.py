@@ -18,6 +18,7 @@ from advisor.compiled.compile import compile_kernels, version
 from advisor.compiled.inference import guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch, request_for
+from advisor.compiled.launch_report import problem_of
 from advisor.compiled.pool import Pool
 from advisor.compiled.target import make_launch
 from advisor.configs.source import SourceFile, parse_source
@@ -356,7 +357,9 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
         constexprs={"BK": 128, "LEFT": left, "PACK": 2 if left == "e2m1" else 1}, arguments={"K": 1024},
         options={"num_warps": 4, "num_stages": 2}, grid=(4,),
     )  # fmt: skip
-    analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool), gpu)
+    inspection = inspect_launch(launch, Target.of(gpu), pool)
+    analysis = kernel_analysis(inspection, gpu)
+    assert problem_of(inspection).dtype == {"e2m1": "fp4", "e4m3": "fp8"}.get(left, left)
     assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
     assert float(analysis.work.tensor_flop[0]) == 2 * 4 * 128 * 128 * 1024
     assert float(analysis.asked.tensor_rate[0]) == share  # of the rate: Triton unpacks e2m1 to bf16 where the GPU lacks it
