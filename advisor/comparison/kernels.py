@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -24,6 +24,7 @@ from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
 from advisor.configs.described import reader
 from advisor.configs.literals import ConfigLiteral, NotLiteralError
 from advisor.configs.source import JitFunction, SourceFile, parse_source
+from advisor.configs.switches import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -90,7 +91,9 @@ def kernel_subjects(
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions; `recorded` launches name problems."""
-    sides = [_versions(source) for source in (base, head)]
+    backends = {BACKENDS[gpu.vendor] for gpu in gpus}
+    backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
+    sides = [_versions(source.on(backend)) if source is not None else {} for source in (base, head)]
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
     out = []
     for name in names[:LARGEST_KERNELS]:
@@ -106,13 +109,14 @@ def kernel_subjects(
     return out
 
 
-def _versions(source: SourceFile | None) -> dict[str, KernelVersion]:
+def _versions(source: SourceFile) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
-    if source is None:
-        return {}
-    called = source.called
-    literal = source.kernels_literal
-    return {name: _version(source, function, literal.get(name)) for name, function in source.functions.items() if name not in called}
+    called, literal, found = source.called, source.kernels_literal, {}
+    for name, definitions in source.definitions.items():
+        if name not in called:
+            function = source.functions.get(name) or replace(source.function(definitions[-1]), autotune=None)
+            found[name] = _version(source, function, literal.get(name))
+    return found
 
 
 def _version(source: SourceFile, function: JitFunction, entry: Any) -> KernelVersion:
@@ -121,7 +125,9 @@ def _version(source: SourceFile, function: JitFunction, entry: Any) -> KernelVer
     named: tuple[str, ...] = ()
     problem = None
     try:
-        if function.autotune is not None:
+        if function.name in source.undecided:
+            problem = source.undecided[function.name]
+        elif function.autotune is not None:
             problem = function.autotune.problem
             configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
             named = tuple(dict.fromkeys(each.label() for each in configurations))
@@ -159,22 +165,21 @@ def _meaning(version: KernelVersion) -> tuple[Any, ...]:
     """What the kernel is, comments, docstrings, tolerances and references aside: its own tree, and those of all it names in the file."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    source, seen, waiting, out = version.source, set(), [version.function.name, *described], []
+    source, seen, waiting = version.source, set(), [version.function.name, *described]
+    out: list[tuple[str, str]] = []
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
         seen.add(name)
-        node: ast.AST | None = None
-        if name in source.functions:
-            node = source.functions[name].node
-        elif name in source.plain_functions:
-            node = source.plain_functions[name]
-        elif name in source.assignments:
-            node = source.assignments[name]
-        if node is not None:
-            out.append((name, ast.dump(_undocumented(node))))
-            waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
+        for definition in source.definitions.get(name, ()):
+            nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
+        for node in {id(each): each for each in nodes}.values():
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
+                out.append((name, ast.dump(_undocumented(node))))
+                waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+        out += [(name, repr(item)) for item in source.imports.get(name, ()) if not item.is_triton]
     return (sorted(out), repr(sorted(entry.items())), version.named)
 
 

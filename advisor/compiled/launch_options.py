@@ -11,6 +11,7 @@ from advisor.compiled.described import Described, description, launch_from_descr
 from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.source import SourceFile
+from advisor.configs.switches import BACKENDS
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
 
@@ -75,11 +76,17 @@ def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec
     Raises:
         UsageError, InputError: Something given does not fit the kernel.
     """
+    source = _for(source, gpu)
     if asked.op is None and not asked.signature and not asked.toml.get("signature"):
         ops = operators(source, kernel)
         if ops:
             return [each for op in ops for each in _tuned(source, kernel, replace(asked, op=op), gpu, op if len(ops) > 1 else kernel)]
     return list(_tuned(source, kernel, asked, gpu, kernel))
+
+
+def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
+    """The file as it is read for a GPU."""
+    return source.on(BACKENDS[gpu.vendor]) if gpu is not None else source
 
 
 def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[NamedLaunch]:
@@ -148,6 +155,7 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     Raises:
         UsageError, InputError: Something given does not fit the kernel.
     """
+    source = _for(source, gpu)
     if _is_described(source, kernel, asked):
         return _described(source, kernel, asked, gpu)
     types = target.signature(asked.signature, source, kernel) if asked.signature else {}

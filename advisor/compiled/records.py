@@ -66,7 +66,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
         siblings = {records.sources[f][0]: records.sources[f][1] for f in launch.files if f in records.sources}
         files[key] = replace(parsed, values=dict(launch.constants), siblings=siblings)
     source = files[key]
-    if launch.kernel not in source.functions:
+    if launch.kernel not in source.definitions:
         return None
     sizes: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}

@@ -284,7 +284,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
     """
     if "::" not in text and text.endswith(".py"):
         source = read_source(text)
-        names = [n for n in source.functions if n not in source.called] or list(source.functions)
+        names = [n for n in source.definitions if n not in source.called] or list(source.definitions)
         if not names:
             gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
             raise NothingMatchedError(f"{text}: no Triton kernel in this file", "Gluon, which is not supported" if gluon else None,
@@ -294,7 +294,8 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
         return source, names[0]
     path, kernel = split_target(text)
     source = read_source(path)
-    source.kernel(kernel)
+    if kernel not in source.definitions:  # which of several is meant is decided for the target
+        source.kernel(kernel)
     return source, kernel
 
 

@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_STEPS = 200_000
 MAX_ITEMS = 20_000
@@ -115,7 +115,7 @@ class Evaluator:
     Args:
         names: Values of names; a value may be a function without arguments that makes it (evaluated on use).
         roots: Names that stand for triton's own modules (`tl`, `triton`); attributes of them become `Symbol`s.
-        functions: Functions of the file that do nothing but return an expression.
+        functions: Functions that may be called, where a subclass follows them.
     """
 
     def __init__(
@@ -128,7 +128,6 @@ class Evaluator:
         self.roots = roots
         self.functions = dict(functions or {})
         self.steps = 0
-        self.depth = 0
 
     def evaluate(self, node: ast.AST) -> Any:
         """The value of an expression.
@@ -172,7 +171,7 @@ class Evaluator:
             return value
         if node.id in self.roots:
             return Symbol(node.id)
-        raise NotLiteralError(f"{node.id} is not a literal of the file")
+        return self._outer(node.id)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         text = dotted(node)
@@ -229,6 +228,8 @@ class Evaluator:
         return _BINARY[type(node.op)](left, right)
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
+        if isinstance(node.op, ast.Not):
+            return not self._true(node.operand)
         return _UNARY[type(node.op)](_plain(self._visit(node.operand)))
 
     def _boolop(self, node: ast.BoolOp) -> Any:
@@ -249,7 +250,7 @@ class Evaluator:
         return True
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        return self._visit(node.body if self._visit(node.test) else node.orelse)
+        return self._visit(node.body if self._true(node.test) else node.orelse)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value = self._visit(node.value)
@@ -283,7 +284,7 @@ class Evaluator:
         before = dict(self.names)
         for value in self._visit(generator.iter):
             self._bind(generator.target, value)
-            if all(self._visit(test) for test in generator.ifs):
+            if all(self._true(test) for test in generator.ifs):
                 self._comprehend(generators, i + 1, emit, out)
         self.names = before
 
@@ -329,28 +330,21 @@ class Evaluator:
         raise NotLiteralError(f"a call of {name or 'something'} in line {node.lineno} is not a literal")
 
     def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
-        body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-        if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
-            raise NotLiteralError(f"{function.name} does more than return an expression")
-        if self.depth > 8:
-            raise NotLiteralError("calls nested too deeply")
-        before, self.depth = dict(self.names), self.depth + 1
-        names = [a.arg for a in function.args.args]
-        defaults = function.args.defaults
-        for parameter, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
-            self.names[parameter] = self._visit(default)
-        self.names.update(zip(names, arguments, strict=False))
-        self.names.update(keywords)
-        for statement in body[:-1]:
-            if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
-                raise NotLiteralError(f"{function.name} does more than return an expression")
-            self._bind(statement.targets[0], self._visit(statement.value))
-        value = self._visit(body[-1].value)
-        self.names, self.depth = before, self.depth - 1
-        return value
+        raise NotLiteralError(f"a call of {function.name} is not a literal")
+
+    def _outer(self, name: str) -> Any:
+        """What a name stands for that is none of `names`."""
+        raise NotLiteralError(f"{name} is not a literal of the file")
+
+    def _true(self, node: ast.expr) -> bool:
+        """Whether a condition holds; a name of triton's, kept as written, is neither true nor false."""
+        value = _plain(self._visit(node))
+        if isinstance(value, (Symbol, ConfigLiteral)):
+            raise NotLiteralError(f"the condition {ast.unparse(node)[:60]} is not a literal")
+        return bool(value)
 
 
-def is_enumeration(node: ast.stmt) -> bool:
+def is_enumeration(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
     """Whether a statement is a class of `enum`."""
     return isinstance(node, ast.ClassDef) and any((dotted(base) or "").endswith(("Enum", "IntFlag")) for base in node.bases)
 

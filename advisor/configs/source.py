@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import (
     ConfigLiteral,
     Constexpr,
-    Evaluator,
     NotLiteralError,
     Symbol,
     dotted,
     enumeration,
     is_enumeration,
 )
+from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
@@ -97,13 +98,30 @@ class Import:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A parsed file."""
+    """A parsed file. `backend` is Triton's backend of the target (cuda, hip), which decides branches; None: not known."""
 
     path: Path
     text: str
     tree: ast.Module = field(repr=False)
     values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
     siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
+    backend: str | None = None
+
+    def on(self, backend: str | None) -> SourceFile:
+        """The file as it is read for a target."""
+        if backend == self.backend:
+            return self
+        return self._others.setdefault(backend, replace(self, backend=backend))
+
+    @cached_property
+    def _others(self) -> dict[str | None, SourceFile]:
+        """The file for other targets, kept so that what was read of it is read once."""
+        return {}
+
+    @cached_property
+    def module_names(self) -> ModuleNames:
+        """What its names stand for, by place."""
+        return ModuleNames(self.tree)
 
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
@@ -121,7 +139,14 @@ class SourceFile:
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
-        """Expressions assigned to names at module level; the last one counts."""
+        """The last expression that is assigned to each name at module level, whether or not it runs; `constant` says what counts.
+
+        Functions of which it is not known which definition runs are among them: `constant` tells why.
+        """
+        return {**{name: ast.Name(id=name, ctx=ast.Load()) for name in self.undecided}, **self._assigned}
+
+    @cached_property
+    def _assigned(self) -> dict[str, ast.expr]:
         found: dict[str, ast.expr] = {}
         for node in _module_level(self.tree):
             if isinstance(node, ast.Assign):
@@ -136,37 +161,87 @@ class SourceFile:
         return found
 
     @cached_property
+    def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
+        """Functions that are not kernels, and why those are left out that are defined more than once."""
+        nodes: dict[str, list[ast.FunctionDef]] = {}
+        for node in _module_level(self.tree):
+            if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
+                nodes.setdefault(node.name, []).append(node)
+        found = {name: each[0] for name, each in nodes.items() if len(each) == 1}
+        reasons: dict[str, str] = {}
+        reader = self._reader(found, {})
+        for name in set(nodes) - set(found):
+            try:
+                found[name] = self.module_names.definition(reader, name)
+            except NotLiteralError as error:
+                reasons[name] = str(error)
+        return found, reasons
+
+    @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
         """Functions that are not kernels."""
-        return {n.name: n for n in _module_level(self.tree) if isinstance(n, ast.FunctionDef) and not _is_jit(n)}
+        return self._plain[0]
 
-    def evaluator(self, names: Mapping[str, Any] | None = None) -> Evaluator:
-        """An evaluator that knows the file's literals."""
-        evaluator = Evaluator({}, self.triton_roots | {"tl", "triton"}, self.plain_functions)
-        for name, node in self.assignments.items():
-            evaluator.names[name] = _later(evaluator, node)
-        evaluator.names.update({n.name: partial(enumeration, evaluator, n) for n in _module_level(self.tree) if is_enumeration(n)})
-        evaluator.names.update(names or {})
-        return evaluator
+    def evaluator(self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None) -> FunctionReader:
+        """An evaluator that knows the file's literals: as the decorators of `at` see them, or as they are in the end."""
+        made = self._reader(*self._plain)
+        made.place = self.module_names.place(at)
+        made.names.update({n.name: partial(enumeration, made, n) for n in _module_level(self.tree) if is_enumeration(n)})
+        made.names.update(names or {})
+        return made
+
+    def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
+        return FunctionReader(
+            {}, self.triton_roots | {"tl", "triton"}, functions, reasons, outer=self.module_names.value, backend=self.backend
+        )
+
+    @cached_property
+    def definitions(self) -> dict[str, list[ast.FunctionDef]]:
+        """The `@triton.jit` functions by name, also those that are defined several times."""
+        found: dict[str, list[ast.FunctionDef]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef) and self._is_jit(node):
+                found.setdefault(node.name, []).append(node)
+        return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in found.items()}
+
+    @cached_property
+    def _chosen(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
+        found: dict[str, ast.FunctionDef] = {}
+        undecided: dict[str, str] = {}
+        outer = {id(node) for node in _module_level(self.tree)}
+        for name, nodes in self.definitions.items():
+            own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
+            if len(own) == 1:
+                found[name] = own[0]
+            elif id(own[0]) not in outer:
+                lines = ", ".join(str(node.lineno) for node in own)
+                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is not known"
+            else:
+                try:
+                    found[name] = self.module_names.definition(self.evaluator(), name)
+                except NotLiteralError as error:
+                    undecided[name] = str(error)
+        return found, undecided
+
+    @property
+    def undecided(self) -> dict[str, str]:
+        """Kernels that are defined several times, and why it is not known which definition counts."""
+        return self._chosen[1]
 
     @cached_property
     def functions(self) -> dict[str, JitFunction]:
-        """The `@triton.jit` functions, by name."""
-        found: dict[str, JitFunction] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef) and _is_jit(node):
-                found[node.name] = self._function(node)
-        return found
+        """The `@triton.jit` functions, by name, without those that are `undecided`."""
+        return {name: self.function(node) for name, node in self._chosen[0].items()}
 
     @cached_property
     def called(self) -> frozenset[str]:
         """Kernels of the file that other kernels of it call: helpers."""
         names: set[str] = set()
-        for function in self.functions.values():
-            for node in ast.walk(function.node):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != function.name:
+        for name, definitions in self.definitions.items():
+            for node in (inner for each in definitions for inner in ast.walk(each)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != name:
                     names.add(node.func.id)
-        return frozenset(names & set(self.functions))
+        return frozenset(names & set(self.definitions))
 
     @cached_property
     def kernels_literal(self) -> dict[str, Any]:
@@ -182,14 +257,17 @@ class SourceFile:
         """The kernel `name`.
 
         Raises:
-            UsageError: The file has none of that name; the message lists those it has.
+            UsageError: The file has none of that name; the message lists those it has. Or it has several, and it is not known which counts.
             NothingMatchedError: It has none at all.
         """
         if name in self.functions:
             return self.functions[name]
-        if not self.functions:
+        if name in self.undecided:
+            remedy = "keep one of them in the file" if self.backend else "name the GPU with --gpu, or keep one of them in the file"
+            raise UsageError(f"{self.path.name}: {self.undecided[name]}", None, None, remedy)
+        if not self.definitions:
             raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")
-        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.functions)}")
+        raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.definitions)}")
 
     def constant(self, name: str) -> Any:
         """The literal value of a module-level name.
@@ -199,12 +277,15 @@ class SourceFile:
         """
         if name in self.values:
             return Constexpr(self.values[name])
+        if name in self.undecided:
+            raise NotLiteralError(self.undecided[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
-        return self.evaluator().evaluate(self.assignments[name])
+        return self.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
 
-    def _function(self, node: ast.FunctionDef) -> JitFunction:
-        evaluator = self.evaluator()
+    def function(self, node: ast.FunctionDef) -> JitFunction:
+        """A kernel from its definition."""
+        evaluator = self.evaluator(at=node)
         autotune: Autotune | None = None
         heuristics: dict[str, Any] = {}
         inductor: dict[str, Any] | None = None
@@ -222,6 +303,19 @@ class SourceFile:
             name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
             heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)),
         )  # fmt: skip
+
+    def _is_jit(self, node: ast.FunctionDef) -> bool:
+        targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+        return any(self._is_triton_jit(dotted(target) or "") for target in targets)
+
+    def _is_triton_jit(self, name: str) -> bool:
+        """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
+        root, _, rest = name.partition(".")
+        items = self.imports.get(root)
+        if not items:
+            other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
+            return self._is_triton_jit(other) if other and other != name else name in JIT_DECORATORS or name.endswith("triton.jit")
+        return any(_is_triton_jit(item, rest) for item in items)
 
     def _heuristics(self, decorator: ast.Call) -> dict[str, Any]:
         value: ast.expr | None = decorator.args[0] if decorator.args else None
@@ -252,13 +346,6 @@ class SourceFile:
             except NotLiteralError as error:
                 unknown[name] = str(error)
         return values, unknown
-
-
-def _later(evaluator: Evaluator, node: ast.expr) -> Any:
-    def value() -> Any:
-        return evaluator._visit(node)
-
-    return value
 
 
 def read_source(path: str | Path) -> SourceFile:
@@ -324,16 +411,16 @@ def _imports(node: ast.stmt) -> Iterator[Import]:
                 yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
 
 
-def _is_jit(node: ast.FunctionDef) -> bool:
-    for decorator in node.decorator_list:
-        target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        name = dotted(target) or ""
-        if name in JIT_DECORATORS or name.endswith("triton.jit"):
-            return True
-    return False
+def _is_triton_jit(item: Import, rest: str) -> bool:
+    """Whether `rest` of what is imported is `triton.jit`; a module may pass it on (`from vllm.triton_utils import triton`)."""
+    module = item.alias if item.name is None and item.module.split(".")[0] == item.alias else item.module
+    full = ".".join(part for part in (module, item.name, rest) if part)
+    if not full.endswith("jit") or "gluon" in full.split("."):
+        return False
+    return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)
 
 
-def _parameters(node: ast.FunctionDef, evaluator: Evaluator) -> Iterator[Parameter]:
+def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     positional = [*node.args.posonlyargs, *node.args.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
@@ -354,7 +441,7 @@ def _parameters(node: ast.FunctionDef, evaluator: Evaluator) -> Iterator[Paramet
         )  # fmt: skip
 
 
-def _autotune(decorator: ast.Call, evaluator: Evaluator) -> Autotune:
+def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     arguments = {k.arg: k.value for k in decorator.keywords if k.arg}
     arguments |= dict(zip(("configs", "key"), decorator.args, strict=False))
     key: tuple[str, ...] = ()
@@ -374,7 +461,7 @@ def _autotune(decorator: ast.Call, evaluator: Evaluator) -> Autotune:
     return Autotune(configs=configs, key=key, problem=problem)
 
 
-def _inductor(decorator: ast.Call, evaluator: Evaluator) -> dict[str, Any]:
+def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
     """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
     found: dict[str, Any] = {}
     for keyword in decorator.keywords:

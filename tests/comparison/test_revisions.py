@@ -289,3 +289,45 @@ def test_an_option_is_no_revision(repository):
     repository.commit({"a": "b"})
     assert git.commit(repository.folder, "--help") is None
     assert git.commit(repository.folder, "HEAD") is not None
+
+
+GROWN = """import torch
+import triton
+import triton.language as tl
+
+configs = [triton.Config({"BLOCK": 128})]
+configs += [triton.Config({"BLOCK": b}) for b in (256, 512)]
+
+
+@triton.autotune(configs=configs, key=["n"])
+@triton.jit
+def grown(x, n, BLOCK: tl.constexpr):
+    tl.store(x, 0)
+
+
+if torch.version.hip is None:
+    @triton.jit
+    def either(x):
+        tl.store(x, 1)
+else:
+    @triton.jit
+    def either(x):
+        tl.store(x, 2)
+"""
+
+
+def test_what_a_list_grows_by_and_every_branch_count_as_changes(repository, predictor):
+    base = repository.commit({"k.py": GROWN})
+    head = repository.commit({"k.py": GROWN.replace("(256, 512)", "(256, 4096)").replace("tl.store(x, 1)", "tl.store(x, 3)")})
+    found = {subject.title: subject for subject in compared(repository, base, head, predictor, gpus=("H200", "MI300X")).subjects}
+    assert set(found) == {"k.py::grown", "k.py::either"}
+    assert found["k.py::grown"].configurations_added == ("BLOCK=4096 num_warps=4 num_stages=3",)
+    assert any("either is defined in 2 branches (lines 17, 21)" in note for note in found["k.py::either"].notes)
+    alone = compared(repository, base, head, predictor, gpus=("H200",)).subjects
+    assert not any("2 branches" in note for subject in alone for note in subject.notes)
+
+
+def test_a_kernel_under_another_name_of_triton_is_compared(repository, predictor):
+    text = "import triton as tr\nimport triton.language as tl\n\n\n@tr.jit\ndef k(x):\n    tl.store(x, 1)\n"
+    base, head = repository.commit({"k.py": text}), repository.commit({"k.py": text.replace("x, 1", "x, 2")})
+    assert [subject.title for subject in compared(repository, base, head, predictor).subjects] == ["k.py::k"]

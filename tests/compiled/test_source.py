@@ -103,7 +103,7 @@ def test_rebuilt_module_keeps_lines_and_drops_the_rest() -> None:
     "text",
     ["A = [0] * 10**9", "A = 10 ** 10 ** 10", "A = [x for x in range(10**9)]", 
      f"A = [(a, b) for a in range({MAX_ITEMS}) for b in range(9)]",
-     "A = open('x')", "A = (lambda: 1)()", "A = __import__('os')", "A = 'x' * 10**9", "A = f'{1}'", "A = A"],
+     "A = open('x')", "A = (lambda: 1)()", "A = __import__('os')", "A = 'x' * 10**9", "A = f'{open}'", "A = f'{1:>9999999}'", "A = A"],
 )  # fmt: skip
 def test_only_small_literals_are_evaluated(text: str) -> None:
     with pytest.raises(NotLiteralError):

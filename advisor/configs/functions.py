@@ -1,0 +1,277 @@
+"""Functions of a file, followed statement by statement: arithmetic, branches, loops, lists and dictionaries. Nothing of them is run."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from advisor.configs import switches
+from advisor.configs.literals import Evaluator, NotLiteralError, dotted
+
+LONGEST_TEXT = 200
+MOST_TRIPS = 1_000
+DEEPEST_CALLS = 8
+
+_NOTHING = object()
+_CACHES = frozenset({"cache", "lru_cache", "functools.cache", "functools.lru_cache"})
+"""Decorators that change nothing of what a function returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in a file an expression is evaluated: names stand for what was assigned before.
+
+    Attributes:
+        position: Line and column.
+        scopes: Functions and classes around, the outermost first.
+    """
+
+    position: tuple[float, int] = (math.inf, 0)
+    scopes: tuple[ast.FunctionDef | ast.ClassDef, ...] = ()
+
+
+class FunctionReader(Evaluator):
+    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
+    dictionaries and texts, and questions about the target.
+
+    Args:
+        names: As for Evaluator; names of the expression's own scope.
+        roots: The same.
+        functions: Functions of the file.
+        reasons: Why others of its functions cannot be followed.
+        outer: Gives the value of a name of the file at the reader's `place`.
+        place: Where in the file the expression stands.
+        backend: Triton's backend of the target (cuda, hip); None: not known.
+    """
+
+    def __init__(
+        self, names: Mapping[str, Any] | None = None, roots: frozenset[str] = frozenset(),
+        functions: Mapping[str, ast.FunctionDef] | None = None, reasons: Mapping[str, str] | None = None,
+        outer: Callable[[FunctionReader, str], Any] | None = None, place: Place | None = None, backend: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(names, roots, functions)
+        self.reasons = dict(reasons or {})
+        self.outer = outer
+        self.place = place or Place()
+        self.backend = backend
+        self.depth = 0
+        self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
+
+    def call(self, function: ast.FunctionDef, arguments: Sequence[Any]) -> Any:
+        """What a function of the file returns.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        try:
+            return self._file_function(function, list(arguments), {})
+        except NotLiteralError:
+            raise
+        except RecursionError:
+            raise NotLiteralError("nested too deeply") from None
+        except Exception as error:  # arithmetic on values of unexpected kinds: not a description
+            raise NotLiteralError(f"{function.name}: {type(error).__name__}: {error}") from None
+
+    @contextmanager
+    def at(self, place: Place, names: dict[str, Any]) -> Iterator[None]:
+        """Evaluate at another place, with its own names: those of whoever asks are not seen there."""
+        before = self.names, self.place
+        self.names, self.place = names, place
+        try:
+            yield
+        finally:
+            self.names, self.place = before
+
+    def _outer(self, name: str) -> Any:
+        try:
+            if self.outer is None:
+                return super()._outer(name)
+            return self.outer(self, name)
+        except NotLiteralError:
+            answer = switches.asked_backend(name, self.backend) if name.isupper() or name.startswith("_") else None
+            if answer is None:
+                raise
+            return answer
+
+    def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
+        if self.depth > DEEPEST_CALLS:
+            raise NotLiteralError("calls nested too deeply")
+        for decorator in function.decorator_list:
+            if dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) not in _CACHES:
+                raise NotLiteralError(f"{function.name} has a decorator that may change what it returns")
+        names = self._arguments(function, arguments, keywords)
+        self.depth += 1
+        try:
+            with self.at(replace(self.place, scopes=()), names):
+                value = self._body(function.body)
+        finally:
+            self.depth -= 1
+        return None if value is _NOTHING else value
+
+    def _arguments(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> dict[str, Any]:
+        asked = function.args
+        positional = [a.arg for a in (*asked.posonlyargs, *asked.args)]
+        if asked.vararg or asked.kwarg or len(arguments) > len(positional):
+            raise NotLiteralError(f"the arguments of {function.name} are not followed")
+        given = {**dict(zip(positional, arguments, strict=False)), **keywords}
+        pairs: list[tuple[str, ast.expr | None]] = [(name, None) for name in positional[: len(positional) - len(asked.defaults)]]
+        pairs += zip(positional[len(pairs) :], asked.defaults, strict=True)
+        pairs += zip((a.arg for a in asked.kwonlyargs), asked.kw_defaults, strict=True)
+        names: dict[str, Any] = {}
+        for name, default in pairs:
+            if name in given:
+                names[name] = given.pop(name)
+            elif default is None:
+                raise NotLiteralError(f"{function.name} is called without {name}")
+            else:
+                with self.at(replace(self.place, scopes=()), {}):
+                    names[name] = self._visit(default)
+        if given:
+            raise NotLiteralError(f"{function.name} has no argument {next(iter(given))}")
+        return names
+
+    def _body(self, statements: Sequence[ast.stmt]) -> Any:
+        """The value returned; _NOTHING where the end is reached."""
+        for statement in statements:
+            value = self._statement(statement)
+            if value is not _NOTHING:
+                return value
+        return _NOTHING
+
+    def _statement(self, statement: ast.stmt) -> Any:
+        if isinstance(statement, ast.Return):
+            return self._visit(statement.value) if statement.value is not None else None
+        if isinstance(statement, ast.If):
+            return self._body(statement.body if self._true(statement.test) else statement.orelse)
+        if isinstance(statement, ast.While) and not statement.orelse:
+            for _ in range(MOST_TRIPS):
+                if not self._true(statement.test):
+                    return _NOTHING
+                value = self._body(statement.body)
+                if value is not _NOTHING:
+                    return value
+            raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
+        if isinstance(statement, ast.For) and not statement.orelse:
+            for item in self._visit(statement.iter):
+                self._bind(statement.target, item)
+                value = self._body(statement.body)
+                if value is not _NOTHING:
+                    return value
+            return _NOTHING
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            self._assign(statement.targets[0], self._visit(statement.value))
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            self._assign(statement.target, self._visit(statement.value))
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            self._grow_or_add(statement.target, statement)
+        elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
+            for target in statement.targets:
+                assert isinstance(target, ast.Subscript)
+                self._owner(target).pop(self._visit(target.slice))
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            self._change(statement.value)
+        elif not (isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))):
+            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
+        return _NOTHING
+
+    def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
+        name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
+        if isinstance(statement.op, ast.Add) and isinstance(self._visit(name), list):
+            return self._extend(target.id, self._visit(statement.value))  # a list takes anything that can be walked
+        self._bind(target, self._visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
+        return None
+
+    def _change(self, call: ast.Call) -> None:
+        """`name.append(value)` and `name.extend(values)` of a list of this scope."""
+        function = call.func
+        if isinstance(function, ast.Name) and function.id == "print":
+            return None
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
+            value = self._visit(call.args[0])
+            if function.attr == "append":
+                return self._extend(function.value.id, [value])
+            if function.attr == "extend":
+                return self._extend(function.value.id, value)
+        raise NotLiteralError(f"{ast.unparse(call)[:60]} in line {call.lineno} is not understood")
+
+    def _extend(self, name: str, values: Any) -> None:
+        # A new list, for the old one may be the value of another name; where it is, Python would change that one too.
+        owner = self.names.get(name)
+        if not isinstance(owner, list):
+            raise NotLiteralError(f"{name} is not a list of its own scope")
+        others = [*(value for other, value in self.names.items() if other != name), *self.known.values()]
+        if any(value is owner for value in others):
+            raise NotLiteralError(f"{name} is changed, and has a second name")
+        self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Subscript):
+            self._owner(target)[self._visit(target.slice)] = value
+        else:
+            self._bind(target, value)
+
+    def _owner(self, target: ast.Subscript) -> dict:
+        owner = self._visit(target.value)
+        if not isinstance(owner, dict):
+            raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
+        return owner
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        if isinstance(node.op, ast.Pow):
+            left, right = self._visit(node.left), self._visit(node.right)
+            if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
+                return float(left) ** right
+        return super()._binop(node)
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        name = dotted(node)
+        if name in ("torch.version.cuda", "torch.version.hip"):
+            return switches.torch_version(node.attr, self.backend)
+        if node.attr == "__version__" and name == "triton.__version__":
+            return switches.triton_version()
+        if node.attr == "backend" and self.backend and ast.unparse(node.value).endswith("get_current_target()"):
+            return self.backend
+        return super()._attribute(node)
+
+    def _joinedstr(self, node: ast.JoinedStr) -> str:
+        text = "".join(str(self._visit(part)) for part in node.values)
+        if len(text) > LONGEST_TEXT:
+            raise NotLiteralError("a text too long")
+        return text
+
+    def _formattedvalue(self, node: ast.FormattedValue) -> str:
+        value = self._visit(node.value)
+        if node.format_spec is not None or not isinstance(value, (str, int)):
+            raise NotLiteralError("a formatted value is not a literal")
+        return str(value)
+
+    def _call(self, node: ast.Call) -> Any:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "startswith", "endswith") and not node.keywords:
+            owner, method = self._visit(node.func.value), node.func.attr
+            if isinstance(owner, dict) and method in ("get", "pop") and len(node.args) in (1, 2):
+                values = [self._visit(argument) for argument in node.args]
+                return owner.get(*values) if method == "get" else owner.pop(*values)
+            if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
+                return getattr(owner, method)(str(self._visit(node.args[0])))
+        name = dotted(node.func) or ""
+        last = name.rsplit(".", 1)[-1]
+        if last in ("Version", "parse") and name in ("Version", "version.parse", "version.Version", "packaging.version.parse",
+                                                     "packaging.version.Version", "parse") and len(node.args) == 1:  # fmt: skip
+            return switches.version(self._visit(node.args[0]))
+        if isinstance(node.func, ast.Name) and node.func.id == "next" and len(node.args) in (1, 2) and not node.keywords:
+            found = self._visit(node.args[0])
+            if isinstance(found, list):
+                return found[0] if found or len(node.args) == 1 else self._visit(node.args[1])
+        try:
+            if name in self.reasons:
+                raise NotLiteralError(self.reasons[name])
+            return super()._call(node)
+        except NotLiteralError:
+            answer = switches.asked_backend(last, self.backend) if not node.args and not node.keywords else None
+            if answer is None:
+                raise
+            return answer

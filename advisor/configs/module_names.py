@@ -1,0 +1,277 @@
+"""What a name of a file stands for at a place in it: its assignments and changes in the order of the file, followed but never run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from advisor.configs.functions import FunctionReader, Place
+from advisor.configs.literals import NotLiteralError
+
+CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
+                      "discard"})  # fmt: skip
+"""Methods of lists, dictionaries and sets that change them."""
+
+_MISSING = object()
+_Scope = ast.FunctionDef | ast.ClassDef
+
+
+class ModuleNames:
+    """The names of one file."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self._found: dict[int, dict[str, list[ast.stmt]]] = {}
+
+    def statements(self, name: str) -> list[ast.stmt]:
+        """The statements at module level that assign, define or change a name: all that decides what it stands for."""
+        return list(self._touching(self.tree.body).get(name, ()))
+
+    def place(self, node: ast.FunctionDef | None = None) -> Place:
+        """The place of a function's decorators; None: after all of the file."""
+        if node is None:
+            return Place()
+        scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
+        first = min([node, *node.decorator_list], key=lambda n: n.lineno)
+        return Place(position=(first.lineno, first.col_offset), scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
+
+    def value(self, reader: FunctionReader, name: str) -> Any:
+        """What a name stands for at the reader's place.
+
+        Raises:
+            NotLiteralError: It is not literal, or what decides it is not known.
+        """
+        place = reader.place
+        body: Sequence[ast.stmt] = self.tree.body
+        for number, scope in enumerate(reversed(place.scopes)):
+            if isinstance(scope, ast.ClassDef) and number:
+                continue  # methods do not see the names of their class
+            if isinstance(scope, ast.FunctionDef) and name in _arguments(scope):
+                raise NotLiteralError(f"{name} is an argument of {scope.name}, line {scope.lineno}")
+            if any(_assigns(statement, name) for statement in self._touching(scope.body).get(name, ())):
+                body = scope.body
+                break
+        found = self._after(reader, name, body, place)
+        if isinstance(found, ast.AST):
+            raise NotLiteralError(f"{name} is a function")
+        return found
+
+    def definition(self, reader: FunctionReader, name: str) -> ast.FunctionDef:
+        """The function that a name stands for after all of the file.
+
+        Raises:
+            NotLiteralError: It stands for something else, or what decides it is not known.
+        """
+        found = self._after(reader, name, self.tree.body, Place())
+        if not isinstance(found, ast.FunctionDef):
+            raise NotLiteralError(f"{name} is defined more than once, and in the end no function")
+        return found
+
+    def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
+        events = [s for s in self._touching(body).get(name, ()) if (s.lineno, s.col_offset) < place.position]
+        key = (name, id(events[-1])) if events and not _spans(events[-1], place) else None
+        if key is not None and key in reader.known:
+            return reader.known[key]
+        found = self._fold(reader, name, body, place, _MISSING)
+        if found is _MISSING:
+            raise NotLiteralError(f"{name} is not a literal of the file")
+        if key is not None:
+            reader.known[key] = found
+        return found
+
+    def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
+        events = [s for s in self._touching(body).get(name, ()) if (s.lineno, s.col_offset) < place.position]
+        # What stood before the last plain assignment does not matter, nor whether it can be read.
+        start = max((i for i, statement in enumerate(events) if _rebinds(statement, name)), default=0)
+        for statement in events[start:]:
+            value = self._step(reader, name, statement, place, value)
+        return value
+
+    def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
+        if isinstance(statement, ast.FunctionDef):
+            return statement
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
+        if isinstance(statement, ast.ClassDef):
+            raise NotLiteralError(f"{name} is a class")
+        if isinstance(statement, ast.If):
+            return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
+        if isinstance(statement, ast.Try):
+            for part in self._parts(name, statement, place):
+                value = self._fold(reader, name, part, place, value)
+            return value
+        if isinstance(statement, ast.With):
+            return self._fold(reader, name, statement.body, place, value)
+        here = Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes)
+        expression = _assigned_expression(statement, name)
+        if expression is not None:
+            with reader.at(here, {}):
+                return reader._visit(expression)
+        try:
+            if _spans(statement, place):
+                raise NotLiteralError("within a loop its value is not followed")
+            with reader.at(here, {} if value is _MISSING else {name: value}):
+                reader._statement(statement)
+                return reader.names.get(name, _MISSING)
+        except NotLiteralError as error:
+            raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None
+
+    def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
+        """The branch that runs, as far as it bears on a name.
+
+        Raises:
+            NotLiteralError: The condition is not known.
+        """
+        left: list[Sequence[ast.stmt]] = []
+        for test, body in _arms(statement):
+            if _holds(body, place):
+                return body
+            verdict = self._decided(reader, test, place)
+            if verdict is not False:
+                left.append(body)
+            if verdict:
+                break
+        left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
+        touching = [body for body in left if name in self._touching(body)]
+        if touching and len(left) > 1:
+            raise self._unknown(name, touching)
+        return touching[0] if touching else ()
+
+    def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
+        if test is None:
+            return True
+        try:
+            with reader.at(Place(position=(test.lineno, test.col_offset), scopes=place.scopes), {}):
+                return not reader.evaluate(ast.UnaryOp(op=ast.Not(), operand=test, lineno=test.lineno))
+        except NotLiteralError:
+            return None
+
+    def _parts(self, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
+        """The blocks of a `try` that run, one after the other, as far as they bear on a name."""
+        main = [*statement.body, *statement.orelse]
+        if handler := next((h for h in statement.handlers if _holds(h.body, place)), None):
+            return [handler.body]
+        if _holds(main, place):
+            return [main]
+        failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
+        if failing:
+            raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
+        return [main, statement.finalbody]
+
+    def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
+        lines = [self._touching(body)[name][0].lineno for body in branches]
+        if len(lines) > 1:
+            text = ", ".join(map(str, lines))
+            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is not known")
+        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is not known")
+
+    def _touching(self, body: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
+        """The statements of a block by the names they assign or change, in order."""
+        if not body:
+            return {}
+        key = id(body[0])
+        if key not in self._found:
+            found: dict[str, list[ast.stmt]] = {}
+            for statement in body:
+                try:
+                    names = dict.fromkeys(_touched(statement))
+                except RecursionError:  # a very long sum: it may change whatever it mentions
+                    names = dict.fromkeys(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+                for name in names:
+                    found.setdefault(name, []).append(statement)
+            self._found[key] = found
+        return self._found[key]
+
+
+def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stmt]]]:
+    """The branches of `if`, `elif` and `else` with their conditions; the last without one, and empty where there is no `else`."""
+    while True:
+        yield statement.test, statement.body
+        if len(statement.orelse) != 1 or not isinstance(statement.orelse[0], ast.If):
+            break
+        statement = statement.orelse[0]
+    yield None, statement.orelse
+
+
+def _touched(node: ast.AST) -> Iterator[str]:
+    """Names that a statement assigns, defines, or may change."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (item.asname or item.name.split(".")[0] for item in node.names)
+    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+        yield from _root(node)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+        yield from _root(node.func.value)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # what takes a list may change it: random.shuffle(configs)
+        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords)) if isinstance(each, ast.Name))
+    inner: list[ast.AST] = list(ast.iter_child_nodes(node))
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        inner = [*(g.iter for g in node.generators), *(t for g in node.generators for t in g.ifs)]  # targets are its own
+    changed = [name for child in inner for name in _touched(child)]
+    yield from changed
+    if isinstance(node, ast.For):  # for c in configs: c.num_warps = 8
+        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        if targets & {name for child in node.body for name in _touched(child)}:
+            yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement gives a name a value, so that it belongs to the scope, and does not only change what it stands for."""
+    return any(
+        (isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load))
+        or (isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name)
+        or (isinstance(n, (ast.Import, ast.ImportFrom)) and name in {i.asname or i.name.split(".")[0] for i in n.names})
+        for n in ast.walk(statement)
+    )
+
+
+def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
+    """What a plain assignment gives a name, where it can be told from what it gives others."""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return statement.value
+    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+        if isinstance(target, ast.Name) and target.id == name:
+            return statement.value
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple) and len(target.elts) == len(statement.value.elts):
+            for item, value in zip(target.elts, statement.value.elts, strict=True):
+                if isinstance(item, ast.Name) and item.id == name:
+                    return value
+    return None
+
+
+def _rebinds(statement: ast.stmt, name: str) -> bool:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+        return True
+    return _assigned_expression(statement, name) is not None
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
+
+
+def _within(outer: ast.FunctionDef | ast.ClassDef, inner: ast.FunctionDef) -> bool:
+    return outer.body[0].lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
+
+
+def _spans(statement: ast.stmt, place: Place) -> bool:
+    return (statement.lineno, statement.col_offset) < place.position <= (statement.end_lineno or 0, statement.end_col_offset or 0)
+
+
+def _holds(body: Sequence[ast.stmt], place: Place) -> bool:
+    """Whether a place is in a block."""
+    first = min((n.lineno for n in (body[0], *getattr(body[0], "decorator_list", ()))), default=0) if body else 0
+    return bool(body) and (first, 0) <= place.position <= (body[-1].end_lineno or 0, body[-1].end_col_offset or 0)

@@ -1,0 +1,186 @@
+"""Lists of configurations and kernels, read in the order of the file: what changes them counts, and what is not known is said."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from advisor.configs.literals import NotLiteralError
+from advisor.configs.source import SourceFile, parse_source
+from advisor.errors import UsageError
+
+HEAD = "import os\nimport torch\nimport triton\nimport triton.language as tl\n"
+CONFIGS = "[triton.Config({'BLOCK': b}) for b in (128, 256)]"
+KERNEL = "@triton.autotune(configs=configs, key=['n'])\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"
+
+
+def blocks(text: str, backend: str | None = None, kernel: str = "k") -> list[int]:
+    autotune = parse_source(HEAD + text, "k.py").on(backend).kernel(kernel).autotune
+    assert autotune is not None
+    if not autotune.configs:
+        raise NotLiteralError(autotune.problem)
+    return [each.parameters["BLOCK"] for each in autotune.configs]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "configs += [triton.Config({'BLOCK': 512})]",
+        "configs += (triton.Config({'BLOCK': b}) for b in (512,))",
+        "configs.append(triton.Config({'BLOCK': 512}))",
+        "configs.extend(triton.Config({'BLOCK': b}) for b in (512,))",
+        "configs = configs + [triton.Config({'BLOCK': 512})]",
+        "for b in (512,):\n    if b > 1:\n        configs.append(triton.Config({'BLOCK': b}))",
+        "DEBUG = False\nif not DEBUG:\n    configs += [triton.Config({'BLOCK': 512})]",
+    ],
+)
+def test_what_is_added_to_a_list_is_read(change: str) -> None:
+    assert blocks(f"configs = {CONFIGS}\n{change}\n{KERNEL}") == [128, 256, 512]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("configs.pop()", r"changed in line 6: configs\.pop\(\)"),
+        ("configs[0] = configs[1]", "changed in line 6"),
+        ("del configs[1]", "changed in line 6"),
+        ("import random\nrandom.shuffle(configs)", "changed in line 7"),
+        ("for c in configs:\n    c.num_warps = 8", "changed in line 6"),
+        ("if os.environ.get('FULL'):\n    configs = configs[:1]", "line 7 under a condition that is not known"),
+        ("try:\n    import fast\nexcept ImportError:\n    configs = []", "line 9 under a condition"),
+    ],
+)
+def test_a_list_that_is_changed_otherwise_is_not_read(change: str, why: str) -> None:
+    with pytest.raises(NotLiteralError, match=why):
+        blocks(f"configs = {CONFIGS}\n{change}\n{KERNEL}")
+
+
+def test_each_kernel_has_the_list_of_its_own_line() -> None:
+    text = f"configs = {CONFIGS}\n{KERNEL}configs = [triton.Config({{'BLOCK': 64}})]\n{KERNEL.replace('def k', 'def other')}"
+    assert blocks(text) == [128, 256]
+    assert blocks(text, kernel="other") == [64]
+
+
+def test_a_kernel_within_a_function_has_that_functions_list() -> None:
+    inner = "".join(f"    {line}\n" for line in (f"configs = {CONFIGS}\n" + KERNEL).splitlines())
+    assert blocks(f"def make():\n{inner}    return k\nconfigs = [triton.Config({{'BLOCK': 32}})]\n") == [128, 256]
+    with pytest.raises(NotLiteralError, match="configs is an argument of make"):
+        blocks(f"configs = []\ndef make(configs):\n{inner.split(chr(10), 1)[1]}    return k\n")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["torch.version.cuda", "torch.version.hip is None", "is_cuda()", "not platform.is_rocm()", "IS_NVIDIA", "not _is_hip",
+     "triton.runtime.driver.active.get_current_target().backend == 'cuda'"],
+)  # fmt: skip
+def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: str) -> None:
+    text = f"if {condition}:\n    configs = {CONFIGS}\nelse:\n    configs = [triton.Config({{'BLOCK': 32}})]\n{KERNEL}"
+    assert blocks(text, "cuda") == [128, 256]
+    assert blocks(text, "hip") == [32]
+    with pytest.raises(NotLiteralError, match=r"configs is defined in 2 branches \(lines 6, 8\); which one runs is not known"):
+        blocks(text)
+
+
+def test_a_try_with_two_lists_is_not_read() -> None:
+    with pytest.raises(NotLiteralError, match=r"2 branches \(lines 7, 9\)"):
+        blocks(f"try:\n    import fast\n    configs = {CONFIGS}\nexcept ImportError:\n    configs = []\n{KERNEL}")
+
+
+def test_versions_of_triton_decide() -> None:
+    pytest.importorskip("triton")
+    text = "from packaging.version import Version\nif Version(triton.__version__) >= Version('2.0.0'):\n    A = 1\nelse:\n    A = 2\n"
+    assert parse_source(HEAD + text, "k.py").constant("A") == 1
+    assert parse_source(HEAD + text.replace("2.0.0", "99.1"), "k.py").constant("A") == 2
+
+
+TWICE = (
+    "if torch.version.hip is None:\n    @triton.jit\n    def k(x):\n        pass\n"
+    "else:\n    @triton.jit\n    def k(x, y):\n        pass\n"
+)
+
+
+def test_a_kernel_of_two_branches_is_the_one_of_the_target() -> None:
+    source = parse_source(HEAD + TWICE, "k.py")
+    assert len(source.on("cuda").kernel("k").parameters) == 1
+    assert len(source.on("hip").kernel("k").parameters) == 2
+    with pytest.raises(UsageError, match=r"defined in 2 branches \(lines 7, 11\); which one runs is not known.*--gpu"):
+        source.kernel("k")
+    with pytest.raises(NotLiteralError, match="2 branches"):
+        source.constant("k")
+
+
+def test_a_function_of_two_branches_is_the_one_of_the_target() -> None:
+    text = f"if is_hip():\n    def get():\n        return []\nelse:\n    def get():\n        return {CONFIGS}\n"
+    text += KERNEL.replace("configs=configs", "configs=get()")
+    assert blocks(text, "cuda") == [128, 256]
+    with pytest.raises(NotLiteralError, match="get is defined in 2 branches"):
+        blocks(text)
+
+
+def test_a_function_sees_the_files_names_and_not_its_callers() -> None:
+    text = "BLOCK = 64\nSIZES = [BLOCK, 2 * BLOCK]\ndef make(BLOCK):\n    return [triton.Config({'BLOCK': s}) for s in SIZES]\n"
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=make(1024)")) == [64, 128]
+
+
+def test_names_are_restored_where_a_function_cannot_be_followed() -> None:
+    evaluator = parse_source("def f(a):\n    return open(a)\n", "k.py").evaluator({"a": 1})
+    with pytest.raises(NotLiteralError):
+        evaluator.evaluate(ast.parse("f(2)", mode="eval").body)
+    assert evaluator.names == {"a": 1} and evaluator.depth == 0
+
+
+def test_functions_that_build_lists_are_followed() -> None:
+    text = (
+        "def get(warps=(4, 8)):\n    out: list = []\n    for b in (128, 256):\n        for w in warps:\n            if b * w > 600:\n"
+        "                out.append(triton.Config({'BLOCK': b}, num_warps=w))\n"
+        "    out.extend([triton.Config({'BLOCK': 32})])\n    return out\n"
+    )
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=get()")) == [128, 256, 256, 32]
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=get(warps=[8])")) == [128, 256, 32]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["out = A\n    out.append(1)\n    return A", "A.append(1)\n    return A", "for i in range(10**9):\n        pass\n    return []",
+     "out = []\n    while True:\n        out.append(1)\n    return out"],
+)  # fmt: skip
+def test_functions_that_do_more_are_not_followed(body: str) -> None:
+    with pytest.raises(NotLiteralError):
+        parse_source(f"A = [0]\ndef f():\n    {body}\nB = f()\n", "k.py").constant("B")
+
+
+def kernels(text: str) -> set[str]:
+    source: SourceFile = parse_source(text, "k.py")
+    return set(source.functions)
+
+
+@pytest.mark.parametrize(
+    ("head", "decorator", "found"),
+    [
+        ("import triton as tr", "tr.jit", True),
+        ("from triton import jit as tjit", "tjit", True),
+        ("from triton import jit", "jit(noinline=True)", True),
+        ("from triton.runtime.jit import jit", "jit", True),
+        ("from vllm.triton_utils import tl, triton", "triton.jit", True),
+        ("import triton\njit = triton.jit", "jit", True),
+        ("", "triton.jit", True),
+        ("from numba import jit", "jit(nopython=True)", False),
+        ("import numba", "numba.jit", False),
+        ("import jax as triton", "jax.jit", False),
+        ("import torch", "torch.jit.script", False),
+        ("from triton.experimental import gluon", "gluon.jit", False),
+    ],
+)
+def test_kernels_are_told_by_what_jit_is_imported_from(head: str, decorator: str, found: bool) -> None:
+    assert kernels(f"{head}\n@{decorator}\ndef k(x):\n    pass\n") == ({"k"} if found else set())
+
+
+def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
+    text = f"A = {' + '.join(['1'] * 900)}\nB = 2\n"
+    source = parse_source(text + TWICE.replace("torch.version.hip is None", "A"), "k.py")
+    assert source.constant("B") == 2 and "k" in source.undecided
+    chain = "".join(f"def f{i}():\n    return f{i + 1}() + f{i + 1}()\n" for i in range(60)) + "C = f0()\nD = E\nE = D\n"
+    for name in ("C", "D", "E"):
+        with pytest.raises(NotLiteralError):
+            parse_source(chain, "k.py").constant(name)
