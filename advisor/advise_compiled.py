@@ -142,7 +142,8 @@ def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
     if not found:
         return []
     if target.launch.grid is None and not target.launch.assumed:
-        return [f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."]
+        guessed = f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."
+        return [guessed, *(f"{name}: {text[0].lower()}{text[1:]}" for text in target.launch.notes)]
     taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
     rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith("Assumed ")]
     return [*([f"{name}: assumed {'; '.join(taken)}."] if taken else []), *rest[:MOST_ASSUMPTIONS]]
@@ -169,9 +170,10 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
         if main is best and not looked.targets[main.id].chosen:
             main = replace(main, configuration_source=f"{main.configuration_source}, the best predicted of {count}")
             label = main.configuration.label() if main.configuration else main.id
-            looked.unknowns[main.id].append(
-                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown: {label}."
-            )
+            if count > 1:
+                looked.unknowns[main.id].append(
+                    f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown: {label}."
+                )
         shown[main.id] = _with_ceiling(main, best, count) if count > 1 else main
         searches += [_search(main, name, looked)] if count > 1 else []
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}

@@ -15,7 +15,9 @@ from advisor.hardware import GpuSpec
 FORMAT = 5
 """Version of the cached answers."""
 
-OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
+"""Options of AMD's compiler, which files write among the parameters of a `triton.Config`; on other GPUs a launch rejects them."""
+OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "maxnreg", *AMD_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

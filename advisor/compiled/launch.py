@@ -38,6 +38,7 @@ class KernelLaunch:
         problem: What is computed, where the file says so.
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
         assumed: What was not given and taken from elsewhere.
+        notes: What else is not known of it, each a sentence.
     """
 
     source: SourceFile
@@ -51,6 +52,7 @@ class KernelLaunch:
     problem: Problem | None = None
     tunable: frozenset[str] | None = None
     assumed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,7 @@ class Inspection:
     def assumptions(self) -> tuple[str, ...]:
         """What was guessed or assumed, each a sentence."""
         found = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
+        found += self.launch.notes
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]

@@ -8,8 +8,9 @@ from typing import Any
 
 from advisor.compiled import target
 from advisor.compiled.described import Described, description, launch_from_description, nominated, operators
-from advisor.compiled.kernel import OPTION_NAMES
+from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
+from advisor.configs.literals import ConfigLiteral
 from advisor.configs.source import SourceFile
 from advisor.configs.switches import BACKENDS
 from advisor.errors import InputError, UsageError
@@ -127,7 +128,10 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
         found = []
         for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS]):
             constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
-            options = {"num_warps": config.num_warps, "num_stages": config.num_stages, **_rare(config.num_ctas, config.maxnreg)}
+            options = {
+                **_amd_options(config, gpu), "num_warps": config.num_warps, "num_stages": config.num_stages,
+                **_rare(config.num_ctas, config.maxnreg),
+            }  # fmt: skip
             found.append(_Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
         return found
     if gpu is None or not _is_described(source, kernel, asked):
@@ -143,6 +147,30 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
 def _choice(values: Mapping[str, Any], source: str) -> _Choice:
     constants = {k: v for k, v in values.items() if k not in OPTION_NAMES}
     return _Choice(constants=constants, options={k: v for k, v in values.items() if k in OPTION_NAMES}, source=source)
+
+
+def _amd_options(config: ConfigLiteral, gpu: GpuSpec | None) -> dict[str, int]:
+    """Options of AMD's compiler among a configuration's parameters; none for a GPU whose compiler does not know them."""
+    if gpu is not None and gpu.vendor != "amd":
+        return {}
+    return {k: v for k, v in config.parameters.items() if k in AMD_OPTIONS and isinstance(v, int)}
+
+
+def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> Iterator[str]:
+    """What is not known of the list of `@triton.autotune`, each a sentence."""
+    function = source.kernel(kernel)
+    tuned = function.autotune
+    if tuned is None or "configs" in asked.toml:
+        return
+    if not tuned.configs:
+        why = (tuned.problem or "").removeprefix("the configurations: ")
+        yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known."
+    elif tuned.prunes:
+        yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
+    if gpu is not None and gpu.vendor != "amd":
+        names = dict.fromkeys(k for each in tuned.configs for k in each.parameters if k in AMD_OPTIONS and not function.parameter(k))
+        if names:
+            yield f"{', '.join(names)}: options of AMD's compiler, which a launch on {gpu.name} would reject; they are left out."
 
 
 def _rare(num_ctas: int, maxnreg: int | None) -> dict[str, int]:
@@ -163,11 +191,16 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
         if value is not None:
             raise UsageError(f"{what} is for kernels that their file describes", kernel, "a KERNELS literal (triton_kernels/README.md)",
                              "give --arg, --constexpr and --element")  # fmt: skip
+    options = asked.options
+    tuned = source.kernel(kernel).autotune
+    if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(asked.constexprs):
+        options = {**_amd_options(tuned.configs[0], gpu), **options}  # the first configuration is the one that is guessed
     given = {
         "types": types, "constexprs": asked.constexprs, "arguments": asked.arguments, "contents": asked.contents,
-        "options": asked.options, "grid": asked.grid, "element": asked.element,
+        "options": options, "grid": asked.grid, "element": asked.element,
     }  # fmt: skip
-    return target.launch_from_toml(source, kernel, asked.toml, given)
+    launch = target.launch_from_toml(source, kernel, asked.toml, given)
+    return replace(launch, notes=tuple(_list_notes(source, kernel, asked, gpu)))
 
 
 def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool:

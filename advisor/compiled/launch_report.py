@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
-from advisor.compiled.kernel import OPTION_NAMES, Target
+from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
 from advisor.compiled.pool import Pool, borrowed
@@ -193,13 +193,15 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
 
 
 def configuration_of(inspection: Inspection) -> Configuration:
-    """The tunable part: integer and boolean constants that are not sizes, and the launch options."""
+    """The tunable part: integer and boolean constants that are not sizes, and the launch options; those of AMD as `triton.Config` has
+    them."""
     tunable = inspection.launch.tunable
     folded = {n for n, v in inspection.launch.given.scalars.items() if type(v) is int and v == 1}
     parameters = {
         n: v for n, v in inspection.compiled.constexprs.items()
         if isinstance(v, (bool, int, str)) and n not in folded and n not in OPTION_NAMES and (tunable is None or n in tunable)
     }  # fmt: skip
+    parameters |= {n: v for n, v in inspection.launch.given.options.items() if n in AMD_OPTIONS and isinstance(v, int)}
     options = inspection.compiled.options
     return Configuration(
         parameters=parameters, num_warps=int(options.get("num_warps") or inspection.compiled.num_warps),

@@ -56,11 +56,19 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autotune:
-    """What `@triton.autotune` says. `problem` tells why the configurations could not be read from the source."""
+    """What `@triton.autotune` says.
+
+    Attributes:
+        configs: Its list.
+        key: Arguments whose change makes it tune anew.
+        problem: Why the configurations could not be read from the source.
+        prunes: Whether the kernel leaves some of the list out (`prune_configs_by`).
+    """
 
     configs: tuple[ConfigLiteral, ...]
     key: tuple[str, ...]
     problem: str | None = None
+    prunes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,7 +451,7 @@ def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Pa
 
 def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     arguments = {k.arg: k.value for k in decorator.keywords if k.arg}
-    arguments |= dict(zip(("configs", "key"), decorator.args, strict=False))
+    arguments |= dict(zip(("configs", "key", "prune_configs_by"), decorator.args, strict=False))
     key: tuple[str, ...] = ()
     problem = None
     configs: tuple[ConfigLiteral, ...] = ()
@@ -458,7 +466,9 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
             problem = "no literal triton.Config in the list"
     except NotLiteralError as error:
         problem = f"the configurations: {error}"
-    return Autotune(configs=configs, key=key, problem=problem)
+    pruning = arguments.get("prune_configs_by")
+    prunes = pruning is not None and not (isinstance(pruning, ast.Constant) and pruning.value is None)
+    return Autotune(configs=configs, key=key, problem=problem, prunes=prunes)
 
 
 def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""The launches that a kernel's `@triton.autotune` list stands for, and what is said where the list is not all there is to know."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.advise_compiled import advise_compiled
+from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
+from advisor.configs.source import SourceFile, parse_source
+from advisor.hardware import load_gpu
+
+HEAD = "import triton\nimport triton.language as tl\n"
+BODY = '''@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + o, 2 * tl.load(x_ptr + o, mask=o < n), mask=o < n)
+'''
+AMD = '[triton.Config({"BLOCK": 1024, "waves_per_eu": w, "kpack": 2}) for w in (0, 1, 4)]'
+
+
+def tuned(configs: str, more: str = "") -> SourceFile:
+    return parse_source(f'{HEAD}@triton.autotune(configs={configs}, key=["n"]{more})\n{BODY}', "k.py")
+
+
+def test_options_of_amd_are_options_of_the_launch() -> None:
+    found = launches(tuned(AMD), "k", LaunchOptions(), load_gpu("MI300X"))
+    assert [each.launch.given.options["waves_per_eu"] for each in found] == [0, 1, 4]
+    assert all(each.launch.given.options["kpack"] == 2 and not each.launch.notes for each in found)
+    assert one_launch(tuned(AMD), "k", LaunchOptions(), load_gpu("MI300X")).given.options == {"waves_per_eu": 0, "kpack": 2}
+
+
+def test_options_of_amd_are_said_to_be_rejected_elsewhere() -> None:
+    (found,) = launches(tuned(AMD), "k", LaunchOptions(), load_gpu("H200"))
+    assert set(found.launch.given.options) == {"num_warps", "num_stages"}
+    (note,) = found.launch.notes
+    assert note == "waves_per_eu, kpack: options of AMD's compiler, which a launch on H200 would reject; they are left out."
+
+
+@pytest.mark.parametrize(
+    ("source", "note"),
+    [
+        (tuned("make()"), "The list of @triton.autotune cannot be read (a call of make in line 3 is not a literal), so its"),
+        (tuned('[triton.Config({"BLOCK": 64})]', ', prune_configs_by={"early_config_prune": prune}'), "The kernel prunes this list"),
+    ],
+)
+def test_what_is_not_known_of_a_list_is_said(source: SourceFile, note: str) -> None:
+    for launch in (one_launch(source, "k", LaunchOptions()), launches(source, "k", LaunchOptions(), load_gpu("H200"))[0].launch):
+        assert [text[: len(note)] for text in launch.notes] == [note]
+    given = LaunchOptions(toml={"configs": [{"BLOCK": 64}]})
+    assert not any(each.launch.notes for each in launches(source, "k", given, load_gpu("H200")))
+
+
+@pytest.mark.parametrize("grid", ["64", None])
+def test_reports_say_it(grid: str | None, tmp_path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    path.write_text(tuned("make()").text)
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=LaunchOptions(grid=grid))
+    assert any("k: the list of @triton.autotune cannot be read (a call of make" in text for text in result.verdict.unknowns)
+
+
+def test_configurations_of_amd_are_told_apart(tmp_path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    path.write_text(tuned(AMD).text)
+    result = advise_compiled(f"{path}::k", load_gpu("MI300X"), cache="warm", command="", asked=LaunchOptions(grid="64"))
+    assert any("which of its 3 configurations runs is not known" in text for text in result.verdict.unknowns)
+    assert {trial.configuration.parameters["waves_per_eu"] for trial in result.searches[0].trials} == {0, 1, 4}
