@@ -193,11 +193,17 @@ def make_launch(
     if grid is None:
         # Only with what is given or stands in the file: a grid of guessed sizes would be a guess of the work itself.
         tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
-        known = {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned, **known}
-        found = grid_from_launches(source, kernel, known)
+        defaults = {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
+        found = grid_from_launches(source, kernel, known, defaults, OPTION_NAMES)
         if found is None:
             return launch
-        return replace(launch, grid=found.grid, assumed=(f"the grid of the launch in line {found.line}, {found.text}",))
+        taken = {**found.constexprs, **{k: v for k, v in found.options.items() if k not in launch.given.options}}
+        with_them = " with " + " ".join(f"{k}={symbol_text(v)}" for k, v in taken.items()) if taken else ""
+        filled = replace(
+            launch.given, constexprs={**found.constexprs, **constants}, options={**found.options, **launch.given.options}
+        )  # fmt: skip
+        assumed = (f"the grid of the launch in line {found.line}, {found.text}{with_them}",)
+        return replace(launch, grid=found.grid, given=filled, assumed=assumed)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **known}
         return replace(launch, grid=grid_of(grid, known, source))

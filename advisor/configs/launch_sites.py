@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.configs.described import reader
-from advisor.configs.literals import NotLiteralError
+from advisor.configs.functions import FunctionReader
+from advisor.configs.literals import NotLiteralError, Symbol
 from advisor.configs.source import SourceFile
 
 DEEPEST = 6
@@ -17,27 +19,49 @@ DEEPEST = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundGrid:
-    """A grid and where it stands."""
+    """A grid and where it stands.
+
+    Attributes:
+        grid: Programs.
+        line: Of the launch.
+        text: The grid as it is written.
+        constexprs: Constants that the launch passes, as far as they can be worked out.
+        options: Options that it passes (num_warps, ...), the same.
+    """
 
     grid: tuple[int, ...]
     line: int
     text: str
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def grid_from_launches(source: SourceFile, kernel: str, values: Mapping[str, Any]) -> FoundGrid | None:
-    """The grid of the first launch in the file whose grid follows from `values` (arguments and constants by name); None: of no launch.
+def grid_from_launches(
+    source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = ()
+) -> FoundGrid | None:
+    """The grid of the first launch in the file whose grid follows from what is known; None: of no launch.
 
-    A name in the grid's expression counts as the argument that it is passed for, as the argument of that name, or as what the
-    function around the launch assigns to it.
+    A name in the grid's expression counts as the argument that it is passed for, as what the function around the launch assigns to it,
+    or, where that function has no such name, as the argument of that name.
+
+    Args:
+        source: The parsed file.
+        kernel: Name of the kernel.
+        values: Arguments and constants by name.
+        defaults: Those that count where neither `values` nor the launch itself says more.
+        options: Names of launch options.
     """
     for function, call in _launches(source, kernel):
         assert isinstance(call.func, ast.Subscript)
+        site = _Site(source, kernel, function, call)
+        constants, launched = site.constants(values, options)
         try:
-            found = _grid(source, kernel, function, call, values)
+            found = site.grid({**(defaults or {}), **constants, **values})
         except NotLiteralError:
             continue
         if found is not None:
-            return FoundGrid(grid=found, line=call.lineno, text=ast.unparse(call.func.slice)[:120])
+            text = ast.unparse(call.func.slice)[:120]
+            return FoundGrid(grid=found, line=call.lineno, text=text, constexprs=constants, options=launched)
     return None
 
 
@@ -51,36 +75,77 @@ def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef
             yield max(around, key=lambda f: f.lineno, default=None), node
 
 
-def _grid(
-    source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call, values: Mapping[str, Any]
-) -> tuple[int, ...] | None:
-    assert isinstance(call.func, ast.Subscript)
-    names: dict[str, Any] = dict(values)
-    parameters = [p.name for p in source.kernel(kernel).parameters]
-    passed = [*zip(parameters, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
-    if any(isinstance(argument, ast.Starred) for argument in call.args):
-        passed = [pair for pair in passed if pair[0] in {k.arg for k in call.keywords}]
-    for parameter, value in passed:
-        if isinstance(value, ast.Name) and parameter in values:
-            names[value.id] = values[parameter]
-    assigned = _assigned(function)
-    node: ast.expr = call.func.slice
-    for _ in range(DEEPEST):
-        if isinstance(node, ast.Name) and node.id in assigned and node.id not in names:
-            node = assigned[node.id]
-    if isinstance(node, ast.Lambda):
-        if len(node.args.args) != 1:
-            return None
-        names[node.args.args[0].arg] = dict(values)
-        node = node.body
-    made = reader(source)
-    for name, value in assigned.items():
-        made.names.setdefault(name, lambda value=value: made._visit(value))
-    made.names.update(names)
-    found = made.evaluate(node)
-    sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
-    return sizes if good else None
+class _Site:
+    """One launch, and what names around it stand for."""
+
+    def __init__(self, source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call) -> None:
+        self.source, self.kernel, self.call = source, source.kernel(kernel), call
+        starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+        positional = [] if starred else list(zip((p.name for p in self.kernel.parameters), call.args, strict=False))
+        self.passed: dict[str, ast.expr] = dict([*positional, *((k.arg, k.value) for k in call.keywords if k.arg)])
+        self.assigned = _assigned(function)
+        self.own = _own_names(function)
+
+    def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The constants and options that the launch passes, without those that are given."""
+        constants: dict[str, Any] = {}
+        launched: dict[str, Any] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            found = constants if parameter is not None and parameter.is_constexpr else launched if name in options else None
+            if found is None or name in given:
+                continue
+            with contextlib.suppress(NotLiteralError):
+                value = self._reader(given).evaluate(node)
+                if isinstance(value, (bool, int, float, str, type(None), Symbol)):
+                    found[name] = value
+        return constants, launched
+
+    def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """The grid; None: it is none.
+
+        Raises:
+            NotLiteralError: It cannot be worked out.
+        """
+        assert isinstance(self.call.func, ast.Subscript)
+        node: ast.expr = self.call.func.slice
+        made = self._reader(values)
+        for _ in range(DEEPEST):
+            if isinstance(node, ast.Name) and node.id in self.assigned:
+                node = self.assigned[node.id]
+        if isinstance(node, ast.Lambda):
+            if len(node.args.args) != 1:
+                return None
+            made.names[node.args.args[0].arg] = dict(values)
+            node = node.body
+        found = made.evaluate(node)
+        sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
+        return sizes if good else None
+
+    def _reader(self, values: Mapping[str, Any]) -> FunctionReader:
+        made = reader(self.source)
+        made.names.update(values)
+        for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
+            made.names[name] = lambda name=name: _unknown(name)
+        for name, node in self.assigned.items():
+            made.names[name] = lambda node=node: made._visit(node)
+        for parameter, node in self.passed.items():
+            if isinstance(node, ast.Name) and parameter in values:
+                made.names[node.id] = values[parameter]
+        return made
+
+
+def _unknown(name: str) -> Any:
+    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
+
+
+def _own_names(function: ast.FunctionDef | None) -> set[str]:
+    """Arguments of a function, and what it assigns."""
+    if function is None:
+        return set()
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return stored | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
 
 
 def _assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:

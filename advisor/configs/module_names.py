@@ -33,8 +33,8 @@ class ModuleNames:
         if node is None:
             return Place()
         scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
-        first = min([node, *node.decorator_list], key=lambda n: n.lineno)
-        return Place(position=(first.lineno, first.col_offset), scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
+        position = min((each.lineno, each.col_offset) for each in (node, *node.decorator_list))
+        return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for at the reader's place.
@@ -243,7 +243,9 @@ def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return statement.value
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
+    if not isinstance(statement, ast.Assign):
+        return None
+    for target in statement.targets:
         if isinstance(target, ast.Name) and target.id == name:
             return statement.value
         if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple) and len(target.elts) == len(statement.value.elts):
