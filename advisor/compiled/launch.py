@@ -70,6 +70,8 @@ class Inspection:
         """What was guessed or assumed, each a sentence."""
         found = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
         found += self.launch.notes
+        if self.launch.source.unset:
+            found.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]

@@ -19,6 +19,7 @@ DEEPEST_CALLS = 8
 _NOTHING = object()
 _CACHES = frozenset({"cache", "lru_cache", "functools.cache", "functools.lru_cache"})
 """Decorators that change nothing of what a function returns."""
+_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class FunctionReader(Evaluator):
         functions: Functions of the file.
         reasons: Why others of its functions cannot be followed.
         outer: Gives the value of a name of the file at the reader's `place`.
+        unset: Takes the names of environment variables that were asked for: each counts as not set.
         place: Where in the file the expression stands.
         backend: Triton's backend of the target (cuda, hip); None: not known.
     """
@@ -51,11 +53,13 @@ class FunctionReader(Evaluator):
     def __init__(
         self, names: Mapping[str, Any] | None = None, roots: frozenset[str] = frozenset(),
         functions: Mapping[str, ast.FunctionDef] | None = None, reasons: Mapping[str, str] | None = None,
-        outer: Callable[[FunctionReader, str], Any] | None = None, place: Place | None = None, backend: str | None = None,
+        outer: Callable[[FunctionReader, str], Any] | None = None, unset: set[str] | None = None, place: Place | None = None,
+        backend: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(names, roots, functions)
         self.reasons = dict(reasons or {})
         self.outer = outer
+        self.unset = unset if unset is not None else set()
         self.place = place or Place()
         self.backend = backend
         self.depth = 0
@@ -250,6 +254,10 @@ class FunctionReader(Evaluator):
         return str(value)
 
     def _call(self, node: ast.Call) -> Any:
+        name = dotted(node.func) or ""
+        if name in _ENVIRONMENT and len(node.args) in (1, 2) and not node.keywords:
+            self.unset.add(str(self._visit(node.args[0])))
+            return self._visit(node.args[1]) if len(node.args) == 2 else None
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "startswith", "endswith") and not node.keywords:
             owner, method = self._visit(node.func.value), node.func.attr
             if isinstance(owner, dict) and method in ("get", "pop") and len(node.args) in (1, 2):
@@ -257,7 +265,6 @@ class FunctionReader(Evaluator):
                 return owner.get(*values) if method == "get" else owner.pop(*values)
             if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
                 return getattr(owner, method)(str(self._visit(node.args[0])))
-        name = dotted(node.func) or ""
         last = name.rsplit(".", 1)[-1]
         if last in ("Version", "parse") and name in ("Version", "version.parse", "version.Version", "packaging.version.parse",
                                                      "packaging.version.Version", "parse") and len(node.args) == 1:  # fmt: skip

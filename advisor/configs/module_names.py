@@ -33,7 +33,8 @@ class ModuleNames:
         if node is None:
             return Place()
         scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
-        position = min((each.lineno, each.col_offset) for each in (node, *node.decorator_list))
+        starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
+        position = min((each.lineno, each.col_offset) for each in starts)
         return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
 
     def value(self, reader: FunctionReader, name: str) -> Any:

@@ -132,6 +132,11 @@ class SourceFile:
         return ModuleNames(self.tree)
 
     @cached_property
+    def unset(self) -> set[str]:
+        """Environment variables that what was read of the file so far depends on; they count as not set."""
+        return set()
+
+    @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
         found: dict[str, list[Import]] = {}
@@ -200,8 +205,9 @@ class SourceFile:
 
     def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
         return FunctionReader(
-            {}, self.triton_roots | {"tl", "triton"}, functions, reasons, outer=self.module_names.value, backend=self.backend
-        )
+            {}, self.triton_roots | {"tl", "triton"}, functions, reasons, outer=self.module_names.value, unset=self.unset,
+            backend=self.backend,
+        )  # fmt: skip
 
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:

@@ -66,3 +66,11 @@ def test_configurations_of_amd_are_told_apart(tmp_path) -> None:
     result = advise_compiled(f"{path}::k", load_gpu("MI300X"), cache="warm", command="", asked=LaunchOptions(grid="64"))
     assert any("which of its 3 configurations runs is not known" in text for text in result.verdict.unknowns)
     assert {trial.configuration.parameters["waves_per_eu"] for trial in result.searches[0].trials} == {0, 1, 4}
+
+
+def test_what_counts_as_not_set_is_said(tmp_path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    path.write_text(f"import os\n{HEAD}FACTOR = tl.constexpr(1 if os.environ.get('FAST') else 2)\n{BODY.replace('2 *', 'FACTOR *')}")
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=LaunchOptions(grid="64"))
+    assert "k: what the file asks of the environment counts as not set: FAST." in result.verdict.unknowns

@@ -47,7 +47,7 @@ def test_what_is_added_to_a_list_is_read(change: str) -> None:
         ("del configs[1]", "changed in line 6"),
         ("import random\nrandom.shuffle(configs)", "changed in line 7"),
         ("for c in configs:\n    c.num_warps = 8", "changed in line 6"),
-        ("if os.environ.get('FULL'):\n    configs = configs[:1]", "line 7 under a condition that is not known"),
+        ("if os.listdir():\n    configs = configs[:1]", "line 7 under a condition that is not known"),
         ("try:\n    import fast\nexcept ImportError:\n    configs = []", "line 9 under a condition"),
     ],
 )
@@ -92,6 +92,12 @@ def test_versions_of_triton_decide() -> None:
     text = "from packaging.version import Version\nif Version(triton.__version__) >= Version('2.0.0'):\n    A = 1\nelse:\n    A = 2\n"
     assert parse_source(HEAD + text, "k.py").constant("A") == 1
     assert parse_source(HEAD + text.replace("2.0.0", "99.1"), "k.py").constant("A") == 2
+
+
+@pytest.mark.parametrize("asked", ["os.environ.get('FULL', '0') == '1'", "bool(int(os.getenv('FULL', '0')))", "os.environ.get('FULL')"])
+def test_environment_variables_count_as_not_set_and_are_named(asked: str) -> None:
+    source = parse_source(f"{HEAD}if {asked}:\n    A = 1\nelse:\n    A = 2\n", "k.py")
+    assert source.constant("A") == 2 and source.unset == {"FULL"}
 
 
 TWICE = (
