@@ -73,9 +73,9 @@ def check_chains(module: types.ModuleType, text: str) -> None:
 
 
 def allowed(value: Any, name: str, chain: str) -> None:
-    """Raise where `value` is a module outside triton.language (but for `math`), or a callable from elsewhere."""
+    """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or a callable from elsewhere."""
     if isinstance(value, types.ModuleType):
-        if value.__name__ not in ("triton", "math") and not value.__name__.startswith("triton.language"):
+        if value.__name__ not in ("triton", "math") and not value.__name__.startswith(("triton.language", "rebuilt_")):
             raise RefusedError(chain)
         return
     if callable(value) and not isinstance(value, type):

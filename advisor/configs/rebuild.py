@@ -78,6 +78,7 @@ class _Module:
     functions: set[str] = field(default_factory=set)
     prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
+    files: dict[str, str] = field(default_factory=dict)  # alias -> module, where kernels are called as attributes of a file
 
 
 class _Builder:
@@ -100,7 +101,8 @@ class _Builder:
         node = source.functions[name].node
         _check_names(node, source)
         for needed, line in _free_names(node).items():
-            self._need(source, module, needed, line)
+            if not self._follow_file(source, module, needed, node):
+                self._need(source, module, needed, line)
 
     def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
         if name in module.functions or name in module.prelude or name in module.links:
@@ -161,6 +163,23 @@ class _Builder:
         inner = other.imports.get(item.name, ()) if depth < MOST_HANDS else ()
         return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
 
+    def _follow_file(self, source: SourceFile, module: _Module, name: str, node: ast.FunctionDef) -> bool:
+        """Import a file nearby as a whole, with those of its kernels that `node` calls as attributes of it."""
+        for item in source.imports.get(name, ()):
+            whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
+            other = None if item.is_triton else imported_source(source, whole)
+            if other is None or name in source.functions:
+                continue
+            known = self.modules.get(other.path.absolute())
+            other = known.source if known is not None else other
+            wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
+            if wanted and wanted <= set(other.functions):
+                module.files[name] = self.module(other)
+                for each in sorted(wanted):
+                    self.add_function(other, each)
+                return True
+        return False
+
     def render(self) -> tuple[dict[str, str], dict[str, str]]:
         texts: dict[str, str] = {}
         origins: dict[str, str] = {}
@@ -173,6 +192,7 @@ class _Builder:
             head = f"from {module.name}_prelude import {names}"
             # The cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
             tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
+            tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
             texts[f"{module.name}.py"] = _padded(module, head, tail)
         return texts, origins
 

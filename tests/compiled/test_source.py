@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 
@@ -267,3 +268,39 @@ def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
     with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught, Pool(1) as pool:
         inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
     assert caught.value.kind == "refused"  # no other guess is tried
+
+
+EXTENSION = HEAD + """
+@triton.jit
+def first():
+    return tl.program_id(0)
+
+@triton.jit
+def unused():
+    return os.getpid()
+"""
+CALLS_A_FILE = HEAD + "from pack import extension as ext\n@triton.jit\ndef k(x):\n    tl.store(x + BODY, 1.0)\n"
+
+
+def test_kernels_are_called_as_attributes_of_their_file(tmp_path: Path) -> None:
+    """As in FlagGems: `from flag_gems.utils import triton_lang_extension as tle`, `tle.program_id(0)`."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "extension.py").write_text(EXTENSION, encoding="utf-8")
+    source = parse_source(CALLS_A_FILE.replace("BODY", "ext.first()"), tmp_path / "k.py")
+    assert "getpid" not in "".join(rebuild(source, "k").modules.values())
+    if importlib.util.find_spec("triton") is not None:
+        with Pool(1) as pool:
+            inspection = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
+        assert "tt.get_program_id" in inspection.compiled.ttir
+
+
+@pytest.mark.parametrize("body", ["ext.os.getpid()", "ext.unused()", "ext.first.fn.os", "ext.tl.core.inspect.os.getpid()", "helper(ext)"])
+def test_a_file_leads_to_nothing_but_its_kernels(body: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "extension.py").write_text(EXTENSION, encoding="utf-8")
+    text = CALLS_A_FILE.replace("BODY", f"ext.first() + {body}") + "@triton.jit\ndef helper(m):\n    return m.triton\n"
+    with pytest.raises(InputError, match=r"neither|refused|private") as caught, Pool(1) as pool:
+        launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
+        inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    assert not isinstance(caught.value, CompileError) or caught.value.kind == "refused"
