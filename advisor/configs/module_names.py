@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from advisor.configs.functions import FunctionReader, Place
-from advisor.configs.literals import NotLiteralError
+from advisor.configs.literals import NotLiteralError, enumeration, is_enumeration
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip
@@ -94,6 +94,8 @@ class ModuleNames:
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
+        if is_enumeration(statement):
+            return enumeration(reader, statement)
         if isinstance(statement, ast.ClassDef):
             raise NotLiteralError(f"{name} is a class")
         if isinstance(statement, ast.If):

@@ -5,20 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from advisor.configs.functions import FunctionReader
-from advisor.configs.literals import (
-    ConfigLiteral,
-    Constexpr,
-    NotLiteralError,
-    Symbol,
-    dotted,
-    enumeration,
-    is_enumeration,
-)
+from advisor.configs.literals import ConfigLiteral, Constexpr, NotLiteralError, Symbol, dotted
 from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
 
@@ -199,7 +191,6 @@ class SourceFile:
         """An evaluator that knows the file's literals: as the decorators of `at` see them, or as they are in the end."""
         made = self._reader(*self._plain)
         made.place = self.module_names.place(at)
-        made.names.update({n.name: partial(enumeration, made, n) for n in _module_level(self.tree) if is_enumeration(n)})
         made.names.update(names or {})
         return made
 
