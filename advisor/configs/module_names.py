@@ -95,7 +95,8 @@ class ModuleNames:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if is_enumeration(statement):
-            return enumeration(reader, statement)
+            with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
+                return enumeration(reader, statement)
         if isinstance(statement, ast.ClassDef):
             raise NotLiteralError(f"{name} is a class")
         if isinstance(statement, ast.If):
