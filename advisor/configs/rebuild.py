@@ -341,13 +341,15 @@ def _guarded(item: Import) -> str:
 
 
 def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
-    """The file that an import leads to, among those that came with a record or near the file itself; None: none that can be read."""
+    """The file that an import leads to, among those that came with a record or near the file itself, read for the same target; None: none
+    that can be read."""
     recorded = _recorded(source, item)
     path = recorded.path if recorded is not None else _locate(source.path, item)
     try:
-        return recorded or (_read(path, path.stat().st_mtime_ns) if path is not None else None)
+        found = recorded or (_read(path, path.stat().st_mtime_ns) if path is not None else None)
     except (InputError, OSError):
         return None
+    return found.on(source.backend) if found is not None else None
 
 
 @lru_cache(maxsize=64)

@@ -304,3 +304,19 @@ def test_a_file_leads_to_nothing_but_its_kernels(body: str, tmp_path: Path) -> N
         launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
         inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
     assert not isinstance(caught.value, CompileError) or caught.value.kind == "refused"
+
+
+@pytest.mark.parametrize(("backend", "kept", "other"), [("cuda", "x + 1", "x + 2"), ("hip", "x + 2", "x + 1")])
+def test_what_a_kernel_imports_is_read_for_its_target(tmp_path: Path, backend: str, kept: str, other: str) -> None:
+    head = "import torch\nimport triton\nimport triton.language as tl\n"
+    helper = head + (
+        "if torch.version.hip:\n    @triton.jit\n    def rounded(x):\n        return x + 2\n"
+        "else:\n    @triton.jit\n    def rounded(x):\n        return x + 1\n"
+    )
+    (tmp_path / "helper.py").write_text(helper)
+    text = head + "from helper import rounded\n@triton.jit\ndef k(p):\n    tl.store(p, rounded(tl.load(p)))\n"
+    source = parse_source(text, tmp_path / "k.py")
+    with pytest.raises(RebuildError):
+        rebuild(source, "k")  # for no target it is not known which counts
+    found = "".join(rebuild(source.on(backend), "k").modules.values())
+    assert kept in found and other not in found
