@@ -227,7 +227,8 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
         return Symbol("tl.float32")
     if use.range_bound and not use.extent:  # whatever it is called: MAX_BLOCKS copies of a loop's body are not a tile
         return min(int(choice.get("other", 64 if _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
-    if use.extent or _BLOCK_NAMES.search(name):
+    asked = use.boolean and not use.integer  # `naive_block_assignment` is no block
+    if use.extent or (_BLOCK_NAMES.search(name) and not asked):
         return int(choice.get("block", 64))
     if use.boolean or _FLAG_NAMES.search(name):
         return bool(choice.get("flag", False))

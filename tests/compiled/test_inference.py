@@ -79,3 +79,13 @@ def test_guessed_tensors_stay_small(tensor: str, block: int) -> None:
     found = guessed(text)
     assert found[0].constexprs["A"] == found[0].constexprs["C"] == block
     assert max(guess.constexprs["A"] for guess in found) == (16 if block == 16 else 128)
+
+
+def test_a_question_about_blocks_is_a_flag() -> None:
+    """As vLLM's `naive_block_assignment`."""
+    text = JIT + (
+        "def k(p, naive_block_assignment: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK)\n"
+        "    if not naive_block_assignment:\n        o += BLOCK\n    tl.store(p + o, 0.0)\n"
+    )
+    first = guessed(text)[0].constexprs
+    assert first["naive_block_assignment"] is False and first["BLOCK"] == 64
