@@ -66,6 +66,7 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
     from advisor.compiled.kernel import CompiledKernel, CompileRequest, Target
     from advisor.compiled.launch import Inspection, KernelLaunch, inputs_of
     from advisor.compiled.worker import disassemble
+    from advisor.configs.source import parse_source
 
     kernel = kernel.result() if hasattr(kernel, "future_kernels") or type(kernel).__name__ == "FutureKernel" else kernel
     metadata = kernel.metadata._asdict() if hasattr(kernel.metadata, "_asdict") else vars(kernel.metadata)
@@ -80,7 +81,8 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
         with tempfile.TemporaryDirectory(prefix="advisor-code-") as folder:
             tools = disassemble(kernel.asm["cubin"], Path(folder), sass=False)
     launch = KernelLaunch(
-        source=None, kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,  # type: ignore[arg-type]
+        source=parse_source("", "compiled.py"),  # compiled already: nothing of it is read
+        kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,
         sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
     )  # fmt: skip
     guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs(), assumed=())
