@@ -156,9 +156,10 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_for(target: Any) -> None:
-    """Lets what a kernel asks of its GPU while it compiles (`target_info.cuda_capability_geq`) be answered for the target.
+    """Tells Triton, in this process, which GPU it compiles for; none is looked for from here on.
 
-    Triton asks the active driver: this machine's, if it has one.
+    It is what a kernel is answered that asks while it compiles (`target_info.cuda_capability_geq`): this machine's driver, if it has one,
+    would speak of another.
     """
     from triton.runtime.driver import driver
 
@@ -246,8 +247,8 @@ def limit_memory() -> None:
         pass
 
 
-def end_with(parent: int) -> None:
-    """End this process, what it started (ptxas) and its folder as soon as `parent` is gone, however that ended.
+def end_with(parent: int, folder: str) -> None:
+    """End this process, what it started (ptxas) and its `folder` as soon as `parent` is gone, however that ended.
 
     PR_SET_PDEATHSIG would end it with the *thread* that started it, which a pool outlives, and would leave ptxas running.
     """
@@ -256,7 +257,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == starter and is_running(parent):
             time.sleep(PARENT_CHECK_S)
-        shutil.rmtree(Path.cwd(), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
 
     threading.Thread(target=watch, daemon=True).start()
@@ -272,8 +273,8 @@ def is_running(pid: int) -> bool:
 
 
 def main() -> None:
-    """Serve requests until stdin ends, or until the process that `sys.argv` names is gone."""
-    end_with(int(sys.argv[1]))
+    """Serve requests until stdin ends, or until the process that `sys.argv` names, with the folder it made for this one, is gone."""
+    end_with(int(sys.argv[1]), sys.argv[2])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)

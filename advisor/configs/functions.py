@@ -147,6 +147,7 @@ class FunctionReader(Evaluator):
         return _NOTHING
 
     def _statement(self, statement: ast.stmt) -> Any:
+        self._count()  # loops around `pass` evaluate nothing
         if isinstance(statement, ast.Return):
             return self._visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):

@@ -26,6 +26,7 @@ def refused_dtype(dtype: str | None, gpu_name: str, compute_capability: str) -> 
         return None
     return f"cannot launch: fp8 needs compute capability 8.9, and {gpu_name} has {compute_capability}"
 
+
 KERNEL_KEYS = frozenset({"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "SPLIT_K", "SWAP_AB", "USE_TMA"})
 """Keys of an entry that are the kernels' parameters, or that the stacks take out before the launch (SGLang 0.5.23: USE_TMA)."""
 

@@ -145,10 +145,14 @@ class Evaluator:
         except Exception as error:
             raise NotLiteralError(f"{type(error).__name__}: {error}") from None
 
-    def _visit(self, node: ast.AST) -> Any:
+    def _count(self) -> None:
+        """One step more of those that a file may ask for."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise NotLiteralError("too much to evaluate")
+
+    def _visit(self, node: ast.AST) -> Any:
+        self._count()
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise NotLiteralError(f"{type(node).__name__} in line {getattr(node, 'lineno', '?')} is not a literal")

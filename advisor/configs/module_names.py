@@ -218,12 +218,15 @@ def _touched(node: ast.AST) -> Iterator[str]:
     inner: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         inner = [*(g.iter for g in node.generators), *(t for g in node.generators for t in g.ifs)]  # targets are its own
-    changed = [name for child in inner for name in _touched(child)]
+    if not isinstance(node, ast.For):
+        yield from (name for child in inner for name in _touched(child))
+        return
+    # Each part once: loops within loops would otherwise take twice as long with every level.
+    changed = {name for child in node.body for name in _touched(child)}
     yield from changed
-    if isinstance(node, ast.For):  # for c in configs: c.num_warps = 8
-        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        if targets & {name for child in node.body for name in _touched(child)}:
-            yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
+    yield from (name for child in inner if child not in node.body for name in _touched(child))
+    if changed & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:  # for c in configs: c.num_warps = 8
+        yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
 
 
 def _root(node: ast.expr) -> Iterator[str]:

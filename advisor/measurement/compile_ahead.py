@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from advisor.compiled.worker import answer_for
 from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, load_module
 from advisor.schema import Configuration, Problem
 
@@ -76,19 +77,8 @@ def _argument(value: Any) -> Any:
 def use_offline_target(backend: str, architecture: int | str, warp_size: int) -> None:
     """Tells Triton, in this process, to compile for this target; no GPU is looked for from here on."""
     from triton.backends.compiler import GPUTarget
-    from triton.runtime.driver import driver
 
-    class OfflineDriver:
-        def get_current_target(self) -> Any:
-            return GPUTarget(backend, architecture, warp_size)
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int | None = None) -> int:
-            return 0
-
-    driver.set_active(OfflineDriver())  # type: ignore[arg-type]
+    answer_for(GPUTarget(backend, architecture, warp_size))
 
 
 def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configuration) -> bool:

@@ -195,3 +195,18 @@ def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
 def test_members_of_an_enumeration_are_evaluated_where_it_stands() -> None:
     text = "BLOCK = 64\nclass Size(IntEnum):\n    SMALL = BLOCK\ndef make(BLOCK):\n    return Size.SMALL.value + BLOCK\nA = make(1)\n"
     assert parse_source(text, "k.py").constant("A") == 65
+
+
+def test_loops_that_would_take_for_ever_are_given_up() -> None:
+    text = "def make():\n    for i in range(1000):\n        for j in range(1000):\n            pass\n    return [1]\nA = make()\n"
+    with pytest.raises(NotLiteralError, match="too much to evaluate"):
+        parse_source(text, "k.py").constant("A")
+
+
+def test_loops_within_loops_are_looked_through_once() -> None:
+    """Looking for what they change took twice as long with every level."""
+    nested = "".join("    " * depth + f"for i{depth} in A:\n" for depth in range(40)) + "    " * 40 + "B = 1\n"
+    source = parse_source(nested + "A = [1]\nC = [1]\n", "k.py")
+    assert source.constant("C") == [1]
+    changing = parse_source("C = [1]\nfor c in C:\n    c.x = 2\nfor c in C:\n    pass\n", "k.py")
+    assert [s.lineno for s in changing.module_names.statements("C")] == [1, 2]
