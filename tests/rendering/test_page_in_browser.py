@@ -54,19 +54,16 @@ def chromium() -> str:
     return found
 
 
-def load(result: Result, folder: Path, width: int) -> tuple[dict[str, str], str]:
-    """What the reporter said, and the console."""
-    text = page.to_html(result).replace("alert(1)", "window.attacked=true").replace("</body>", REPORTER + "</body>")
-    target = folder / "report.html"
-    target.write_text(text, encoding="utf-8")
-    done = subprocess.run(
+def opened(target: Path, window: str) -> subprocess.CompletedProcess[str]:
+    """The page as it is after its scripts ran, on stdout, and what the browser says on stderr."""
+    return subprocess.run(
         [
             chromium(),
             *FLAGS,
             "--enable-logging=stderr",
             "--virtual-time-budget=9000",
-            f"--user-data-dir={folder / 'profile'}",
-            f"--window-size={width},9000",
+            f"--user-data-dir={target.parent / 'profile'}",
+            f"--window-size={window}",
             "--dump-dom",
             target.as_uri(),
         ],
@@ -75,6 +72,14 @@ def load(result: Result, folder: Path, width: int) -> tuple[dict[str, str], str]
         timeout=120,
         check=False,
     )
+
+
+def load(result: Result, folder: Path, width: int) -> tuple[dict[str, str], str]:
+    """What the reporter said, and the console."""
+    text = page.to_html(result).replace("alert(1)", "window.attacked=true").replace("</body>", REPORTER + "</body>")
+    target = folder / "report.html"
+    target.write_text(text, encoding="utf-8")
+    done = opened(target, f"{width},9000")
     title = re.search(r"<title>REPORT (.*?)</title>", done.stdout)
     assert title, done.stderr[-2000:]
     said = dict(part.split("=", 1) for part in title.group(1).split(" ", 6))
@@ -110,21 +115,7 @@ def measured(text: str, folder: Path, width: int, expression: str) -> list[float
         '<script>addEventListener("message", function (event) { document.title = "SAID " + event.data + "."; });</script>',
         encoding="utf-8",
     )
-    done = subprocess.run(
-        [
-            chromium(),
-            *FLAGS,
-            "--virtual-time-budget=9000",
-            f"--user-data-dir={folder / 'profile'}",
-            "--window-size=1500,3000",
-            "--dump-dom",
-            frame.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = opened(frame, "1500,3000")
     said = re.search(r"<title>SAID (.*?)\.</title>", done.stdout)
     assert said, done.stderr[-2000:]
     return [float(number) for number in said.group(1).split()]
