@@ -19,8 +19,12 @@ MEMORY = frozenset(
 
 
 def needed_values(function: Function) -> set[str]:
-    """Names of the values that decide control flow, masks or addresses."""
-    producers: dict[str, Operation] = {}
+    """Names of the values that decide control flow, masks or addresses.
+
+    A name may stand for several values: the printed IR uses it again in regions that do not see each other (two loops, say).
+    What any of them needs counts as needed.
+    """
+    producers: dict[str, list[Operation]] = {}
     feeds: dict[str, list[str]] = {}
     roots: list[str] = []
 
@@ -32,7 +36,7 @@ def needed_values(function: Function) -> set[str]:
         for block in blocks:
             for op in block.operations:
                 for result in op.results:
-                    producers[result] = op
+                    producers.setdefault(result, []).append(op)
                 if op.name in MEMORY:
                     roots.extend(address_operands(op))
                 elif op.name == "scf.for":
@@ -76,10 +80,10 @@ def needed_values(function: Function) -> set[str]:
             continue
         needed.add(name)
         waiting.extend(feeds.get(name, ()))
-        op = producers.get(name)
-        opaque = op is None or op.name.startswith("scf.") or op.name == "tt.call"
-        if op is not None and not opaque and (op.name == "tt.load" or op.name not in MEMORY):
-            waiting.extend(op.operands)
+        for op in producers.get(name, ()):
+            opaque = op.name.startswith("scf.") or op.name == "tt.call"
+            if not opaque and (op.name == "tt.load" or op.name not in MEMORY):
+                waiting.extend(op.operands)
     return needed
 
 

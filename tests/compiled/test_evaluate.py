@@ -81,6 +81,40 @@ def test_sampled_loops_agree_with_walked_ones(n: int, monkeypatch: pytest.Monkey
     assert loops.SAMPLES > 4
 
 
+TWO_LOOPS = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %c0 = arith.constant 0 : i32
+    %c64 = arith.constant 64 : i32
+    %one = arith.constant dense<1.000000e+00> : tensor<64xf32>
+    %r = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    scf.for %i = %c0 to %n step %c64  : i32 {
+      %a = tt.splat %i : i32 -> tensor<64xi32>
+      %b = arith.addi %a, %r : tensor<64xi32>
+      %c = tt.splat %n : i32 -> tensor<64xi32>
+      %d = arith.cmpi slt, %b, %c : tensor<64xi32>
+      %e = tt.splat %x : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+      %f = tt.addptr %e, %b : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+      %g = tt.load %f, %d : tensor<64x!tt.ptr<f32>>
+    }
+    scf.for %i = %c0 to %n step %c64  : i32 {
+      %d = tt.splat %x : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+      %f = tt.addptr %d, %r : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+      tt.store %f, %one : tensor<64x!tt.ptr<f32>>
+    }
+    tt.return
+  }
+}
+"""
+
+
+def test_a_name_that_two_loops_use_is_followed_in_both() -> None:
+    got = read_demand(TWO_LOOPS, (1,), Inputs(scalars={"n": 100}))
+    load = next(access for access in got.accesses if access.kind == "load")
+    assert load.issued_bytes == load.extent_bytes - 28 * 4 == 400 and load.contiguous == 64
+    assert not got.unknown
+
+
 def test_unknown_bounds_are_named() -> None:
     got = read_demand(LOOP, (3,), Inputs(scalars={}), ("k.py",))
     assert "argument n" in got.unknown
