@@ -1,4 +1,4 @@
-"""What stands in the machine code: instruction mix, per loop too, widths of memory accesses, the matrix instruction."""
+"""What stands in the compiled code: instruction mix, per loop too, widths of memory accesses, the matrix instruction."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.compiled.access_widths import access_widths
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.ir import parse
 from advisor.compiled.kernel import CompiledKernel
@@ -112,21 +113,12 @@ def read_facts(compiled: CompiledKernel) -> CodeFacts:
     code, labels, targets = instructions(compiled.sass, own)
     mix = Counter(i.kind for i in code)
     loops = code_loops(code, labels, targets)
-    widths: dict[tuple[str, int], list[int]] = {}
-    for item in code:
-        if item.kind == "global" and item.line is not None and item.width_bytes is not None:
-            name = item.opcode.split(".")[0]
-            kind = "load" if name in ("LDG", "LD", "LDGSTS") else "store" if name in ("STG", "ST") else None
-            if kind:
-                widths.setdefault((kind, item.line), []).append(item.width_bytes)
-    if not code and compiled.ptx:
-        widths = {}
     asynchronous = sum(i.opcode.split(".")[0] in ASYNC for i in code)
     if not code:
         asynchronous = compiled.ptx.count("cp.async.c") + compiled.ptx.count("cp.async.bulk")
     return CodeFacts(
         instructions=len(code), mix=dict(mix), loops=loops, matrix_instruction=matrix_instruction(compiled),
-        async_copies=asynchronous, widths={k: tuple(v) for k, v in widths.items()},
+        async_copies=asynchronous, widths=access_widths(compiled.ptx, own),
         conversions_in_loop=tuple(conversions(compiled)), code=code,
     )  # fmt: skip
 

@@ -245,7 +245,7 @@ class _Parser:
         regions: list[list[Block]] = []
         tail = ""
         if opens:
-            head = head.rstrip()[:-1].rstrip()
+            head = head.rstrip()[:-1].rstrip().removesuffix("(")  # generic form: `"tt.reduce"(%x) <{…}> ({`
             while True:
                 regions.append(self.region())
                 closing = self.lines[self.position]

@@ -115,6 +115,30 @@ def test_a_name_that_two_loops_use_is_followed_in_both() -> None:
     assert not got.unknown
 
 
+REDUCTION = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>) attributes {noinline = false} {
+    %v = arith.constant dense<1.000000e+00> : tensor<64x32xf32>
+    %s = "tt.reduce"(%v) <{axis = 0 : i32}> ({
+    ^bb0(%a: f32 loc(unknown), %b: f32 loc(unknown)):
+      %c = arith.addf %a, %b : f32
+      tt.reduce.return %c : f32
+    }) : (tensor<64x32xf32>) -> tensor<32xf32>
+    %t = "tt.scan"(%v) <{axis = 1 : i32, reverse = false}> ({
+    ^bb0(%a: f32 loc(unknown), %b: f32 loc(unknown)):
+      %c = arith.mulf %a, %b : f32
+      tt.scan.return %c : f32
+    }) : (tensor<64x32xf32>) -> tensor<64x32xf32>
+    tt.return
+  }
+}
+"""
+
+
+def test_reductions_and_scans_combine_their_elements() -> None:
+    assert read_demand(REDUCTION, (3,), Inputs()).fma_flop == 3 * (63 * 32 + 64 * 32)
+
+
 def test_unknown_bounds_are_named() -> None:
     got = read_demand(LOOP, (3,), Inputs(scalars={}), ("k.py",))
     assert "argument n" in got.unknown

@@ -18,7 +18,7 @@ A thread can move 16 bytes with one instruction. Narrower accesses need more ins
 they cannot be asynchronous. The compiler widens an access only as far as it can prove alignment.
 
 ## How it is computed
-LDG, LDGSTS and STG in the machine code per source line, against the bytes each thread has in a row.
+Loads, stores and asynchronous copies in the PTX per source line, against the bytes each thread has in a row.
 Saving: the latency predicted without the instructions that accesses of 16 bytes would spare.
 
 ## What to do

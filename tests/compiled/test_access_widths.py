@@ -1,0 +1,58 @@
+"""Widths of global accesses, under the line of the author that makes them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.access_widths import access_widths
+from advisor.compiled.assembly import read_facts
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.target import compile_target, make_launch
+from advisor.configs.source import read_source
+
+PTX = """
+	.loc	1 11 9                          // k.py:11:9
+	// begin inline asm
+	mov.u32 %r1, 0x0;
+	.loc	1 12 9                          // k.py:12:9
+	mov.u32 %r2, 0x0;
+	@%p1 ld.global.L1::evict_last.v2.b32 { %r1, %r2 }, [ %rd1 + 0 ];
+	// end inline asm
+	// begin inline asm
+	.loc	1 20 3                          // k.py:20:3
+	cp.async.cg.shared.global [ %r29 + 0 ], [ %rd26 + 0 ], 0x10, %r31;
+	// end inline asm
+	.loc	2 40 9, function_name $L__info_string0, inlined_at 1 30 5 // other.py:40:9
+	st.global.b16 	[%rd8], %rs1;
+	.loc	2 41 9                          // other.py:41:9
+	ld.global.u8 	%rs2, [%rd8];
+	.file	1 "/tmp/somewhere/k.py"
+	.file	2 "/lib/other.py"
+"""
+
+
+def test_inline_assembly_belongs_to_its_first_line() -> None:
+    assert access_widths(PTX, {"k.py"}) == {("load", 11): (8,), ("load", 20): (16,), ("store", 30): (2,)}
+
+
+@pytest.mark.parametrize("other", ["", ", other=0.0"])
+@pytest.mark.parametrize(("n", "width"), [(4096, 16), (4095, 2)])
+def test_masked_loads_of_a_compiled_kernel(other: str, n: int, width: int, tmp_path: Path) -> None:
+    text = f"""
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+            at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + at, mask=at < n{other})
+            tl.store(y_ptr + at, x * 2.0, mask=at < n)
+    """
+    path = tmp_path / "k.py"
+    path.write_text(textwrap.dedent(text))
+    launch = make_launch(read_source(path), "k", arguments={"n": n}, constexprs={"BLOCK": 1024}, grid=(4,))
+    facts = read_facts(inspect_launch(launch, compile_target("sm_90")).compiled)
+    assert set(facts.widths[("load", 8)]) == {width} and set(facts.widths[("store", 9)]) == {width}
