@@ -14,7 +14,8 @@ import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
 from advisor.compiled.counts import KernelDemand
-from advisor.compiled.demand import footprints, read_demand
+from advisor.compiled.demand import read_demand
+from advisor.compiled.footprints import footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
 from advisor.hardware import GpuSpec

@@ -22,7 +22,7 @@ class AccessDemand:
         executions: Over all programs.
         issued_bytes: Of active lanes.
         requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
-        extent_bytes: From the first to the last byte touched; None where not known.
+        reach_bytes: The first byte touched, counted from where the argument points, and the one behind the last; None where not known.
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
         contiguous: Elements in a row.
@@ -36,7 +36,7 @@ class AccessDemand:
     executions: float
     issued_bytes: float
     requested_bytes: float
-    extent_bytes: float | None
+    reach_bytes: tuple[float, float] | None
     lanes: int
     masked: bool
     active_fraction: float
@@ -44,6 +44,16 @@ class AccessDemand:
     in_loop: bool
     line: int | None
     file: str | None
+
+    @property
+    def name(self) -> str:
+        """The argument, or the line where it cannot be told."""
+        return self.argument or f"line {self.line}"
+
+    @property
+    def extent_bytes(self) -> float | None:
+        """From the first to the last byte touched; None where not known."""
+        return None if self.reach_bytes is None else self.reach_bytes[1] - self.reach_bytes[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +108,7 @@ class KernelDemand:
         per_program: Column of `COLUMNS` -> [evaluated programs].
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
+        unlocated: Arguments of which it is not known which bytes are touched, nor how many there are: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
     """
 
@@ -118,14 +129,20 @@ class KernelDemand:
     requested_load_bytes: float  # distinct within each access
     requested_store_bytes: float
     footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes at most
-    read_footprint_bytes: float  # of all that is loaded
+    read_footprints: Mapping[str, float]  # the same of what is loaded
     written_footprint_bytes: float  # of all that is stored or updated
+    unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]
     lines: tuple[LineDemand, ...]
     classes: tuple[ProgramClass, ...]
     unknown: Mapping[str, str]
     approximations: tuple[str, ...]
+
+    @property
+    def read_footprint_bytes(self) -> float:
+        """Distinct bytes of all that is loaded."""
+        return sum(self.read_footprints.values())
 
     @property
     def total_tensor_flop(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from advisor.compiled.costs import Cost, cost, element_bytes
 from advisor.compiled.counts import AccessDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
+from advisor.compiled.footprints import footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
@@ -90,7 +90,8 @@ def read_demand(
     for access in collected.kept.values():
         if access.unknown_extent and access.base and access.base not in inputs.sizes and access.base not in inputs.shapes:
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
-            collected.unknown.setdefault(f"which bytes of {access.base} are touched", f"{where}: those of one program count as distinct")
+            assumed = f"{where}: those of one program count as distinct, so DRAM may carry far more"
+            collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
     return collected.finish(full, total, exact, per_program, inputs, module)
 
 
@@ -207,8 +208,9 @@ class _Collected:
             load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
             footprint_bytes=footprints(accesses, inputs, total),
-            read_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind == "load"), inputs, total).values()),
+            read_footprints=footprints(tuple(a for a in accesses if a.kind == "load"), inputs, total),
             written_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind != "load"), inputs, total).values()),
+            unlocated=unlocated(accesses, inputs),
             accesses=accesses, loops=loops, lines=lines,
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
         )  # fmt: skip
@@ -223,7 +225,7 @@ class _Collected:
         return AccessDemand(
             operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
             executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
-            extent_bytes=None if reach is None else (reach[1] - reach[0] + 1) * size, lanes=lanes, masked=access.masked,
+            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
             line=where.line if where else None, file=where.file if where else None,
@@ -264,36 +266,6 @@ def loop_depths(module: Module) -> dict[int, int]:
         for block in function.blocks:
             for operation in block.operations:
                 visit(operation, 0)
-    return found
-
-
-def footprints(accesses: tuple[AccessDemand, ...], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:
-    """Distinct bytes per pointer argument: what was requested, no more than where it reaches, and than there is.
-
-    Where neither the addresses nor the size are known, one program's share stands for all: a lower bound must not guess more.
-    """
-    requested: dict[str, float] = {}
-    reach: dict[str, float | None] = {}
-    sizes: dict[str, float] = {}
-    for access in accesses:
-        name = access.argument or f"line {access.line}"
-        requested[name] = requested.get(name, 0.0) + access.requested_bytes
-        before = reach.get(name, 0.0)
-        extent = access.extent_bytes
-        reach[name] = None if extent is None or before is None else max(before, extent)
-        if access.argument is None:
-            continue
-        if access.argument in inputs.sizes:
-            sizes[name] = inputs.sizes[access.argument] * element_bytes(access.element)
-        elif access.argument in inputs.shapes:
-            sizes[name] = float(math.prod(inputs.shapes[access.argument])) * element_bytes(access.element)
-    found = {}
-    for name, amount in requested.items():
-        extent = reach[name]
-        if extent is None and name not in sizes:
-            found[name] = amount / max(programs, 1.0)
-        else:
-            found[name] = min(amount, sizes.get(name, amount), amount if extent is None else extent)
     return found
 
 

@@ -136,7 +136,7 @@ module {
 
 
 def test_reductions_and_scans_combine_their_elements() -> None:
-    assert read_demand(REDUCTION, (3,), Inputs()).fma_flop == 3 * (63 * 32 + 64 * 32)
+    assert read_demand(REDUCTION, (3,), Inputs(scalars={})).fma_flop == 3 * (63 * 32 + 64 * 32)
 
 
 def test_unknown_bounds_are_named() -> None:

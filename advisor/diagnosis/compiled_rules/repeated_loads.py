@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from advisor.compiled.counts import AccessDemand
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.diagnosis.rule import amount, microseconds
 from advisor.pipelines.demand import Demand
@@ -29,7 +31,8 @@ Every program loads what its own tile needs. Where tiles share rows or columns, 
 program that needs them; the smaller the tile, the more often. What the L2 cannot hold comes from DRAM again.
 
 ## How it is computed
-The bytes that all loads ask for, against the distinct bytes they touch, both counted in the compiled code. The cost is what the
+The bytes that all loads ask for, against the distinct bytes they touch, both counted in the compiled code; tensors of which it is not
+known which bytes are touched are left out. The cost is what the
 latency is predicted to lose against reading everything once. No tile does that, so no saving is named: what another configuration
 saves is predicted where the launch has others.
 
@@ -42,15 +45,19 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
-        loaded, distinct = context.demand.requested_load_bytes, context.demand.read_footprint_bytes
-        loads = [access for access in context.demand.accesses if access.kind == "load"]
-        analysis = context.analysis
+        demand, analysis = context.demand, context.analysis
+        loads = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+        elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
+        requested = _by_name(loads)
+        footprints = {name: demand.read_footprints[name] for name in requested}
+        loaded, distinct = sum(requested.values()), sum(footprints.values())
         if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
             return None
-        costs = context.saving(_once)
+        costs = context.saving(lambda asked: _once(asked, elsewhere))
         if costs is None or costs < LEAST_SHARE * analysis.predicted.us:
             return None
-        most = max(loads, key=lambda access: access.requested_bytes)
+        name = max(requested, key=lambda name: requested[name] - footprints[name])
+        most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
         return report(
             self, context, "advice", f"Every byte is loaded {loaded / distinct:.1f} times",
             evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
@@ -60,12 +67,20 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         )  # fmt: skip
 
 
-def _once(asked: Demand) -> Demand:
-    """The demand with every distinct byte read once."""
+def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
+    """Bytes asked for of each argument."""
+    found: dict[str, float] = {}
+    for access in loads:
+        found[access.name] = found.get(access.name, 0.0) + access.requested_bytes
+    return found
+
+
+def _once(asked: Demand, elsewhere: float) -> Demand:
+    """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
+    least = asked.compulsory_bytes + elsewhere
     return replace(
-        asked, l2_bytes=np.minimum(asked.l2_bytes, asked.compulsory_bytes),
-        dram_bytes=np.minimum(asked.dram_bytes, asked.compulsory_bytes),
-        cta_load_bytes=np.minimum(asked.cta_load_bytes, asked.compulsory_bytes / asked.ctas),
+        asked, l2_bytes=np.minimum(asked.l2_bytes, least), dram_bytes=np.minimum(asked.dram_bytes, least),
+        cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
     )  # fmt: skip
 
 

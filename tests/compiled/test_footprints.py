@@ -1,0 +1,94 @@
+"""Distinct bytes of arguments, where addresses are known, where some are, and where none are."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.analysis import kernel_analysis
+from advisor.compiled.assembly import read_facts
+from advisor.compiled.launch import Inspection, inspect_launch
+from advisor.compiled.target import compile_target, make_launch
+from advisor.configs.source import read_source
+from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.hardware import load_gpu
+from advisor.schema import Finding
+
+HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+ROWS, COLUMNS = 4096, 8192
+
+
+def inspected(kernel: str, tmp_path: Path, **arguments: int) -> Inspection:
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(kernel))
+    launch = make_launch(read_source(path), "k", arguments={"cols": COLUMNS, **arguments}, constexprs={"BLOCK": 1024}, grid=(ROWS,))
+    return inspect_launch(launch, compile_target("sm_90"))
+
+
+def found(inspection: Inspection) -> dict[str, Finding]:
+    gpu, facts = load_gpu("H100"), read_facts(inspection.compiled)
+    return {f.rule: f for f in check_compiled(inspection, facts, gpu, kernel_analysis(inspection, gpu, "warm", facts))}
+
+
+GATHER = """
+    def k(x_ptr, label_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        row = tl.program_id(0)
+        total = 0.0
+        for start in range(0, cols, BLOCK):
+            total += tl.sum(tl.load(x_ptr + row * cols + start + tl.arange(0, BLOCK)).to(tl.float32))
+        label = tl.load(label_ptr + row)
+        tl.store(out_ptr + row, total - tl.load(x_ptr + row * cols + label))
+"""
+
+
+def test_what_is_known_of_a_tensor_counts_beside_a_gather(tmp_path: Path) -> None:
+    inspection = inspected(GATHER, tmp_path)
+    assert inspection.demand.read_footprints["x_ptr"] == ROWS * COLUMNS * 2
+    assert inspection.demand.unlocated == {"x_ptr"}
+
+
+HALVES = """
+    def k(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        rows = tl.num_programs(0)
+        a = tl.load(x_ptr + at)
+        b = tl.load(x_ptr + rows * BLOCK + at)
+        tl.store(out_ptr + at, a * b)
+"""
+
+
+def test_parts_of_one_tensor_add_up(tmp_path: Path) -> None:
+    assert inspected(HALVES, tmp_path).demand.read_footprints["x_ptr"] == 2 * ROWS * 1024 * 2
+
+
+UNKNOWN_STRIDE = """
+    def k(x_ptr, out_ptr, cols, stride, BLOCK: tl.constexpr):
+        row = tl.program_id(0)
+        total = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, cols, BLOCK):
+            total += tl.load(x_ptr + row * stride + start + tl.arange(0, BLOCK)).to(tl.float32)
+        tl.store(out_ptr + row * BLOCK + tl.arange(0, BLOCK), total)
+"""
+
+
+@pytest.mark.parametrize(("arguments", "repeats"), [({}, False), ({"stride": COLUMNS}, False), ({"stride": 0}, True)])
+def test_bytes_of_unknown_place_are_not_said_to_be_loaded_again(arguments: dict[str, int], repeats: bool, tmp_path: Path) -> None:
+    assert ("repeated-loads" in found(inspected(UNKNOWN_STRIDE, tmp_path, **arguments))) == repeats
+
+
+TWO_TENSORS = """
+    def k(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        row = tl.program_id(0)
+        for start in range(0, cols, BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + row * cols + at)
+            w = tl.load(weight_ptr + at)
+            tl.store(out_ptr + row * cols + at, x * w)
+"""
+
+
+def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
+    finding = found(inspected(TWO_TENSORS, tmp_path)).get("repeated-loads")
+    assert finding is not None and finding.source_line == 11
