@@ -199,7 +199,7 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
         "types": types, "constexprs": asked.constexprs, "arguments": asked.arguments, "contents": asked.contents,
         "options": options, "grid": asked.grid, "element": asked.element,
     }  # fmt: skip
-    launch = target.launch_from_toml(source, kernel, asked.toml, given)
+    launch = target.launch_from_toml(source, kernel, asked.toml, given, gpu.num_sms if gpu is not None else None)
     return replace(launch, notes=tuple(_list_notes(source, kernel, asked, gpu)))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import MISSING, SourceFile, read_source
 from advisor.errors import InputError, NothingMatchedError, UsageError
@@ -168,8 +168,9 @@ def make_launch(
     shapes: Mapping[str, Sequence[int]] | None = None,
     divisible: Sequence[str] | None = None,
     element: str = "fp16",
+    num_sms: int | None = None,
 ) -> KernelLaunch:
-    """A launch from its parts; names are checked.
+    """A launch from its parts; names are checked. What is not given is taken from where the file launches the kernel, and said.
 
     Raises:
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
@@ -190,24 +191,48 @@ def make_launch(
         given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars, element=element),
     )  # fmt: skip
     known = {**scalars, **constants}
+    found: FoundLaunch | None = None
     if grid is None:
         # Only with what is given or stands in the file: a grid of guessed sizes would be a guess of the work itself.
         tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
         defaults = {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
-        found = grid_from_launches(source, kernel, known, defaults, OPTION_NAMES)
-        if found is None:
-            return launch
-        taken = {**found.constexprs, **{k: v for k, v in found.options.items() if k not in launch.given.options}}
-        with_them = " with " + " ".join(f"{k}={symbol_text(v)}" for k, v in taken.items()) if taken else ""
-        filled = replace(
-            launch.given, constexprs={**found.constexprs, **constants}, options={**found.options, **launch.given.options}
-        )  # fmt: skip
-        assumed = (f"the grid of the launch in line {found.line}, {found.text}{with_them}",)
-        return replace(launch, grid=found.grid, given=filled, assumed=assumed)
+        found = grid_from_launches(source, kernel, known, defaults, OPTION_NAMES, num_sms)
+    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms)
+    if found is not None:
+        launch = _as_launched(launch, found)
+    if grid is None:
+        return replace(launch, grid=found.grid) if found is not None else launch
     if isinstance(grid, str):
-        known = {**next(guesses(source, function, launch.given)).constexprs, **known}
+        known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
         return replace(launch, grid=grid_of(grid, known, source))
     return replace(launch, grid=checked_grid(grid, grid))
+
+
+def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
+    """A launch with what the file's launch of its kernel passes, where nothing else is given."""
+    given = launch.given
+    numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
+    strides = {n: v for n, v in found.strides.items() if n not in given.types}
+    constants = {p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr} & set(strides)
+    known = {n: v for n, v in strides.items() if v is not None}
+    passed = {**found.constexprs, **{k: v for k, v in found.options.items() if k not in given.options}, **numbers}
+    texts = [f"{k}={symbol_text(v)}" for k, v in passed.items()]
+    if found.grid is not None:
+        assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
+    else:
+        assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
+    if strides:
+        multiples = [n for n in strides if n not in known]
+        told = [f"{n} = {v}" for n, v in known.items()] + ([f"{', '.join(multiples)} multiples of 16"] if multiples else [])
+        assumed.append(f"contiguous tensors where line {found.line} passes strides: {', '.join(told)}")
+    filled = replace(
+        given, constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        options={**found.options, **given.options},
+        scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
+    )  # fmt: skip
+    return replace(
+        launch, given=filled, assumed=(*launch.assumed, *assumed), multiples=frozenset(n for n, v in strides.items() if v is None)
+    )
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
@@ -243,8 +268,10 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
     return sizes
 
 
-def launch_from_toml(source: SourceFile, kernel: str, data: Mapping[str, Any], launch: Mapping[str, Any]) -> KernelLaunch:
-    """A launch from a TOML file's content, with what the command line says on top."""
+def launch_from_toml(
+    source: SourceFile, kernel: str, data: Mapping[str, Any], launch: Mapping[str, Any], num_sms: int | None = None
+) -> KernelLaunch:
+    """A launch from a TOML file's content, with what the command line says on top. `num_sms`: of the GPU, where it is known."""
     kinds = data.get("signature", {})
     names = [p.name for p in source.kernel(kernel).parameters]
     types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, list) else dict(kinds)
@@ -256,6 +283,7 @@ def launch_from_toml(source: SourceFile, kernel: str, data: Mapping[str, Any], l
         options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
         grid=launch.get("grid") or data.get("grid"), contents={**data.get("contents", {}), **(launch.get("contents") or {})},
         sizes=data.get("sizes"), shapes=data.get("shapes"), divisible=data.get("divisible"), element=launch.get("element") or "fp16",
+        num_sms=num_sms,
     )  # fmt: skip
 
 
@@ -307,4 +335,4 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
 
 def symbol_text(value: Any) -> str:
     """A constant as shown to people."""
-    return value.text if isinstance(value, Symbol) else str(value)
+    return value.text if isinstance(value, Symbol) else str(value) or repr(value)

@@ -62,6 +62,7 @@ class FunctionReader(Evaluator):
         self.unset = unset if unset is not None else set()
         self.place = place or Place()
         self.backend = backend
+        self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
@@ -238,9 +239,17 @@ class FunctionReader(Evaluator):
             return switches.torch_version(node.attr, self.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return switches.triton_version()
+        if node.attr == "multi_processor_count" and self.num_sms is not None:  # torch.cuda.get_device_properties(...)
+            return self.num_sms
         if node.attr == "backend" and self.backend and ast.unparse(node.value).endswith("get_current_target()"):
             return self.backend
         return super()._attribute(node)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
+        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.num_sms is not None:
+            return self.num_sms
+        return super()._subscript(node)
 
     def _joinedstr(self, node: ast.JoinedStr) -> str:
         text = "".join(str(self._visit(part)) for part in node.values)

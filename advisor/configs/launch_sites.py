@@ -1,45 +1,55 @@
-"""Where a file launches its own kernels, `kernel[grid](...)`: the grid as an expression over the kernel's arguments, read by parsing."""
+"""Where a file launches its own kernels, `kernel[grid](...)`: the grid as an expression over the kernel's arguments, the constants, numbers
+and strides that it passes. Read by parsing."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import copy
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
-from advisor.configs.literals import NotLiteralError, Symbol
+from advisor.configs.literals import NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
+from advisor.configs.tensor_shapes import DEEPEST, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
 
-DEEPEST = 6
-"""Names of names that are followed."""
+_WRAPPERS = ("wrap_triton", "capture_triton")
+"""Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundGrid:
-    """A grid and where it stands.
+class FoundLaunch:
+    """A launch and where it stands.
 
     Attributes:
-        grid: Programs.
+        grid: Programs; None: not known.
         line: Of the launch.
         text: The grid as it is written.
         constexprs: Constants that the launch passes, as far as they can be worked out.
         options: Options that it passes (num_warps, ...), the same.
+        numbers: Values of its other arguments, the same.
+        strides: Strides that it passes, were its tensors contiguous; None: a multiple of the last extent that is not known.
     """
 
-    grid: tuple[int, ...]
+    grid: tuple[int, ...] | None
     line: int
     text: str
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    strides: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def grid_from_launches(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = ()
-) -> FoundGrid | None:
-    """The grid of the first launch in the file whose grid follows from what is known; None: of no launch.
+    source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = (),
+    num_sms: int | None = None,
+) -> FoundLaunch | None:  # fmt: skip
+    """The first launch in the file whose grid follows from what is known; None: there is none.
 
     A name in the grid's expression counts as the argument that it is passed for, as what the function around the launch assigns to it,
     or, where that function has no such name, as the argument of that name.
@@ -50,41 +60,72 @@ def grid_from_launches(
         values: Arguments and constants by name.
         defaults: Those that count where neither `values` nor the launch itself says more.
         options: Names of launch options.
+        num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
     """
     for function, call in _launches(source, kernel):
-        assert isinstance(call.func, ast.Subscript)
-        site = _Site(source, kernel, function, call)
-        constants, launched = site.constants(values, options)
-        try:
-            found = site.grid({**(defaults or {}), **constants, **values})
-        except NotLiteralError:
-            continue
-        if found is not None:
-            text = ast.unparse(call.func.slice)[:120]
-            return FoundGrid(grid=found, line=call.lineno, text=text, constexprs=constants, options=launched)
+        found = _Site(source, kernel, function, call, num_sms).launch(values, defaults or {}, options)
+        if found.grid is not None:
+            return found
     return None
+
+
+def only_launch(
+    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None
+) -> FoundLaunch | None:
+    """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
+
+    Args:
+        source, kernel, values, options, num_sms: As for `grid_from_launches`.
+    """
+    found = list(_launches(source, kernel))
+    if len(found) != 1:
+        return None
+    launch = _Site(source, kernel, *found[0], num_sms).launch(values, {}, options)
+    return replace(launch, grid=None)
 
 
 def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
     for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
-            continue
-        if isinstance(node.func.value, ast.Name) and node.func.value.id == kernel:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and _launched(node.func.value) == kernel:
             around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]
             yield max(around, key=lambda f: f.lineno, default=None), node
+
+
+def _launched(node: ast.expr) -> str | None:
+    """The name that is launched."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and (dotted(node.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
+        node = node.args[0]
+    return node.id if isinstance(node, ast.Name) else None
 
 
 class _Site:
     """One launch, and what names around it stand for."""
 
-    def __init__(self, source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call) -> None:
-        self.source, self.kernel, self.call = source, source.kernel(kernel), call
-        starred = any(isinstance(argument, ast.Starred) for argument in call.args)
-        positional = [] if starred else list(zip((p.name for p in self.kernel.parameters), call.args, strict=False))
-        self.passed: dict[str, ast.expr] = dict([*positional, *((k.arg, k.value) for k in call.keywords if k.arg)])
+    def __init__(
+        self, source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call, num_sms: int | None = None
+    ) -> None:
+        self.source, self.kernel, self.call, self.num_sms = source, source.kernel(kernel), call, num_sms
+        self.shapes = TensorShapes.of(function)
+        self.passed = self._passed()
         self.assigned = _assigned(function)
         self.own = _own_names(function)
+        self.defaults = _defaults(function)
+        self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
+
+    def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
+        """What is known of the launch; its grid only where it follows from what is known."""
+        assert isinstance(self.call.func, ast.Subscript)
+        constants, launched = self.constants(values, options)
+        known = {**defaults, **constants, **values}
+        try:
+            grid = self.grid(known)
+        except NotLiteralError:
+            grid = None
+        return FoundLaunch(
+            grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
+            numbers=self.numbers(values, known), strides=self.strides(values, known),
+        )  # fmt: skip
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The constants and options that the launch passes, without those that are given."""
@@ -93,13 +134,111 @@ class _Site:
         for name, node in self.passed.items():
             parameter = self.kernel.parameter(name)
             found = constants if parameter is not None and parameter.is_constexpr else launched if name in options else None
-            if found is None or name in given:
+            if found is None or name in given or isinstance(self.asked.get(name), Stride):
                 continue
             with contextlib.suppress(NotLiteralError):
-                value = self._reader(given).evaluate(node)
+                value = self._evaluate(node, given)
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
+
+    def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""
+        found: dict[str, Any] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            if parameter is None or parameter.is_constexpr or name in given or isinstance(self.asked.get(name), Stride):
+                continue
+            with contextlib.suppress(NotLiteralError):
+                value = self._evaluate(node, known)
+                if isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None):
+                    found[name] = value
+        return found
+
+    def strides(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | None]:
+        """Strides that are passed, without those that are given: those of contiguous tensors.
+
+        A tensor whose shape is not said has as many dimensions as strides are passed of it, if these are two or more in a row from 0.
+        """
+        found: dict[str, int | None] = {}
+        for name, asked in self.asked.items():
+            if name in given or not isinstance(asked, Stride):
+                continue
+            rank = self._rank(asked.tensor)
+            if rank is not None and -rank <= asked.index < rank:
+                inner = range(asked.index % rank + 1, rank)
+            elif rank is None and asked.index < 0:
+                inner = range(asked.index + 1, 0)
+            else:
+                continue
+            extents = [self._extent(Extent(asked.tensor, index), known) for index in inner]
+            found[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
+        return found
+
+    def _passed(self) -> dict[str, ast.expr]:
+        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions."""
+        positional: list[ast.expr] = []
+        for argument in self.call.args:
+            if not isinstance(argument, ast.Starred):
+                positional.append(argument)
+                continue
+            whole = whole_of(argument.value)
+            rank = self.shapes.rank(whole[0]) if whole is not None else None
+            if whole is None or rank is None:
+                positional = []
+                break
+            owner, kind = whole
+            positional += [ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body
+                           for i in range(rank)]  # fmt: skip
+        named = ((k.arg, k.value) for k in self.call.keywords if k.arg)
+        return dict([*zip((p.name for p in self.kernel.parameters), positional, strict=False), *named])
+
+    def _asked(self, node: ast.expr) -> Extent | Stride | None:
+        """The extent or stride that an argument is, also by a name that stands for it."""
+        if isinstance(node, ast.Name) and node.id not in self.shapes.unpacked:
+            node = self.assigned.get(node.id, node)
+        return self.shapes.unpacked.get(node.id) if isinstance(node, ast.Name) else asked_of(node)
+
+    def _rank(self, tensor: str) -> int | None:
+        said = self.shapes.rank(tensor)
+        if said is not None or self.shapes.extents.get(tensor):
+            return said  # said in two ways: not known
+        indices = {asked.index for asked in self.asked.values() if isinstance(asked, Stride) and asked.tensor == tensor}
+        return len(indices) if len(indices) > 1 and indices == set(range(len(indices))) else None
+
+    def _extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
+        """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
+        rank = self._rank(asked.tensor)
+        place = _from_front(asked, rank)
+        for name, other in self.asked.items():
+            if isinstance(other, Extent) and _from_front(other, rank) == place and isinstance(values.get(name), int):
+                return int(values[name])
+        for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
+            with contextlib.suppress(NotLiteralError):
+                value = self._evaluate(node, values, depth + 1)
+                if isinstance(value, int):
+                    return value
+        return None
+
+    def _evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
+        """The value of an expression around the launch.
+
+        Raises:
+            NotLiteralError: It cannot be worked out.
+        """
+        return self._reader(values, depth).evaluate(self._with_extents(node, values, depth))
+
+    def _with_extents(self, node: ast.expr, values: Mapping[str, Any], depth: int) -> ast.expr:
+        """The expression with the extents in it that are known."""
+        site = self
+
+        class Extents(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> Any:
+                asked = asked_of(node)
+                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else None
+                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
+
+        return node if depth > DEEPEST else Extents().visit(copy.deepcopy(node))
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.
@@ -118,22 +257,35 @@ class _Site:
                 return None
             made.names[node.args.args[0].arg] = dict(values)
             node = node.body
-        found = made.evaluate(node)
+        found = made.evaluate(self._with_extents(node, values, 0))
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
 
-    def _reader(self, values: Mapping[str, Any]) -> FunctionReader:
+    def _reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         made = reader(self.source)
+        made.num_sms = self.num_sms
         made.names.update(values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
-        for name, node in self.assigned.items():
-            made.names[name] = lambda node=node: made._visit(node)
+        for name, node in (*self.defaults.items(), *self.assigned.items()):
+            made.names[name] = lambda node=node: made._visit(self._with_extents(node, values, depth + 1))
+        for name, asked in self.shapes.unpacked.items():
+            if isinstance(asked, Extent) and depth <= DEEPEST:
+                made.names[name] = lambda name=name, asked=asked: self._unpacked(name, asked, values, depth)
         for parameter, node in self.passed.items():
             if isinstance(node, ast.Name) and parameter in values:
                 made.names[node.id] = values[parameter]
         return made
+
+    def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
+        found = self._extent(asked, values, depth + 1)
+        return found if found is not None else _unknown(name)
+
+
+def _from_front(asked: Extent, rank: int | None) -> Extent:
+    """The same extent with an index that counts from the front, where the rank is known."""
+    return Extent(asked.tensor, asked.index % rank) if rank and -rank <= asked.index < rank else asked
 
 
 def _unknown(name: str) -> Any:
@@ -148,21 +300,33 @@ def _own_names(function: ast.FunctionDef | None) -> set[str]:
     return stored | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
 
 
+def _defaults(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
+    """Defaults of a function's arguments that it does not assign anew."""
+    if function is None:
+        return {}
+    asked = function.args
+    positional = [*asked.posonlyargs, *asked.args]
+    pairs = [*zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
+             *zip(asked.kwonlyargs, asked.kw_defaults, strict=True)]  # fmt: skip
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return {argument.arg: default for argument, default in pairs if default is not None and argument.arg not in stored}
+
+
 def _assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
-    """Names that the function assigns exactly once, outside of tuples."""
-    found: dict[str, list[ast.expr]] = {}
+    """Names that the function assigns exactly once, with what they are assigned."""
+    found: dict[str, ast.expr] = {}
+    stored: Counter[str] = Counter()
     for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] += 1
+        elif isinstance(node, ast.Assign):
+            for target, value in (pair for each in node.targets for pair in pairs(each, node.value)):
                 if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
-        elif isinstance(node, ast.FunctionDef) and node is not function and _returns(node) is not None:
-            value = _returns(node)
-            assert value is not None
-            found.setdefault(node.name, []).append(ast.Lambda(args=node.args, body=value))  # def grid(meta): return (...)
-        elif isinstance(node, (ast.AugAssign, ast.For)) and isinstance(node.target, ast.Name):
-            found.setdefault(node.target.id, []).extend([ast.Constant(value=None)] * 2)
-    return {name: values[0] for name, values in found.items() if len(values) == 1}
+                    found[target.id] = value
+        elif isinstance(node, ast.FunctionDef) and node is not function and (returned := _returns(node)) is not None:
+            stored[node.name] += 1
+            found[node.name] = ast.Lambda(args=node.args, body=returned)  # def grid(meta): return (...)
+    return {name: value for name, value in found.items() if stored[name] == 1}
 
 
 def _returns(function: ast.FunctionDef) -> ast.expr | None:

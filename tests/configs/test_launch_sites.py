@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from advisor.compiled.target import make_launch
@@ -42,6 +44,7 @@ def test_found(body: str, grid: tuple[int, ...]) -> None:
         "def run(x, rows):\n    k[(rows,)](x, rows + 1, 2)\n",
         "def run(x):\n    g = 1\n    g = x.numel()\n    k[(g,)](x, 1, 2)\n",
         "def run(x):\n    k[(-1,)](x, 1, 2)\n",
+        "def run(x):\n    rows = 4\n    rows, cols = x.shape\n    k[(rows,)](x, cols, 2)\n",
         "def run(x):\n    k[(g,)](x, 1, 2)\ng = g\n",
         "def run(x):\n    n = x.shape[0]\n    cols = x.shape[1]\n    k[(n,)](x, cols, 2, BLOCK=256)\n",
         "def run(x, n):\n    k[(n,)](x, x.numel(), 2, BLOCK=256)\n",
@@ -73,3 +76,97 @@ def test_a_launch_is_made_with_the_constants_of_its_line() -> None:
     asked = make_launch(source(body), "k", arguments={"n": 512}, constexprs={"BLOCK": 64}, options={"num_warps": 2})
     assert asked.given.constexprs == {"BLOCK": 64} and asked.given.options == {"num_warps": 2}
     assert asked.assumed[0].endswith("(rows,)")
+
+
+GEMM = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def g(a, b, c, bias, M, N, K, sam, sak, sbk, sbn, scm, scn, BM: tl.constexpr, ACT: tl.constexpr, SMS: tl.constexpr):
+    pass
+
+"""
+
+
+def gemm(body: str) -> SourceFile:
+    return parse_source(GEMM + textwrap.dedent(body), "g.py")
+
+
+UNPACKED = """
+    def run(a, b, act=""):
+        M, K = a.shape
+        K, N = b.shape
+        c = torch.empty((M, N), device=a.device)
+        sms = torch.cuda.get_device_properties("cuda").multi_processor_count
+        g[(min(sms, triton.cdiv(M, 128)),)](a, b, c, None, M, N, K, a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0),
+                                            c.stride(1), BM=128, ACT=act, SMS=sms)
+"""
+STARRED = """
+    def run(a, b, act="", sms=132):
+        c = a.new_empty(a.size(0), b.size(1))
+        M, K = a.shape
+        _, N = b.size()
+        g[lambda meta: (min(sms, triton.cdiv(a.shape[0], meta["BM"])),)](
+            a, b, c, None, a.shape[0], N, K, *a.stride(), *b.stride(), *c.stride(), BM=128, ACT=act, SMS=sms)
+"""
+NAMED = """
+    def run(a, b, act=""):
+        prop = triton.runtime.driver.active.utils.get_device_properties(0)
+        sam, sak = a.stride()
+        M, N, K = a.shape[0], b.shape[-1], a.shape[-1]
+        c = torch.zeros(a.shape[0], b.shape[1])
+        wrap_triton(g)[(min(prop["multiprocessor_count"], triton.cdiv(M, 128)),)](
+            a, b, c, None, M, N, K, sam, sak, b.stride(-2), b.stride(-1), c.stride(0), c.stride(1), BM=128, ACT=act,
+            SMS=prop["multiprocessor_count"])
+"""
+
+
+@pytest.mark.parametrize("body", [UNPACKED, STARRED, NAMED])
+def test_what_a_launch_passes_is_read(body: str) -> None:
+    found = grid_from_launches(gemm(body), "g", {"M": 4096, "N": 2048, "K": 512}, num_sms=132)
+    assert found is not None and found.grid == (32,)
+    assert found.constexprs == {"BM": 128, "ACT": "", "SMS": 132} and found.numbers == {"bias": None}
+    # In the last, how many dimensions b has is not said, so its extent 1 need not be the one that is passed as its last.
+    assert found.strides == {"sam": 512, "sak": 1, "sbk": 2048, "sbn": 1, "scm": None if body is NAMED else 2048, "scn": 1}
+
+
+def test_strides_without_extents_are_multiples() -> None:
+    body = """
+        def run(q, k):
+            g[(q.shape[0],)](q, k, q, None, q.shape[0], 1, 1, q.stride(0), q.stride(1), k.stride(0), 7, k.stride(-1), q.shape[1])
+    """
+    found = grid_from_launches(gemm(body), "g", {"M": 4})
+    assert found is not None and found.grid == (4,) and found.numbers == {"bias": None, "N": 1, "K": 1, "sbn": 7}
+    assert found.strides == {"sam": None, "sak": 1, "scm": 1}  # the rank of k is not said: k.stride(0) may be anything
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["B, T, D = x.shape\n    x = x.view(-1, D)", "x = x.reshape(3, 4, 5)\n    n, m = x.shape", "x = torch.empty(shape)", "pass"],
+)
+def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
+    body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"
+    found = grid_from_launches(source(body), "k", {})
+    assert found is not None and found.strides == {}
+
+
+def test_the_only_launch_counts_without_its_grid() -> None:
+    body = "def run(x):\n    k[(x.numel(),)](x, x.shape[0], 2, BLOCK=4096, num_warps=16)\n"
+    launch = make_launch(source(body), "k")
+    assert launch.grid is None and launch.given.constexprs == {"BLOCK": 4096} and launch.given.scalars == {"m": 2}
+    assert launch.given.options == {"num_warps": 16} and launch.assumed == ("BLOCK=4096 num_warps=16 m=2, as in the launch in line 9",)
+    assert make_launch(source(body), "k", grid="128").given.constexprs == {"BLOCK": 4096}
+    twice = make_launch(source(body + body.replace("4096", "128")), "k")
+    assert not twice.given.constexprs and not twice.assumed
+
+
+def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:
+    launch = make_launch(gemm(UNPACKED), "g", arguments={"M": 4096, "sam": 640}, num_sms=100)
+    assert launch.grid == (32,) and launch.given.constexprs["SMS"] == 100
+    assert launch.given.scalars == {"M": 4096, "bias": None, "sam": 640, "sak": 1, "sbn": 1, "scn": 1}
+    assert launch.multiples == {"sbk", "scm"}
+    assert launch.assumed[1] == (
+        "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1, sbk, scm multiples of 16"
+    )
