@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ class Usage:
     atomic: bool = False
     descriptor: bool = False
     index: bool = False  # what is loaded through it is used as an index
+    bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
+    narrow_bits: bool = False  # by four bits, as two values in a byte are taken apart
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     extent: bool = False  # size of a tl.arange or of a tensor
     element_type: bool = False
@@ -114,6 +117,12 @@ class _Visitor:
                 self._flag(node.operand)
             elif isinstance(node, ast.Compare):
                 self._compare(node)
+            elif isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.LShift, ast.RShift)):
+                self._bits(node.target if isinstance(node, ast.AugAssign) else node.left, distance=node)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+                for side, other in ((node.left, node.right), (node.right, node.left)):
+                    if _is_integer(other):
+                        self._bits(side)
             elif isinstance(node, ast.For):
                 self._indices(node.iter)
                 for inner in ast.walk(node.iter):
@@ -125,6 +134,28 @@ class _Visitor:
                 for side in (node.left, node.right):
                     if isinstance(side, ast.Name) and side.id in self.found:
                         self.found[side.id].number = True
+
+    def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
+        """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
+        by = None if distance is None else distance.right if isinstance(distance, ast.BinOp) else distance.value
+        for leaf in self._unchanged(node):
+            self.found[leaf].bits = True
+            self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value == 4
+
+    def _unchanged(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+        """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it."""
+        if isinstance(node, ast.Call):
+            if _loads(node):
+                yield from self._roots(node.args[0]) if node.args else ()
+            elif isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+                yield from self._unchanged(node.func.value, seen)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
+            yield from self._unchanged(node.left, seen)
+        elif isinstance(node, ast.Subscript):
+            yield from self._unchanged(node.value, seen)
+        elif isinstance(node, ast.Name) and node.id not in seen:
+            for value in self.assigned.get(node.id, ()):
+                yield from self._unchanged(value, seen | {node.id})
 
     def _flag(self, node: ast.expr) -> None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -164,6 +195,8 @@ class _Visitor:
                 for leaf in self._roots(pointer):
                     self.found[leaf].pointer = True
                     self.found[leaf].atomic |= last.startswith("atomic")
+                    added = node.args[1] if len(node.args) > 1 else keywords.get("val")
+                    self.found[leaf].bits |= last.startswith("atomic") and _is_integer(added)
                 self._indices(pointer)
             mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
             mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
@@ -238,6 +271,8 @@ class _Visitor:
                 for leaf in self._roots(value):
                     self.found[leaf].pointer = True
                     self.found[leaf].index |= use.index
+                    self.found[leaf].bits |= use.bits
+                    self.found[leaf].narrow_bits |= use.narrow_bits
             if isinstance(value, ast.Name) and value.id in self.found:
                 mine = self.found[value.id]
                 mine.extent |= use.extent
@@ -298,6 +333,10 @@ class _Visitor:
             elif isinstance(inner, ast.Name) and inner.id not in seen and inner.id in self.assigned:
                 for value in self.assigned[inner.id]:
                     self._mark_loaded(value, what, seen | {inner.id})
+
+
+def _is_integer(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def _loads(node: ast.expr) -> bool:

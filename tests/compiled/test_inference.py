@@ -89,3 +89,18 @@ def test_a_question_about_blocks_is_a_flag() -> None:
     )
     first = guessed(text)[0].constexprs
     assert first["naive_block_assignment"] is False and first["BLOCK"] == 64
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        ("s = tl.load(q)\n    v = tl.load(p)\n    v = (v >> shift) & 0xF\n    v = ((v - 8) * s).to(tl.float16)\n    tl.store(o, v)",
+         {"p": "*i32", "q": "*fp16", "o": "*fp16"}),
+        ("v = tl.load(p)\n    tl.store(o, (v & 0xF) * tl.load(q) + (v >> 4))", {"p": "*u8", "q": "*fp16", "o": "*fp16"}),
+        ("v = tl.load(p + tl.load(q))\n    tl.atomic_add(o + v, 1)", {"p": "*i64", "q": "*i64", "o": "*i32"}),
+        ("tl.atomic_add(o, tl.load(p) * tl.load(q))", {"p": "*fp16", "q": "*fp16", "o": "*fp16"}),
+    ],
+)
+def test_what_is_taken_apart_or_counted_is_of_integers(body: str, kinds: dict[str, str]) -> None:
+    found = guessed(JIT + f"def k(p, q, o, shift):\n    {body}\n")
+    assert {name: found[0].signature[name] for name in kinds} == kinds
