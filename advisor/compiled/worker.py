@@ -225,15 +225,19 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
 
 def reason(error: BaseException) -> str:
     """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
+    where = ""
     innermost: BaseException = error
-    while innermost.__cause__ is not None:
+    while True:
+        # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
+        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(innermost))
+        where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
+        if innermost.__cause__ is None:
+            break
         innermost = innermost.__cause__
     text = str(innermost) or str(error)
-    # Triton prints "at line:column: source ... ^ message": the message is what follows the caret.
     text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    line = re.match(r"at (\d+):", str(error))
     text = " ".join(text.split())[:400] or type(innermost).__name__
-    return f"{type(innermost).__name__}: {text}" + (f" (line {line.group(1)} of the kernel)" if line else "")
+    return f"{where}{type(innermost).__name__}: {text}"  # where first: what is too long is cut at its end
 
 
 def limit_memory() -> None:

@@ -20,7 +20,7 @@ from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch, request_for
 from advisor.compiled.launch_report import problem_of
 from advisor.compiled.pool import Pool
-from advisor.compiled.target import make_launch
+from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import SourceFile, parse_source
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.errors import MissingDependencyError
@@ -112,6 +112,37 @@ def test_a_good_kernel_passes(source: SourceFile, pool: Pool) -> None:
 )
 def test_rules_fire(rule: str, changes: dict, source: SourceFile, pool: Pool) -> None:
     assert rule in rules(source, pool, **changes)
+
+
+PERSISTENT = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(a_ptr, b_ptr, c_ptr, M, N, K, SMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    columns = tl.cdiv(N, BN)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BM) * columns, SMS):
+        m = tile // columns * BM + tl.arange(0, BM)
+        n = tile % columns * BN + tl.arange(0, BN)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for i in range(0, K, BK):
+            k = i + tl.arange(0, BK)
+            acc += tl.dot(tl.load(a_ptr + m[:, None] * K + k[None, :]), tl.load(b_ptr + k[:, None] * N + n[None, :]))
+        tl.store(c_ptr + m[:, None] * N + n[None, :], acc.to(tl.float16))
+"""
+
+
+def test_what_costs_nothing_in_a_loop_over_tiles_is_no_finding(pool: Pool) -> None:
+    launch = make_launch(
+        parse_source(PERSISTENT, "k.py"), "k", arguments={"M": 4096, "N": 4096, "K": 4096}, grid=(132,),
+        constexprs={"SMS": 132, "BM": 128, "BN": 128, "BK": 64}, options={"num_warps": 8},
+    )  # fmt: skip
+    inspection = inspect_launch(launch, compile_target("sm_90"), pool)
+    gpu, facts = load_gpu("H100"), read_facts(inspection.compiled)
+    unpriced = {f.rule for f in check_compiled(inspection, facts)}
+    assert {"integer-division-in-loop", "convert-layout-in-loop"} <= unpriced
+    priced = {f.rule for f in check_compiled(inspection, facts, gpu, kernel_analysis(inspection, gpu, "warm", facts))}
+    assert not {"integer-division-in-loop", "convert-layout-in-loop"} & priced
 
 
 def test_uncoalesced(pool: Pool) -> None:

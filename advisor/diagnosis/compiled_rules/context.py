@@ -76,15 +76,20 @@ class CompiledContext:
         """The loop of the machine code that matters."""
         return main_loop(self.facts)
 
+    @property
+    def predicts_savings(self) -> bool:
+        """Whether it can be said what a change would save: where `saving` gives None all the same, it would save nothing."""
+        found = self.analysis
+        known = self.inspection.launch.grid is not None and not any(loop.reasons for loop in self.demand.loops)
+        return known and found is not None and found.predicted is not None
+
     def saving(self, change: Callable[[Demand], Demand]) -> float | None:
         """Microseconds that the launch is predicted to save where its demand changes so; at most what lies above its bound.
 
         None where that cannot be said: the grid or the trips of a loop are not known, or the launch is not predicted to run.
         """
         found = self.analysis
-        if found is None or found.predicted is None or self.inspection.launch.grid is None:
-            return None
-        if any(loop.reasons for loop in self.demand.loops):
+        if not self.predicts_savings or found is None or found.predicted is None:
             return None
         after = float(np.atleast_1d(latency_us(change(found.asked), found.gpu))[0])
         saved = min(found.predicted.us - after, found.predicted.us - found.bound.us)

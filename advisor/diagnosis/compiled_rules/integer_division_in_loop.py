@@ -49,12 +49,15 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
             once = cost(op)
             alu, xu = alu + once.alu * often, xu + once.xu * often
         warp = context.compiled.target.warp_size
+        saving = context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None
+        if saving is None and context.predicts_savings:
+            return None  # one division for each tile of a persistent kernel, say
         return report(
             self, context, "advice" if elements == 1 else "warning",
             f"{len(found)} integer division{'s' if len(found) > 1 else ''} in a loop",
             evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
             remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
-            saving_us=context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None,
+            saving_us=saving,
             line=worst.location.line if worst.location else None, file=worst.location.file if worst.location else None,
         )  # fmt: skip
 
