@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
-from advisor.configs.launchability import refused_keys
+from advisor.configs.launchability import launchable
 from advisor.configs.tables import entry_of, merge, render_table
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, table_findings
 from advisor.errors import NothingMatchedError
@@ -226,9 +226,7 @@ def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) ->
         demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
     configuration = _complete(configuration_at(space, best), group[0].configuration)
     if target.table is not None:  # what the launch refuses is not recommended on
-        refused = refused_keys(configuration.parameters, target.gpu.vendor)
-        kept = {name: value for name, value in configuration.parameters.items() if name not in refused}
-        configuration = replace(configuration, parameters=kept)
+        configuration = replace(configuration, parameters=launchable(configuration.parameters, target.gpu.vendor))
     return _Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
 
 

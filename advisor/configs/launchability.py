@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,15 @@ def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:
     """Keys of an entry that a launch on a GPU of `vendor` does not know: both stacks pass `**config`, and Triton raises a KeyError."""
     known = BACK_END_OPTIONS.get(vendor)
     return () if known is None else tuple(key for key in keys if key not in KERNEL_KEYS and key not in known)
+
+
+def launchable(parameters: Mapping[str, Any], vendor: str) -> dict[str, Any]:
+    """The parameters of an entry without those that a launch on a GPU of `vendor` refuses: by their name, or for their value."""
+    refused = refused_keys(parameters, vendor)
+    return {
+        name: value for name, value in parameters.items()
+        if name not in refused and not (name == "matrix_instr_nonkdim" and value not in MATRIX_INSTR_NONKDIM)
+    }  # fmt: skip
 
 
 def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:

@@ -362,6 +362,14 @@ def test_options_that_the_launch_refuses_are_not_recommended(tmp_path):
     assert [finding["severity"] for finding in result["table_findings"] if finding["rule"] == "unknown-option"] == ["error"]
 
 
+def test_values_that_no_compiler_takes_are_not_recommended(tmp_path):
+    entry = {**ENTRY, "BLOCK_SIZE_M": 128, "waves_per_eu": 2, "matrix_instr_nonkdim": 8}
+    assert advise(table(tmp_path, {"64": entry}, "E=128,N=768,device_name=AMD_Instinct_MI300X.json"), tmp_path / "out") == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    recommended = result["launches"][0]["recommendation"]["table_entry"]
+    assert "matrix_instr_nonkdim" not in recommended and recommended["waves_per_eu"] == 2
+
+
 @pytest.mark.parametrize(("gpu", "said"), [("MI300X", True), ("H200", False)])
 def test_a_report_for_amd_says_that_nothing_was_measured_there(tmp_path, gpu, said):
     assert main(["advise", "gemm", "--gpu", gpu, "--sizes", "M=512,N=512,K=512", "--output", str(tmp_path)]) == 0
