@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ MOST_TRIPS = 1_000
 DEEPEST_CALLS = 8
 
 _NOTHING = object()
+_BREAK = object()
+_CONTINUE = object()
 _CACHES = frozenset({"cache", "lru_cache", "functools.cache", "functools.lru_cache"})
 """Decorators that change nothing of what a function returns."""
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
@@ -140,7 +143,7 @@ class FunctionReader(Evaluator):
         return names
 
     def _body(self, statements: Sequence[ast.stmt]) -> Any:
-        """The value returned; _NOTHING where the end is reached."""
+        """The value returned; _NOTHING where the end is reached, _BREAK or _CONTINUE where a loop around is left or goes on."""
         for statement in statements:
             value = self._statement(statement)
             if value is not _NOTHING:
@@ -153,21 +156,10 @@ class FunctionReader(Evaluator):
             return self._visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
             return self._body(statement.body if self._true(statement.test) else statement.orelse)
-        if isinstance(statement, ast.While) and not statement.orelse:
-            for _ in range(MOST_TRIPS):
-                if not self._true(statement.test):
-                    return _NOTHING
-                value = self._body(statement.body)
-                if value is not _NOTHING:
-                    return value
-            raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
-        if isinstance(statement, ast.For) and not statement.orelse:
-            for item in self._visit(statement.iter):
-                self._bind(statement.target, item)
-                value = self._body(statement.body)
-                if value is not _NOTHING:
-                    return value
-            return _NOTHING
+        if isinstance(statement, (ast.While, ast.For)):
+            return self._loop(statement)
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             self._assign(statement.targets[0], self._visit(statement.value))
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
@@ -183,6 +175,29 @@ class FunctionReader(Evaluator):
         elif not (isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
+
+    def _loop(self, statement: ast.While | ast.For) -> Any:
+        """The value that is returned within a loop; _NOTHING where none is."""
+        for _ in self._trips(statement):
+            value = self._body(statement.body)
+            if value is _BREAK:
+                return _NOTHING
+            if value is not _NOTHING and value is not _CONTINUE:
+                return value
+        return self._body(statement.orelse)
+
+    def _trips(self, statement: ast.While | ast.For) -> Iterator[None]:
+        """One item for each trip of a loop, its target bound."""
+        if isinstance(statement, ast.For):
+            for item in self._visit(statement.iter):
+                self._bind(statement.target, item)
+                yield
+            return
+        for _ in range(MOST_TRIPS):
+            if not self._true(statement.test):
+                return
+            yield
+        raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
 
     def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
         name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
@@ -239,11 +254,24 @@ class FunctionReader(Evaluator):
             return switches.torch_version(node.attr, self.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return switches.triton_version()
+        if isinstance(node.value, ast.Name) and node.value.id not in self.roots:
+            with contextlib.suppress(NotLiteralError):
+                owner = self._visit(node.value)
+                if isinstance(owner, ast.ClassDef):
+                    return self._of_class(owner, node.attr)
         if node.attr == "multi_processor_count" and self.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.num_sms
         if node.attr == "backend" and self.backend and ast.unparse(node.value).endswith("get_current_target()"):
             return self.backend
         return super()._attribute(node)
+
+    def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
+        """What a class of the file assigns to a name of its own."""
+        stored = {n.id for each in owner.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if self.outer is None or name not in stored:
+            raise NotLiteralError(f"{owner.name}.{name} is not a literal of the file")
+        with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
+            return self.outer(self, name)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]

@@ -54,7 +54,7 @@ class ModuleNames:
                 body = scope.body
                 break
         found = self._after(reader, name, body, place)
-        if isinstance(found, ast.AST):
+        if isinstance(found, ast.FunctionDef):
             raise NotLiteralError(f"{name} is a function")
         return found
 
@@ -90,15 +90,13 @@ class ModuleNames:
         return value
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
-        if isinstance(statement, ast.FunctionDef):
+        if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if is_enumeration(statement):
             with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
                 return enumeration(reader, statement)
-        if isinstance(statement, ast.ClassDef):
-            raise NotLiteralError(f"{name} is a class")
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):

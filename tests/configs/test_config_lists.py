@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 import pytest
 
@@ -195,6 +196,27 @@ def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
 def test_members_of_an_enumeration_are_evaluated_where_it_stands() -> None:
     text = "BLOCK = 64\nclass Size(IntEnum):\n    SMALL = BLOCK\ndef make(BLOCK):\n    return Size.SMALL.value + BLOCK\nA = make(1)\n"
     assert parse_source(text, "k.py").constant("A") == 65
+
+
+@pytest.mark.parametrize(
+    ("loop", "found"),
+    [
+        ("for b in (16, 32, 64, 128):\n    if b == 32:\n        continue\n    if b > 64:\n        break\n    {add}\n", [16, 64]),
+        ("for b in (16, 32):\n    for c in (1, 2):\n        break\n    else:\n        b = 0\n    {add}\n", [16, 32]),
+        ("for b in (16, 32):\n    {add}\nelse:\n    {add}\n", [16, 32, 32]),
+        ("b = 8\nwhile True:\n    b *= 2\n    if b > 32:\n        break\n    {add}\n", [16, 32]),
+    ],
+)
+def test_loops_are_left_and_go_on(loop: str, found: list[int]) -> None:
+    body = textwrap.indent(loop.format(add="out.append(triton.Config({'BLOCK': b}))"), "    ")
+    assert blocks("def get():\n    out = []\n" + body + "    return out\n" + KERNEL.replace("configs=configs", "configs=get()")) == found
+
+
+def test_a_list_of_a_class_is_read() -> None:
+    text = "SIZES = (1,)\nclass Tuner:\n    SIZES = (128, 256)\n    LIST = [triton.Config({'BLOCK': b}) for b in SIZES]\n"
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=Tuner.LIST")) == [128, 256]
+    with pytest.raises(NotLiteralError):
+        blocks(text + KERNEL.replace("configs=configs", "configs=Tuner.OTHER"))
 
 
 def test_loops_that_would_take_for_ever_are_given_up() -> None:
