@@ -201,6 +201,8 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         narrow = _INDEX_32_NAMES.search(parameter.name)
         if use.index or narrow or _INDEX_NAMES.search(parameter.name):
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
+        if use.int8 and not use.bits:
+            return "*i8"
         if use.bits:
             return "*u8" if use.narrow_bits else "*i32"
         if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):

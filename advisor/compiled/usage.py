@@ -30,6 +30,7 @@ class Usage:
     descriptor: bool = False
     index: bool = False  # what is loaded through it is used as an index
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
+    int8: bool = False  # it feeds a dot that accumulates in int32
     narrow_bits: bool = False  # by four bits, as two values in a byte are taken apart
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     extent: bool = False  # size of a tl.arange or of a tensor
@@ -142,6 +143,16 @@ class _Visitor:
             self.found[leaf].bits = True
             self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value == 4
 
+    def _is_int32_sum(self, dot: ast.Call, keywords: dict[str, ast.expr]) -> bool:
+        """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
+        if "out_dtype" in keywords:
+            return (dotted(keywords["out_dtype"]) or "").endswith(".int32")
+        sums = [*dot.args[2:3], *(v for k, v in keywords.items() if k == "acc")]
+        sums += [n.target for n in ast.walk(self.function.node) if isinstance(n, ast.AugAssign) and n.value is dot]
+        made = [value for each in sums if isinstance(each, ast.Name) for value in self.assigned.get(each.id, ())]
+        types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
+        return any((dotted(t) or "").endswith(".int32") for t in types)
+
     def _unchanged(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
         """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it."""
         if isinstance(node, ast.Call):
@@ -189,6 +200,10 @@ class _Visitor:
         last = name.rsplit(".", 1)[-1] if name else (node.func.attr if isinstance(node.func, ast.Attribute) else "")
         root = name.split(".")[0]
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
+        if last == "dot" and self._is_int32_sum(node, keywords):
+            for operand in node.args[:2]:
+                for leaf in self._unchanged(operand):
+                    self.found[leaf].int8 = True
         if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
             pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
             if pointer is not None:
@@ -273,6 +288,7 @@ class _Visitor:
                     self.found[leaf].index |= use.index
                     self.found[leaf].bits |= use.bits
                     self.found[leaf].narrow_bits |= use.narrow_bits
+                    self.found[leaf].int8 |= use.int8
             if isinstance(value, ast.Name) and value.id in self.found:
                 mine = self.found[value.id]
                 mine.extent |= use.extent

@@ -98,6 +98,10 @@ def test_a_question_about_blocks_is_a_flag() -> None:
          {"p": "*i32", "q": "*fp16", "o": "*fp16"}),
         ("v = tl.load(p)\n    tl.store(o, (v & 0xF) * tl.load(q) + (v >> 4))", {"p": "*u8", "q": "*fp16", "o": "*fp16"}),
         ("v = tl.load(p + tl.load(q))\n    tl.atomic_add(o + v, 1)", {"p": "*i64", "q": "*i64", "o": "*i32"}),
+        ("acc = tl.zeros((16, 16), dtype=tl.int32)\n    acc += tl.dot(tl.load(p), tl.load(q))\n    tl.store(o, acc * tl.load(shift))",
+         {"p": "*i8", "q": "*i8", "o": "*fp16", "shift": "*fp16"}),
+        ("a = tl.load(p)\n    acc = tl.zeros([16, 16], tl.float32)\n    tl.store(o, tl.dot(a, tl.load(q), acc))",
+         {"p": "*fp16", "q": "*fp16"}),
         ("tl.atomic_add(o, tl.load(p) * tl.load(q))", {"p": "*fp16", "q": "*fp16", "o": "*fp16"}),
     ],
 )
