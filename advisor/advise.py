@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
-from advisor.configs.launchability import launchable
+from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of, merge, render_table
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, table_findings
 from advisor.errors import NothingMatchedError
@@ -224,9 +224,8 @@ def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) ->
         latencies[launch.id] = _latency(predictor.predict(problem, row, target.gpu), 0, predictor)
         totals = pipelines.demand(problem, row, target.gpu).totals()
         demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
-    configuration = _complete(configuration_at(space, best), group[0].configuration)
-    if target.table is not None:  # what the launch refuses is not recommended on
-        configuration = replace(configuration, parameters=launchable(configuration.parameters, target.gpu.vendor))
+    name = target.table.name if target.table is not None else None
+    configuration = replacement(configuration_at(space, best), group[0].configuration, table=name, vendor=target.gpu.vendor)
     return _Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
 
 
@@ -242,15 +241,6 @@ def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, curre
             differences += np.broadcast_to(values, (len(space),))[near] != now
     fewest = near[differences == differences.min()]
     return int(fewest[np.argmin(scores[fewest])])
-
-
-def _complete(configuration: Configuration, current: Configuration | None) -> Configuration:
-    """Keep what the space does not name (waves_per_eu, USE_TMA, ...) as it is, in the order of the current configuration."""
-    if current is None:
-        return configuration
-    parameters = {name: configuration.parameters.get(name, value) for name, value in current.parameters.items()}
-    parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
-    return replace(configuration, parameters=parameters, num_ctas=current.num_ctas, maxnreg=current.maxnreg)
 
 
 def _latency(prediction: Prediction, i: int, predictor: Predictor) -> Latency:

@@ -15,10 +15,11 @@ from typing import Protocol
 from advisor.configs.entries import is_amd
 from advisor.configs.launchability import (
     ELEMENT_BYTES,
-    MATRIX_INSTR_NONKDIM,
     MAX_THREADS_PER_CTA,
+    ignores_split_k,
     refused_dtype,
     refused_keys,
+    refused_parameters,
     shared_memory_bytes,
 )
 from advisor.configs.names import TableName, parse_table_name
@@ -180,6 +181,11 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
     return table, tuple(sorted(issues, key=lambda issue: rank[issue.check]))
 
 
+def entry_errors(configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> tuple[str, ...]:
+    """Why an entry of a table cannot be launched on a GPU, or gives wrong results: a sentence each; none where nothing is wrong."""
+    return tuple(issue.message for issue in _entry("", "", configuration, name, gpu) if issue.severity == "error")
+
+
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:
     return AuditIssue(path=path, key=key, check=check, severity=severity, message=message)
 
@@ -287,27 +293,32 @@ def _warps(path: str, key: str, configuration: Configuration, gpu: GpuLimits | N
 
 
 def _options(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
-    amd = is_amd(name.device_name)
-    vendor = "amd" if amd else "nvidia" if name.device_name.upper().startswith("NVIDIA") else ""  # others: back ends we do not know
-    refused = refused_keys(configuration.parameters, vendor)
-    if refused:
-        message = (f"{', '.join(refused)}: no parameter of the kernel and no option of Triton on {'AMD' if amd else 'NVIDIA'} GPUs, so the "
-                   "launch raises a KeyError")  # fmt: skip
+    vendor = _vendor(name)
+    unknown = refused_keys(configuration.parameters, vendor)
+    if unknown:
+        brand = "AMD" if vendor == "amd" else "NVIDIA"
+        names = ", ".join(unknown)
+        message = f"{names}: no parameter of the kernel and no option of Triton on {brand} GPUs, so the launch raises a KeyError"
         yield _issue(path, key, "unknown-option", "error", message)
-    size = configuration.parameters.get("matrix_instr_nonkdim", 0)
-    if amd and size not in MATRIX_INSTR_NONKDIM:
+    if "matrix_instr_nonkdim" not in unknown and "matrix_instr_nonkdim" in refused_parameters(configuration.parameters, vendor):
+        size = configuration.parameters["matrix_instr_nonkdim"]
         message = f"matrix_instr_nonkdim {size}: no such matrix instruction (16 and 32 exist), so the kernel does not compile"
         yield _issue(path, key, "unknown-option", "error", message)
+
+
+def _vendor(name: TableName) -> str:
+    """Whose back end launches the table; empty for others than the two that are known."""
+    return "amd" if is_amd(name.device_name) else "nvidia" if name.device_name.upper().startswith("NVIDIA") else ""
 
 
 def _split_k(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
     split = configuration.parameters.get("SPLIT_K", 1)
     if split == 1:
         return
-    if name.kind == "fused_moe" and name.stack != "sglang":
+    if ignores_split_k(name):
         message = f"SPLIT_K {split} has no effect: the fused-MoE launcher sets it to 1"
         yield _issue(path, key, "split-k", "warning", message)
-    elif "SWAP_AB" not in configuration.parameters:  # SGLang's block-32 GEMM takes both; no other kernel splits K
+    elif "SPLIT_K" in refused_parameters(configuration.parameters, _vendor(name), name):
         yield _issue(path, key, "split-k", "error", f"SPLIT_K {split}: the kernel has no such parameter, so the launch fails")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from advisor.configs.names import TableName
+
 ELEMENT_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 MAX_THREADS_PER_CTA = 1024  # CUDA programming guide, every compute capability; the same on CDNA
 
@@ -48,13 +50,19 @@ def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:
     return () if known is None else tuple(key for key in keys if key not in KERNEL_KEYS and key not in known)
 
 
-def launchable(parameters: Mapping[str, Any], vendor: str) -> dict[str, Any]:
-    """The parameters of an entry without those that a launch on a GPU of `vendor` refuses: by their name, or for their value."""
-    refused = refused_keys(parameters, vendor)
-    return {
-        name: value for name, value in parameters.items()
-        if name not in refused and not (name == "matrix_instr_nonkdim" and value not in MATRIX_INSTR_NONKDIM)
-    }  # fmt: skip
+def refused_parameters(parameters: Mapping[str, int | bool | str], vendor: str, table: TableName | None = None) -> tuple[str, ...]:
+    """Keys of a table's entry that make its launch on a GPU of `vendor` fail; `table` says which launcher gets them, where known."""
+    refused = list(refused_keys(parameters, vendor))
+    if vendor == "amd" and parameters.get("matrix_instr_nonkdim", 0) not in MATRIX_INSTR_NONKDIM:
+        refused.append("matrix_instr_nonkdim")
+    if table is not None and parameters.get("SPLIT_K", 1) != 1 and not ignores_split_k(table) and "SWAP_AB" not in parameters:
+        refused.append("SPLIT_K")  # SGLang's block-32 GEMM takes both; no other kernel splits K
+    return tuple(refused)
+
+
+def ignores_split_k(table: TableName) -> bool:
+    """Whether the launcher of a table sets SPLIT_K to 1 whatever its entries say (vLLM 0.33, `invoke_fused_moe_triton_kernel`)."""
+    return table.kind == "fused_moe" and table.stack != "sglang"
 
 
 def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:

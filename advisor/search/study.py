@@ -58,12 +58,14 @@ class Decision:
 
     `incumbent` may lie outside the space. None: nothing runs today. `identity` names what the latencies depend on besides the
     configuration (problem, GPU, where they come from): a study is resumed only by a decision of the same identity.
+    `incumbent_fails`: why the incumbent cannot be launched, where that is known: it is not measured, and anything that runs is better.
     """
 
     task: Task
     prior: Prior
     incumbent: Configuration | None = None
     identity: str = ""
+    incumbent_fails: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +207,7 @@ class Tuner:
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """What runs today, where it is in the space and must be tried first."""
-        if not self.incumbent_first or decision.incumbent is None:
+        if not self.incumbent_first or decision.incumbent is None or decision.incumbent_fails is not None:
             return None
         index = self.space.index_of(decision.incumbent)
         sampler = self._samplers[decision.task.id]

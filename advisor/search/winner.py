@@ -64,6 +64,9 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
     best, us, parts = found
     if today is None:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
+    if decision.incumbent_fails is not None:
+        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best,
+                      note=f"what runs today fails: {decision.incumbent_fails}")  # fmt: skip
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
                       note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip

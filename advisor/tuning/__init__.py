@@ -19,7 +19,7 @@ from advisor.schema import Latency, LaunchReport, Recommendation, Result, Search
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, exports
-from advisor.tuning.plan import Order, Plan, complete, make_plan
+from advisor.tuning.plan import Order, Plan, make_plan
 from advisor.verdict import verdict as verdict_of
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def open_backend(plan: Plan) -> AbstractContextManager[Any]:
     """
     if plan.recording is not None:
         return nullcontext(RecordedBackend(plan.recording, plan.subjects))
-    today = {launch.id: launch.configuration for launch in plan.target.launches}
-    backend = MeasuringBackend(plan.order.device, plan.subjects, lambda configuration, subject: complete(configuration, today[subject.id]))
+    backend = MeasuringBackend(plan.order.device, plan.subjects, plan.launched)
     try:
         _check_gpu(plan, backend.gpu)
     except UsageError:
@@ -188,13 +187,13 @@ def _report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
     result = advise(target, plan.predictor, command=command, measured=measured)
     launches = tuple(_with_winner(plan, report, winners, backend.name) for report in result.launches)
     searched = {launch.id for launch in target.launches if winners[launch.share].us is not None}
-    found = exports(plan, winners)
+    found, warnings = exports(plan, winners)
     fingerprint = result.fingerprint
     if isinstance(backend, MeasuringBackend):
         fingerprint = backend.scheduler.description.fingerprint
     result = replace(
         result, launches=launches, verdict=verdict_of(launches, result.verdict.unknowns), actions=actions(launches, searched),
-        exports=found or result.exports, searches=tuple(searches), fingerprint=fingerprint,
+        exports=found, searches=tuple(searches), fingerprint=fingerprint, warnings=(*result.warnings, *warnings),
     )  # fmt: skip
     return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name,
                  exported={export.name: export.content for export in found})  # fmt: skip
@@ -211,7 +210,7 @@ def _with_winner(plan: Plan, report: LaunchReport, winners: Mapping[str, Winner]
     us = winner.parts_us.get(report.id)
     if us is None:
         return report
-    configuration = complete(winner.configuration, launch.entry or launch.configuration)
+    configuration = plan.launched(winner.configuration, launch.id)
     now = report.measured.us if report.measured is not None else report.predicted.us if report.predicted is not None else us
     table = plan.target.table is not None or plan.base_table is not None
     reached = Latency(us=us, origin="measured", source=source)

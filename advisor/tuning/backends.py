@@ -84,7 +84,7 @@ def holds_only_best(recording: Recording) -> bool:
 class MeasuringBackend:
     """Times launches on a device. A context manager: its workers end with it."""
 
-    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, Subject], Configuration]) -> None:
+    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration]) -> None:
         from advisor.measurement import find_device
 
         self.subjects, self.launched = subjects, launched
@@ -157,7 +157,7 @@ class MeasuringBackend:
     def _launch(self, name: str, configuration: Configuration) -> Launch:
         subject = self.subjects[name]
         assert subject.kernel is not None
-        return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, subject))
+        return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, name))
 
     def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False) -> list[Outcome]:
         batch = Batch(launches=launches, rounds=rounds, max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.advise import triton_config
+from advisor.configs.audit import entry_errors
 from advisor.configs.tables import Table, merge, new_table, render_table
 from advisor.errors import UsageError
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
-from advisor.tuning.plan import Plan, complete, table_name
+from advisor.tuning.plan import Plan, table_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,32 +67,41 @@ def markdown(rows: Sequence[Row], title: str, source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> Table | None:
-    """The table with every entry that won; None: the target is none.
+def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None, tuple[str, ...]]:
+    """The table with every entry that won (None: the target is none), and a sentence for every entry of it that a launch refuses.
 
     Into a table that exists only winners go. A new table gets an entry for every decision, since the stacks would otherwise run a
-    neighbour's.
+    neighbour's. No entry goes in that `advisor audit` finds an error in; those that were there and are not tuned are the user's, and stay.
     """
     name = table_name(plan.target)
     if name is None:
-        return None
+        return None, ()
     launches = {launch.share: launch for launch in plan.target.launches}
-    updates = {}
+    updates: dict[int, Configuration] = {}
+    warnings = []
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
         if tokens is None or winner.configuration is None or not (winner.changed or plan.base_table is None):
             continue
-        launch = launches[task]
-        updates[tokens] = complete(winner.configuration, launch.entry or launch.configuration)
-    if plan.base_table is not None:
-        return merge(plan.base_table, updates)
-    return new_table(name, updates) if updates else None
+        entry = plan.launched(winner.configuration, launches[task].id)
+        wrong = entry_errors(entry, name, plan.target.gpu)
+        if wrong:
+            warnings.append(f"{name.file_name()}: the entry found for M = {tokens} is not written: {'; '.join(wrong)}")
+        else:
+            updates[tokens] = entry
+    if plan.base_table is None:
+        return new_table(name, updates) if updates else None, tuple(warnings)
+    for tokens, entry in plan.base_table.entries:
+        wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
+        if wrong:
+            warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {'; '.join(wrong)}")
+    return merge(plan.base_table, updates), tuple(warnings)
 
 
-def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Export, ...]:
-    """The artefacts, as results carry them."""
+def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
+    """The artefacts, as results carry them, and what to warn of in them."""
     found = []
-    table = tuned_table(plan, winners)
+    table, warnings = tuned_table(plan, winners)
     if table is not None:
         found.append(Export(name=table.name.file_name(), kind="table", content=render_table(table)))
     known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]
@@ -99,7 +109,7 @@ def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Export, ...]:
     if chosen:
         listed = "[\n" + "".join(f"    {config},\n" for config in chosen) + "]\n"
         found.append(Export(name="triton.Config list", kind="triton-configs", content=listed))
-    return tuple(found)
+    return tuple(found), warnings
 
 
 def write_exports(folder: Path, found: Sequence[Export], before_after: str) -> list[Path]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from advisor.configs.audit import entry_errors
 from advisor.configs.names import TableName
+from advisor.configs.replacing import replacement
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
@@ -83,6 +85,13 @@ class Plan:
     warnings: tuple[str, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  # by task
 
+    def launched(self, configuration: Configuration, launch: str) -> Configuration:
+        """What is launched for a configuration of the space: what the space does not name is as today (`replacement`)."""
+        today = next(each.configuration for each in self.target.launches if each.id == launch)
+        if configuration == today:  # what runs today, refused or not
+            return configuration
+        return replacement(configuration, today, table=table_name(self.target), vendor=self.target.gpu.vendor, searched=self.space.names)
+
 
 def make_plan(order: Order) -> Plan:
     """Resolves an order.
@@ -133,6 +142,7 @@ def make_plan(order: Order) -> Plan:
             Decision(
                 task=Task(id=share, launches=tuple(launch.id for launch in group)), prior=prior,
                 incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {source}; {identity}",
+                incumbent_fails=_why_today_fails(target, group[0]),
             )
         )  # fmt: skip
     name = order.study or f"{target.title.removesuffix('.json')} on {target.gpu.name}"
@@ -143,25 +153,28 @@ def make_plan(order: Order) -> Plan:
     )  # fmt: skip
 
 
+def _why_today_fails(target: Target, launch: PlannedLaunch) -> str | None:
+    """What is wrong with the table's entry that a launch runs with; None: nothing that is known."""
+    name = table_name(target)
+    if launch.entry is None or name is None:
+        return None
+    return "; ".join(entry_errors(launch.entry, name, target.gpu)) or None
+
+
 def within(space: SearchSpace, configuration: Configuration) -> Configuration:
     """The configuration as the space names it, where what it has beyond that changes nothing; else as it is."""
     extra = {name: value for name, value in configuration.parameters.items() if name not in space.columns}
     if all(NEUTRAL.get(name) == value for name, value in extra.items()):
         kept = {name: value for name, value in configuration.parameters.items() if name in space.columns}
         index = space.index_of(replace(configuration, parameters=kept))
-        if index is not None:
+        if index is not None and _options(space.configurations[index]) == _options(configuration):
             return space.configurations[index]
     return configuration
 
 
-def complete(configuration: Configuration, today: Configuration | None) -> Configuration:
-    """What is launched: the searched values, and what the space does not name as it is today."""
-    if today is None:
-        return configuration
-    extra = {name: value for name, value in today.parameters.items() if name not in configuration.parameters}
-    ordered = {name: configuration.parameters.get(name, value) for name, value in today.parameters.items()}
-    parameters = {**ordered, **{k: v for k, v in configuration.parameters.items() if k not in ordered}, **extra}
-    return replace(configuration, parameters=parameters)
+def _options(configuration: Configuration) -> tuple[int, int | None]:
+    """Launch options that a space names only where it varies them."""
+    return configuration.num_ctas, configuration.maxnreg
 
 
 def _target(order: Order) -> tuple[Target, KernelRef | None]:

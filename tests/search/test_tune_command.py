@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.measurement.device import no_gpu
 from advisor.result_json import from_json
@@ -85,6 +86,26 @@ def test_a_table_as_target(tmp_path, capsys):
     entry = result.launches[0].recommendation.table_entry
     assert entry["SPLIT_K"] == 1 and entry != slow
     assert result.exports[0].name == TABLE
+
+
+@pytest.mark.parametrize("where", [["--recorded", str(SWEEP)], ["--device", "fake,gpu=H200", "--op", "w13"]])
+def test_an_entry_that_a_launch_refuses_is_replaced_and_one_that_stays_is_named(tmp_path, capsys, where):
+    """What makes the launch fail today is neither measured nor written again."""
+    slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+    path = tmp_path / TABLE
+    path.write_text(json.dumps({"1": {**slow, "kpack": 1}, "16": {**slow, "waves_per_eu": 2}}))
+    arguments = ["tune", str(path), "--model", "Qwen3-30B-A3B", "--tokens", "16", *where, "--trials", "4"]
+    assert main([*arguments, "--output", str(tmp_path / "out"), "--export", str(tmp_path / "tables")]) == 0
+    printed = capsys.readouterr()
+    assert "improved: what runs today fails: waves_per_eu" in printed.out
+    assert "entry 1 is kept as it was, and fails: kpack" in printed.err
+    written = json.loads((tmp_path / "tables" / TABLE).read_text())
+    assert written["1"] == {**slow, "kpack": 1} and set(written["16"]) == set(slow)
+    _, issues = audit_table(tmp_path / "tables" / TABLE)
+    assert {issue.key for issue in issues if issue.severity == "error"} == {"1"}
+    result = from_json((tmp_path / "out" / "result.json").read_text())
+    assert all("waves_per_eu" not in trial.configuration.parameters for search in result.searches for trial in search.trials)
+    assert "waves_per_eu" not in result.launches[0].recommendation.configuration.parameters
 
 
 def test_resumes_by_name_and_goes_on(tmp_path, capsys):

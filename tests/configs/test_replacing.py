@@ -1,0 +1,47 @@
+"""What a configuration takes over from the one whose place it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.configs.audit import entry_errors
+from advisor.configs.names import parse_table_name
+from advisor.configs.replacing import replacement
+from advisor.hardware import load_gpu, match_device_name
+from advisor.schema import Configuration
+
+BLOCKS = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+FOUND = Configuration(parameters={**BLOCKS, "BLOCK_SIZE_N": 32}, num_warps=8)
+MOE, GEMM = "E=8,N=512,device_name={}.json", "N=512,K=512,device_name={},dtype=fp8_w8a8,block_shape=[128,128].json"
+
+
+@pytest.mark.parametrize(("name", "device", "extra", "left"), [
+    (MOE, "NVIDIA_H200", {"waves_per_eu": 2, "kpack": 1}, {}),
+    (MOE, "AMD_Instinct_MI300X", {"waves_per_eu": 2, "maxnreg": 64}, {"waves_per_eu": 2}),
+    (MOE, "AMD_Instinct_MI300X", {"matrix_instr_nonkdim": 5}, {}),
+    (MOE, "AMD_Instinct_MI300X", {"matrix_instr_nonkdim": 16}, {"matrix_instr_nonkdim": 16}),
+    (MOE, "NVIDIA_H200", {"SPLIT_K": 1, "USE_TMA": True}, {"SPLIT_K": 1, "USE_TMA": True}),
+    (GEMM, "NVIDIA_H200", {"SPLIT_K": 2}, {}),
+])  # fmt: skip
+def test_an_entry_keeps_what_was_not_searched_unless_a_launch_refuses_it(
+    name: str, device: str, extra: dict[str, Any], left: dict[str, Any]
+) -> None:
+    table = parse_table_name(name.format(device))
+    gpu = match_device_name(device)
+    assert gpu is not None
+    today = Configuration(parameters={**extra, **BLOCKS}, num_ctas=2)
+    found = replacement(FOUND, today, table=table, vendor=gpu.vendor)
+    assert found.parameters == {**FOUND.parameters, **left} and list(found.parameters)[: len(left)] == list(left)
+    assert (found.num_warps, found.num_ctas) == (8, 2)
+    assert entry_errors(found, table, gpu) == ()
+    assert bool(entry_errors(today, table, gpu)) == (left != extra)
+
+
+def test_what_is_no_entry_has_parameters_of_its_own() -> None:
+    today = Configuration(parameters={"BLOCK_M": 64, "EVEN": True}, num_ctas=2)
+    found = Configuration(parameters={"BLOCK_M": 32})
+    kept = replacement(found, today, table=None, vendor=load_gpu("H200").vendor, searched=("num_ctas",))
+    assert kept.parameters == {"BLOCK_M": 32, "EVEN": True} and kept.num_ctas == 1
+    assert replacement(found, None, table=None, vendor="nvidia") == found
