@@ -43,7 +43,7 @@ def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> Me
         A dictionary of its own: {"BLOCK_SIZE_M": 64, …, "num_warps": 4, "num_stages": 3}.
 
     Raises:
-        UsageError: The family or a size is unknown or missing, or no configuration fits.
+        UsageError: The family or a size is unknown or missing, no configuration fits, or the GPU takes no such operands.
         NoGpuError: No GPU is named, and there is none.
     """
     # In the order of the call: a call site writes its arguments in one order.
@@ -146,11 +146,15 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
     import numpy as np
 
     from advisor.autotuning.ranking import predictor
+    from advisor.configs.launchability import refused_dtype
     from advisor.hardware import load_gpu
     from advisor.pipelines import problem_batch
     from advisor.pipelines.space import configuration_at, family_space
 
     spec, space, model = load_gpu(gpu), family_space(family), predictor()
+    dtype = str(types.get("dtype", "bf16"))
+    if (refused := refused_dtype(dtype, spec.name, spec.compute_capability)) is not None:
+        raise UsageError(f"best_config: {refused}", dtype, "operands the GPU takes, such as bf16", "give dtype=, or another gpu=")
     total, weight = np.zeros(len(space)), 0.0
     for problem in _problems(family, ops, sizes, types):
         batch = problem_batch([problem])

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning.recognise import Recognised
+from advisor.configs.launchability import refused_dtype
 from advisor.errors import AdvisorError
 from advisor.schema import Configuration
 
@@ -70,6 +71,8 @@ def rank(configs: Sequence[Any], recognised: Recognised | None, why_not: str, gp
         gpu = match_device_name(gpu_name)
         if gpu is None:
             return given_order(len(configs), f"ceilings/ describes no GPU {gpu_name}")
+        if (refused := refused_dtype(recognised.problem.dtype, gpu.name, gpu.compute_capability)) is not None:
+            return given_order(len(configs), refused)  # whether it runs all the same (e5m2 may), the launch says best
         return _by_model(configs, recognised, gpu)
     except (AdvisorError, KeyError, ValueError, TypeError, ArithmeticError) as error:
         return given_order(len(configs), f"the model does not take it ({type(error).__name__}: {error})")

@@ -56,6 +56,31 @@ def test_refuses(family, problem):
         best_config(family, **problem, gpu="H200")
 
 
+@pytest.mark.parametrize(("gpu", "dtype", "takes"), [("A100", "fp8", False), ("A100", "bf16", True), ("L40", "fp8", True)])
+def test_operands_that_the_gpu_does_not_take(gpu, dtype, takes):
+    """The audit's rule: below compute capability 8.9 no kernel takes fp8."""
+    if takes:
+        assert best_config("fused_moe", **MOE, gpu=gpu, dtype=dtype)
+    else:
+        with pytest.raises(UsageError, match=r"fp8 needs compute capability 8\.9, and A100"):
+            best_config("fused_moe", **MOE, gpu=gpu, dtype=dtype)
+
+
+def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
+    """The kernel runs (or not) as its author wrote it: the model has no say."""
+    from triton import Config
+
+    from advisor.autotuning.ranking import rank
+    from advisor.autotuning.recognise import Recognised
+    from advisor.schema import Problem
+
+    configs = [Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}) for n in (64, 128)]
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 512, "K": 512}, dtype="fp8")
+    for gpu, modelled in (("A100", False), ("H100", True)):
+        ranked = rank(configs, Recognised(problem=problem, how="hint"), "", gpu)
+        assert ranked.modelled == modelled and ("fp8 needs" in ranked.by) != modelled
+
+
 def test_an_unknown_keyword_is_told_with_the_known_ones():
     with pytest.raises(UsageError, match="dtyp; expected among M, N, K, op, dtype, weight_dtype, output_dtype, block_shape, gpu"):
         best_config("gemm", M=1, N=1, K=1, dtyp="fp8", gpu="H200")
