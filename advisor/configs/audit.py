@@ -181,9 +181,9 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
     return table, tuple(sorted(issues, key=lambda issue: rank[issue.check]))
 
 
-def entry_errors(configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> tuple[str, ...]:
-    """Why an entry of a table cannot be launched on a GPU, or gives wrong results: a sentence each; none where nothing is wrong."""
-    return tuple(issue.message for issue in _entry("", "", configuration, name, gpu) if issue.severity == "error")
+def entry_errors(configuration: Configuration, name: TableName, gpu: GpuLimits | None, key: str = "") -> tuple[AuditIssue, ...]:
+    """Why an entry of a table cannot be launched on a GPU, or gives wrong results; none where nothing is wrong."""
+    return tuple(issue for issue in _entry(name.file_name(), key, configuration, name, gpu) if issue.severity == "error")
 
 
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:

@@ -116,7 +116,7 @@ def _gain(launch: LaunchReport) -> _Gain | None:
 
 def _change(gains: list[_Gain]) -> Action:
     """Take the recommended configurations: entries of a table, or `triton.Config`s."""
-    origins: set[Origin] = {gain.launch.recommendation.latency.origin for gain in gains if gain.launch.recommendation}
+    origins = {origin for gain in gains for origin in _origins(gain.launch)}
     total = sum(gain.us for gain in gains)
     entries, snippet = _entries(gains), _snippet(gains)
     if entries:
@@ -141,6 +141,12 @@ def _change(gains: list[_Gain]) -> Action:
         launches=tuple(gain.launch.id for gain in gains),
         snippet=snippet,
     )
+
+
+def _origins(launch: LaunchReport) -> set[Origin]:
+    """Where both figures come from that a gain is the difference of."""
+    both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
+    return {latency.origin for latency in both if latency is not None}
 
 
 def _losers(gains: list[_Gain]) -> str:

@@ -21,6 +21,7 @@ class Winner:
         parts_us: The same by launch.
         best: The search's best, even where it was not kept.
         versus: How it fared against the incumbent; None: they are the same, or there is only one.
+        fails: Why the incumbent cannot be launched, where that is known: it was not measured.
         note: Why, in words.
     """
 
@@ -31,6 +32,7 @@ class Winner:
     note: str
     parts_us: Mapping[str, float] = field(default_factory=dict)
     versus: Versus | None = None
+    fails: str | None = None
 
 
 def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuration, float, Mapping[str, float]] | None:
@@ -65,7 +67,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
     if today is None:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
     if decision.incumbent_fails is not None:
-        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best,
+        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, fails=decision.incumbent_fails,
                       note=f"what runs today fails: {decision.incumbent_fails}")  # fmt: skip
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.advise import triton_config
-from advisor.configs.audit import entry_errors
+from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.tables import Table, merge, new_table, render_table
 from advisor.errors import UsageError
 from advisor.schema import Configuration, Export
@@ -86,7 +86,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None
         entry = plan.launched(winner.configuration, launches[task].id)
         wrong = entry_errors(entry, name, plan.target.gpu)
         if wrong:
-            warnings.append(f"{name.file_name()}: the entry found for M = {tokens} is not written: {'; '.join(wrong)}")
+            warnings.append(f"{name.file_name()}: the entry found for M = {tokens} is not written: {_messages(wrong)}")
         else:
             updates[tokens] = entry
     if plan.base_table is None:
@@ -94,8 +94,12 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
         if wrong:
-            warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {'; '.join(wrong)}")
+            warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {_messages(wrong)}")
     return merge(plan.base_table, updates), tuple(warnings)
+
+
+def _messages(issues: Sequence[AuditIssue]) -> str:
+    return "; ".join(issue.message for issue in issues)
 
 
 def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ...], tuple[str, ...]]:

@@ -154,11 +154,14 @@ def make_plan(order: Order) -> Plan:
 
 
 def _why_today_fails(target: Target, launch: PlannedLaunch) -> str | None:
-    """What is wrong with the table's entry that a launch runs with; None: nothing that is known."""
+    """Why the table's entry that a launch runs with cannot be launched; None: nothing is known that would stop it.
+
+    What gives wrong results can be launched: measuring finds that out, where outputs are checked.
+    """
     name = table_name(target)
     if launch.entry is None or name is None:
         return None
-    return "; ".join(entry_errors(launch.entry, name, target.gpu)) or None
+    return "; ".join(issue.message for issue in entry_errors(launch.entry, name, target.gpu) if issue.check != "wrong-scales") or None
 
 
 def within(space: SearchSpace, configuration: Configuration) -> Configuration:

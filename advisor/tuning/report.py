@@ -1,0 +1,211 @@
+"""What a search came to, as a result: the launches as they run today, measured where that is known, and what was found for them.
+
+The report is made by `advise`, with the measurements of the search; what it predicted about other configurations is then replaced by what
+became of them. A prediction that the search has put to the test stands nowhere in it as a promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from advisor.advise import Measured, advise, triton_config
+from advisor.configs.tables import entry_of
+from advisor.diagnosis import actions
+from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, SearchReport
+from advisor.targets import PlannedLaunch, Target
+from advisor.tuning import history
+from advisor.tuning.backends import MeasuringBackend
+from advisor.tuning.export import Row, exports
+from advisor.tuning.plan import Plan
+from advisor.verdict import verdict
+
+if TYPE_CHECKING:
+    from advisor.search.backend import Backend
+    from advisor.search.study import Decision, Tuner
+    from advisor.search.winner import Winner
+
+WORTH_NAMING = 1.1
+"""The speedup that `p_speedup_10pct` is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What came out: the result, the before/after rows, where latencies came from, and the study's name."""
+
+    result: Result
+    rows: tuple[Row, ...]
+    source: str
+    study: str
+
+
+def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
+    """Decides what won, measuring it against what runs today, and tells it."""
+    from advisor.search.report import search_reports
+    from advisor.search.winner import decide
+
+    winners: dict[str, Winner] = {}
+    rows: list[Row] = []
+    searches: list[SearchReport] = []
+    for decision in plan.decisions:
+        winner = winners[decision.task.id] = decide(tuner, decision, backend)
+        searches += search_reports(tuner, decision, plan.predictor.name)
+        row = _row(plan, tuner, decision, winner)
+        rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
+    found, warnings = exports(plan, winners)
+    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name))
+    exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
+    launches = tuple(
+        _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name)
+        for launch, each in zip(plan.target.launches, result.launches, strict=True)
+    )
+    any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
+    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each.startswith("Nothing was measured")))
+    settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
+    result = replace(
+        result, launches=launches, verdict=verdict(launches, unknowns), exports=found, searches=tuple(searches),
+        actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches)),
+        fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
+        warnings=(*result.warnings, *warnings),
+    )  # fmt: skip
+    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name)
+
+
+def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
+    """One line of the before/after table."""
+    from advisor.search.study import counts
+
+    versus = winner.versus
+    better = "improved" if decision.incumbent is not None else "new"
+    return Row(
+        task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent,
+        before_us=versus.base_us if versus is not None else None if winner.changed else winner.us,
+        after=winner.configuration, after_us=winner.us, note=winner.note,
+        verdict=better if winner.changed else versus.verdict if versus is not None else "unchanged",
+        tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
+    )  # fmt: skip
+
+
+def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
+    """The target over the space that was searched; where nothing ran before, with what was found."""
+    launches = []
+    for launch in plan.target.launches:
+        found = winners[launch.share].configuration
+        if launch.configuration is None and found is not None:
+            launch = replace(launch, configuration=found, source="found by the search")
+        launches.append(launch)
+    return replace(plan.target, launches=tuple(launches), space=plan.space.batch)
+
+
+def _measured(plan: Plan, winners: Mapping[str, Winner], source: str) -> dict[str, Measured]:
+    """What the launches take as they run (`_as_it_runs`), by launch, where that was measured."""
+    us: dict[str, float] = {}
+    for decision in plan.decisions:
+        winner = winners[decision.task.id]
+        if winner.versus is not None:
+            us |= winner.versus.base_parts_us
+        elif not winner.changed or decision.incumbent is None:
+            us |= winner.parts_us
+    return {launch: Measured(latency=Latency(us=each, origin="measured", source=source)) for launch, each in us.items()}
+
+
+def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:
+    """The best latency of a search that tried everything which could win, microseconds; None: it stopped before, or a part is not known.
+
+    Launches that share a configuration have ceilings of their own, which no search for both of them finds.
+    """
+    from advisor.search.study import STOPPED_CAUSE, measured_latencies
+
+    study = tuner.study(decision.task.id)
+    if study.user_attrs.get(STOPPED_CAUSE) != "tried all" or len(decision.task.launches) > 1:
+        return None
+    return min((us for _, us, _ in measured_latencies(study)), default=None)
+
+
+def _searched(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, exhausted_us: float | None,
+              source: str) -> LaunchReport:  # fmt: skip
+    """A launch's report with what the search found in place of what was predicted of other configurations."""
+    if winner.best is None:
+        return replace(report, recommendation=None)  # whatever is predicted best was tried, or is not what gets written
+    report = replace(report, findings=tuple(_settled(finding, winner) for finding in report.findings))
+    if winner.fails is not None:
+        report = replace(report, predicted=None, efficiency=None, headroom=None, p_speedup_10pct=1.0, gap=(),
+                         findings=(_failing(launch, winner.fails), *(f for f in report.findings if f.rule != "cannot-launch")))  # fmt: skip
+    elif report.measured is not None and exhausted_us is not None:
+        us = min(exhausted_us, report.measured.us)
+        ceiling = Latency(us=us, origin="measured", source=f"best of an exhaustive search, {source}")
+        report = replace(report, ceiling=ceiling, ceiling_configuration=winner.best, headroom=report.measured.us / us - 1)
+    us_then = winner.parts_us.get(report.id)
+    if not winner.changed or winner.configuration is None or us_then is None or launch.configuration is None:
+        won = None
+    else:
+        won = _recommendation(plan, launch, report, winner, Latency(us=us_then, origin="measured", source=source))
+    if won is not None and report.ceiling is not None and won.latency.us < report.ceiling.us:  # what was measured is reached
+        now = report.measured or report.predicted
+        report = replace(report, ceiling=won.latency, ceiling_configuration=won.configuration,
+                         headroom=now.us / won.latency.us - 1 if now is not None else None)  # fmt: skip
+    if report.measured is not None:  # the search has answered it, as far as anybody knows
+        report = replace(report, p_speedup_10pct=1.0 if won is not None and won.speedup >= WORTH_NAMING else None)
+    return replace(report, recommendation=won)
+
+
+def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, reached: Latency) -> Recommendation:
+    """What the search found, against what runs today: measured against measured, else predicted against predicted."""
+    assert winner.configuration is not None
+    configuration = plan.launched(winner.configuration, launch.id)
+    reason = f"best of the search, against the present configuration: {winner.note}"
+    if report.measured is not None:
+        speedup = report.measured.us / reached.us
+    elif report.predicted is not None:
+        speedup = max(report.predicted.us / _predicted_us(plan, launch, winner.configuration), 1.0)
+        reason += "; the present one was not measured, so that the speedup is a prediction"
+    else:
+        speedup = 1.0  # nothing to compare with
+    table = plan.target.table is not None or plan.base_table is not None
+    return Recommendation(
+        configuration=configuration, latency=reached, speedup=speedup, p_speedup_10pct=None, reason=reason,
+        triton_config=triton_config(configuration),
+        table_entry=dict(entry_of(configuration, entry_of(launch.entry) if launch.entry else None)) if table else None,
+    )  # fmt: skip
+
+
+def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
+    """What is predicted of one launch, microseconds."""
+    from advisor.pipelines import configuration_batch, problem_batch
+
+    found = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
+    return float(found.us[0])
+
+
+def _failing(launch: PlannedLaunch, why: str) -> Finding:
+    """The finding of an entry that nothing could be measured of."""
+    return Finding(
+        rule="cannot-launch", severity="error", title="The table's entry cannot be launched", evidence=why,
+        remedy="take what the search found", scope="launch" if launch.entry_key is None else f"entry M={launch.entry_key}",
+    )  # fmt: skip
+
+
+def _settled(finding: Finding, winner: Winner) -> Finding:
+    """A finding whose remedy was another configuration, predicted to be faster: the search has looked, and says what to do."""
+    if finding.net_saving_us is None:
+        return finding
+    assert winner.best is not None
+    found = f"{winner.best.label()} is what it found" if winner.changed else "it found nothing better than what runs"
+    return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)
+
+
+def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winner], planned: Sequence[PlannedLaunch]) -> tuple[Action, ...]:
+    """Where nothing ran before there is nothing to save, and all the same something to do."""
+    new = [report for report, launch in zip(launches, planned, strict=True)
+           if launch.configuration is None and winners[launch.share].changed and report.configuration is not None]  # fmt: skip
+    if not new:
+        return ()
+    configs = list(dict.fromkeys(triton_config(report.configuration) for report in new if report.configuration is not None))
+    return (
+        Action(
+            title="Use the configuration" + ("s" if len(configs) > 1 else "") + " that the search found",
+            detail=f"nothing ran before to compare with; {new[0].id}: {new[0].configuration.label() if new[0].configuration else ''}",
+            saving_us=0.0, origin="measured", launches=tuple(report.id for report in new), snippet=",\n".join(configs),
+        ),
+    )  # fmt: skip

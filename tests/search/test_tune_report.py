@@ -1,0 +1,113 @@
+"""What the result of a search says: what was measured, and no prediction that the search has overtaken."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.result_json import from_json
+from advisor.schema import Result
+
+SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
+TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
+SLOW = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+
+
+def sweep_rows(tokens: int) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of the recorded sweep, the fastest first."""
+    with SWEEP.open() as file:
+        rows = [row for row in csv.DictReader(file) if int(row["M"]) == tokens]
+    return list(rows[0]), sorted(rows, key=lambda row: float(row["latency_us"]))
+
+
+def write(path: Path, header: list[str], rows: list[dict[str, str]]) -> Path:
+    path.write_text("\n".join([",".join(header), *(",".join(row[name] for name in header) for row in rows)]) + "\n")
+    return path
+
+
+def tuned(tmp_path: Path, *arguments: str) -> Result:
+    assert main(["tune", *arguments, "--output", str(tmp_path / "out")]) == 0
+    return from_json((tmp_path / "out" / "result.json").read_text())
+
+
+def tuned_table(tmp_path: Path, entries: dict[str, dict[str, int]], *arguments: str, recorded: Path = SWEEP) -> Result:
+    (tmp_path / TABLE).write_text(json.dumps(entries))
+    return tuned(tmp_path, str(tmp_path / TABLE), "--model", "Qwen3-30B-A3B", "--recorded", str(recorded), *arguments)
+
+
+def test_an_entry_that_cannot_be_launched_takes_no_time(tmp_path, capsys):
+    result = tuned_table(tmp_path, {"16": {**SLOW, "waves_per_eu": 2}}, "--tokens", "16", "--trials", "4")
+    (launch,) = result.launches
+    assert launch.measured is None and launch.predicted is None and launch.headroom is None and launch.gap == ()
+    assert launch.recommendation is not None and launch.recommendation.latency.origin == "measured" and launch.recommendation.speedup == 1.0
+    assert launch.findings[0].rule == "cannot-launch" and "waves_per_eu" in launch.findings[0].evidence
+    assert result.actions[0].title.startswith("Replace entry M=16") and "waves_per_eu" not in (result.actions[0].snippet or "waves_per_eu")
+    assert not any("Nothing was measured" in each for each in result.verdict.unknowns)
+
+
+def test_what_was_kept_is_not_recommended_against(tmp_path, capsys):
+    """The present entry is not in the recording: nothing is known to beat it, whatever was predicted."""
+    header, rows = sweep_rows(64)
+    recorded = write(tmp_path / "some.csv", header, rows[5:7] + rows[-2:])
+    result = tuned_table(tmp_path, {"64": {**SLOW, "BLOCK_SIZE_M": 128}}, "--tokens", "64", recorded=recorded)
+    assert "not comparable" in capsys.readouterr().out
+    (launch,) = result.launches
+    assert launch.recommendation is None and launch.measured is None
+    assert result.actions == () and json.loads(result.exports[0].content)["64"]["BLOCK_SIZE_M"] == 128
+
+
+def test_everything_that_was_recorded_is_the_ceiling(tmp_path, capsys):
+    header, rows = sweep_rows(64)
+    recorded = write(tmp_path / "some.csv", header, rows[5:7] + rows[-1:])
+    entry = {name: int(rows[-1][name]) for name in SLOW}
+    result = tuned_table(tmp_path, {"64": entry}, "--tokens", "64", recorded=recorded)
+    assert "every configuration that could win was tried" in result.searches[0].stopped_because
+    (launch,) = result.launches
+    best, now = float(rows[5]["latency_us"]), float(rows[-1]["latency_us"])
+    assert launch.ceiling is not None and (launch.ceiling.us, launch.ceiling.origin) == (best, "measured")
+    assert launch.headroom == pytest.approx(now / best - 1)
+    assert launch.p_speedup_10pct == (1.0 if now / best >= 1.1 else None)
+    assert result.verdict.ceiling_us == best
+
+
+def test_a_present_latency_that_is_not_known_is_not_made_up(tmp_path, capsys):
+    """Rows of the best only: the present entry is known to be slower, but not by how much."""
+    header, rows = sweep_rows(64)
+    best = float(rows[0]["latency_us"])
+    recorded = write(tmp_path / "near.csv", header, [row for row in rows if float(row["latency_us"]) <= 1.01 * best])
+    result = tuned_table(tmp_path, {"64": SLOW}, "--tokens", "64", "--trials", "8", recorded=recorded)
+    (launch,) = result.launches
+    assert launch.measured is None and launch.recommendation is not None
+    assert "the speedup is a prediction" in launch.recommendation.reason and launch.recommendation.speedup >= 1.0
+    assert all(action.origin == "predicted" for action in result.actions)
+
+
+def test_where_nothing_ran_before_the_report_is_of_what_was_found(tmp_path, capsys):
+    result = tuned(tmp_path, "softmax", "--device", "fake,gpu=H200", "--sizes", "B=4096,H=2048", "--trials", "4")
+    (launch,) = result.launches
+    fastest = min(trial.latency_us for trial in result.searches[0].trials if trial.latency_us is not None)
+    assert launch.measured is not None and launch.measured.us == pytest.approx(fastest, rel=0.02)
+    assert launch.configuration is not None and launch.configuration_source == "found by the search"
+    (action,) = result.actions
+    assert action.title == "Use the configuration that the search found" and action.snippet in result.exports[0].content
+    assert not any("Nothing was measured" in each for each in result.verdict.unknowns)
+
+
+def test_no_finding_promises_what_a_configuration_would_bring(tmp_path, capsys):
+    slow = {**SLOW, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "num_warps": 8, "num_stages": 2}
+    arguments = [str(tmp_path / TABLE), "--model", "Qwen3-30B-A3B", "--tokens", "4096"]
+    (tmp_path / TABLE).write_text(json.dumps({"4096": slow}))
+    assert main(["advise", *arguments, "--output", str(tmp_path / "before")]) == 0
+    before = from_json((tmp_path / "before" / "result.json").read_text())
+    assert any(finding.net_saving_us is not None for launch in before.launches for finding in launch.findings)
+    result = tuned(tmp_path, *arguments, "--device", "fake,gpu=H200", "--trials", "5")
+    findings = [finding for launch in result.launches for finding in launch.findings]
+    assert all(finding.net_saving_us is None for finding in findings)
+    assert any(finding.remedy.startswith("the search has tried other configurations") for finding in findings)
+    assert all(action.origin == "measured" for action in result.actions)
+    for launch in result.launches:
+        assert launch.p_speedup_10pct == 1.0 and launch.recommendation is not None
