@@ -108,10 +108,24 @@ def stuck(launch: LaunchReport) -> bool:
 
 def origins(result: Result) -> str:
     """What the verdict's latency is a sum of: `measured`, `predicted`, or `1 measured, 2 predicted`."""
-    summed = [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]
-    measured = sum(launch.measured is not None for launch in summed)
-    mixed = 0 < measured < len(summed)
-    return f"{measured} measured, {len(summed) - measured} predicted" if mixed else result.verdict.origin
+    return _mixture([launch.measured is not None for launch in _summed(result)]) or result.verdict.origin
+
+
+def ceiling_origins(result: Result) -> str:
+    """The same of its tunable ceiling, which a search may have reached or found by trying everything."""
+    ceilings = [launch.ceiling for launch in _summed(result) if launch.ceiling is not None]
+    return _mixture([ceiling.origin == "measured" for ceiling in ceilings]) or next((each.origin for each in ceilings), "predicted")
+
+
+def _summed(result: Result) -> list[LaunchReport]:
+    """The launches whose figures add up to the verdict's."""
+    return [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]
+
+
+def _mixture(measured: list[bool]) -> str | None:
+    """`1 measured, 2 predicted`; None where all are the same."""
+    count = sum(measured)
+    return f"{count} measured, {len(measured) - count} predicted" if 0 < count < len(measured) else None
 
 
 def compares(launch: LaunchReport) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.rendering import markdown
+from advisor.rendering.page import to_html
 from advisor.schema import Result
 
 from . import factory
@@ -27,6 +28,17 @@ def test_table_matches_golden() -> None:
 def test_measured_and_searched_matches_golden() -> None:
     result = factory.result((64,), ("w13",), measured=True, searched=True)
     compare("markdown_launch.md", markdown.to_markdown(result))
+
+
+@pytest.mark.parametrize(("measured", "said"), [(0, "predicted"), (1, "1 measured, 1 predicted"), (2, "measured")])
+def test_the_ceiling_says_what_it_is_a_sum_of(measured: int, said: str) -> None:
+    """A search may have reached the ceiling of some launches, and not of others."""
+    result = factory.result((64, 256), ("w13",))
+    reached = [replace(launch, ceiling=replace(launch.ceiling, origin="measured")) for launch in result.launches if launch.ceiling]
+    result = replace(result, launches=(*reached[:measured], *result.launches[measured:]))
+    assert f"ceiling ({said})" in markdown.to_markdown(result)
+    tile = to_html(result).partition("<h2>Tunable ceiling</h2>")[2].partition("</div>")[0]
+    assert said in tile and ("predicted" in tile) == ("predicted" in said)
 
 
 def test_hostile_texts_are_inert() -> None:
