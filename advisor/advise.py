@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction, Predictor
+from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.cache import least_dram_bytes
@@ -160,11 +161,11 @@ def _group(
         chosen[group[0].share] = choice.configuration
     given = choice if worth else None
     least = {
-        launch.id: _least_us(launch, analysis, predicted, ceiling, given, choice.ceilings[launch.id])
+        launch.id: _ceiling(launch, analysis, predicted, ceiling, given, choice.ceilings[launch.id])
         for launch, _, _, analysis, predicted, ceiling in drafts
     }
     sharing = [
-        Sharing(id=launch.id, problem=launch.problem, predicted_us=float(predicted.us[0]), least_us=least[launch.id])
+        Sharing(id=launch.id, problem=launch.problem, predicted_us=float(predicted.us[0]), least_us=float(least[launch.id].us[0]))
         for launch, _, _, _, predicted, _ in drafts
     ]
     reports = []
@@ -175,13 +176,11 @@ def _group(
     return reports
 
 
-def _least_us(launch: PlannedLaunch, analysis: Analysis, predicted: Prediction, ceiling: Prediction, choice: _Choice | None,
-              own_best: tuple[float, Configuration]) -> float:  # fmt: skip
-    """The tunable ceiling as predicted: the best of the space, which no prediction for a member of the space may undercut."""
-    reachable = [float(ceiling.us[0]), own_best[0], float(predicted.us[0])]
-    if choice is not None:
-        reachable.append(choice.latencies[launch.id].us)
-    return max(min(reachable), float(analysis.bound.us[0]))
+def _ceiling(launch: PlannedLaunch, analysis: Analysis, predicted: Prediction, ceiling: Prediction, choice: _Choice | None,
+             own_best: tuple[float, Configuration]) -> Prediction:  # fmt: skip
+    """The tunable ceiling as predicted: no configuration that the report names is predicted below it."""
+    named = [own_best[0], *([choice.latencies[launch.id].us] if choice is not None else [])]
+    return tunable_ceiling(ceiling, analysis.bound.us, predicted.us, *(np.array([us]) for us in named))
 
 
 def _recommended_change(launch: PlannedLaunch, pricing: Pricing, choice: _Choice | None) -> Change | None:
@@ -260,7 +259,7 @@ def _report(
     ceiling: Prediction,
     choice: _Choice | None,
     own_best: tuple[float, Configuration],
-    lowest: float,
+    least: Prediction,
     pricing: Pricing,
     measured: Measured | None,
     target: Target,
@@ -269,12 +268,8 @@ def _report(
     gpu = target.gpu
     feasible = bool(np.isfinite(predicted.us[0]))
     predicted_latency = _latency(predicted, 0, predictor) if feasible else None
-    ceiling_latency = _latency(ceiling, 0, predictor)
-    bound_us = float(analysis.bound.us[0])
-    ceiling_latency = replace(
-        ceiling_latency, us=lowest, low_us=min(ceiling_latency.low_us or lowest, lowest),
-        high_us=max(ceiling_latency.high_us or lowest, lowest),
-    )  # fmt: skip
+    ceiling_latency = _latency(least, 0, predictor)
+    bound_us, lowest = float(analysis.bound.us[0]), float(least.us[0])
     credible = _credible_us(measured, bound_us)
     if measured is not None and credible is not None and credible < lowest:
         # What was measured is reached: the ceiling is no higher than that, whatever was predicted.

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from advisor.configs.tables import Table
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.learned.reached import tunable_ceiling
+from advisor.pipelines import bound, configuration_batch, problem_batch, work
 from advisor.targets import PlannedLaunch, Request, Target, fused_moe_table, gemm_table
 
 
@@ -47,7 +46,7 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
         predicted = predictor.predict(problem, configuration, gpu)
         ceiling = predictor.ceiling(problem, gpu)
         chance = predictor.p_speedup(problem, gpu, None, predicted, ceiling)
-        reachable = np.minimum(ceiling.us, predicted.us)
+        reachable = tunable_ceiling(ceiling, bound(work(problem, gpu), gpu, problem.cache).us, predicted.us).us
         for (table, launch), us, least, p in zip(members, predicted.us, reachable, chance, strict=True):
             tokens = launch.tokens or 0
             now[table][tokens] += float(us)

@@ -4,10 +4,12 @@ Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, pred
 p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
 operator; bf16, but fp8 where the file's name says so, fp32 where library operators name the kernel that ran); the sizes M, N, K, E,
 topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages. A row without
-a configuration is predicted as the serving stack would launch it. Where latency_us is given, p_speedup_10pct is the probability that
-at least 10 % of it can be won. Of a sweep's summary (best_us, default_us) the default is the launch: its columns default_BLOCK_SIZE_M,
-… are read as the configuration, default_us as latency_us. A library kernel (any family but fused MoE, without a configuration) chooses
-its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty.
+a configuration is predicted as the serving stack would launch it. ceiling_us is what the model gives for the best of the space, or
+predicted_us where that is lower; `advise` and `tune` rank the space, and may name a configuration that is predicted faster still.
+Where latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. Of a sweep's summary (best_us,
+default_us) the default is the launch: its columns default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A
+library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its prediction, and
+p_speedup_10pct stays empty.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.learned.data import implied_dtype
+    from advisor.learned.reached import tunable_ceiling
     from advisor.pipelines.from_rows import batches
     from advisor.schema import PIPELINES
 
@@ -68,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         out["predicted_us"][index] = prediction.us
         out["predicted_low_us"][index] = prediction.low_us
         out["predicted_high_us"][index] = prediction.high_us
-        out["ceiling_us"][index] = np.minimum(ceiling.us, prediction.us)
+        out["ceiling_us"][index] = (prediction if library else tunable_ceiling(ceiling, bound.us, prediction.us)).us
         if library:
             blank += index.size
             continue

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.errors import NothingMatchedError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
+from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import problem_batch
 from advisor.schema import Problem
 from advisor.search.space import Feasibility, SearchSpace, feasibility
@@ -159,9 +160,8 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         scores = np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
-        ceiling = predictor.ceiling(batch, gpu)
-        reached = min(float(ceiling.us[0]), float(us[best]))  # the best of the space: no configuration of it is predicted to undercut it
-        ceilings += [reached, min(float(ceiling.low_us[0]), reached), float(ceiling.high_us[0])]
+        ceiling = tunable_ceiling(predictor.ceiling(batch, gpu), np.array([found.problem_bound_us]), us[[best]])
+        ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
         learned &= bool(np.broadcast_to(prediction.learned, (len(space),))[best])
         # Scores rank; the prediction of the best one says where they lie.
         total += np.where(np.isfinite(us), us, np.inf)

@@ -237,14 +237,16 @@ def _kernels_literal(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feasibility:
-    """Which configurations can launch for a problem on a GPU, what stops the others, and no configuration's latency below `bound_us`.
+    """Which configurations can launch for a problem on a GPU, what stops the others, and how fast they can be at best.
 
-    `stopped_by` counts by limiter (shared-memory, registers, …). `bound_us` [c] is the least latency of each configuration.
+    `stopped_by` counts by limiter (shared-memory, registers, …). `bound_us` [c] is the least latency of each configuration, and
+    `problem_bound_us` that of any; microseconds.
     """
 
     launches: NDArray[np.bool_]
     stopped_by: Mapping[str, int]
     bound_us: NDArray[np.float64]
+    problem_bound_us: float
     binding: str  # pipeline that binds the problem
     tail: bool  # less than two waves at the median configuration: the last wave matters
 
@@ -284,5 +286,6 @@ def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibili
     waves = np.broadcast_to(found.schedule.waves, shape)[launches]
     return Feasibility(
         launches=launches, stopped_by=stopped, bound_us=np.broadcast_to(found.config_bound.us, shape).astype(np.float64),
-        binding=found.bound.binding_pipeline(0), tail=bool(waves.size and np.median(waves) < 2),
+        problem_bound_us=float(found.bound.us[0]), binding=found.bound.binding_pipeline(0),
+        tail=bool(waves.size and np.median(waves) < 2),
     )  # fmt: skip
