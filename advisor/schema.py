@@ -238,7 +238,7 @@ class LaunchReport:
     config_bound: Latency
     predicted: Latency | None
     ceiling: Latency | None
-    ceiling_configuration: Configuration | None
+    ceiling_configuration: Configuration | None  # first of the learned order; predicted by itself it may lie above the ceiling
     measured: Latency | None
     measured_rounds: MeasuredRounds | None
     occupancy: Occupancy | None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from advisor import pipelines
 from advisor.diagnosis.columns import first, take_row
-from advisor.diagnosis.neighbours import Change, Neighbourhood, change, limited, neighbourhood
+from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, neighbourhood
 from advisor.diagnosis.pricing import Pricing
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
@@ -176,14 +176,15 @@ class LaunchContext:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now_us = self.current_us if self.runs else math.inf
             self._memory["all"] = neighbourhood(
-                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now_us, least_us=self.least_us, pricing=self.pricing
+                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now_us, limits=self.limits, pricing=self.pricing
             )
         return self._memory["all"]
 
     @property
-    def least_us(self) -> float:
-        """What no other configuration is promised to undercut: the tunable ceiling."""
-        return min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
+    def limits(self) -> Limits:
+        """What no other configuration is promised to undercut: the tunable ceiling, and what is recommended."""
+        least = min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
+        return Limits(least_us=least, recommended=self.recommended)
 
     def changed(self, **changes: int) -> Change:
         """A change and what is then predicted; us is inf where it could not launch."""
@@ -196,7 +197,7 @@ class LaunchContext:
             batch = pipelines.configuration_batch([configuration])
             us = first(self.pricing.us(self.problem, batch, self.gpu))
             slower = {name: first(column) for name, column in self.pricing.slower_us(batch, self.gpu).items()}
-        return limited(changes, us, self.least_us, slower)
+        return self.limits.apply(changes, us, slower)
 
     def saving(self, after_us: float) -> float:
         """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now, predicted

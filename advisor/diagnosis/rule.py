@@ -96,7 +96,7 @@ def remedy_of(better: Change) -> str:
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
         for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
     ]  # fmt: skip
-    promised = f"{microseconds(better.us)}, the tunable ceiling" if better.at_ceiling else f"{microseconds(better.us)} predicted"
+    promised = f"{microseconds(better.us)}, {better.limit}" if better.limit else f"{microseconds(better.us)} predicted"
     return "; ".join([f"{better.text()}: {promised}", *others])
 
 
