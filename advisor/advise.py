@@ -17,6 +17,7 @@ from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction, Predictor
+from advisor.learned.caveats import unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
 from advisor.pipelines.bound import throughput_per_us
@@ -100,7 +101,7 @@ def advise(
     order = {launch.id: i for i, launch in enumerate(target.launches)}
     reports.sort(key=lambda report: order[report.id])
     launches = tuple(reports)
-    unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor(target.gpu)
+    unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     return Result(
         tool_version=__version__,
         command=command,
@@ -418,13 +419,6 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
     if fallen and predictor.name != "analytical model":
         out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
     return tuple(out)
-
-
-def unmeasured_vendor(gpu: GpuSpec) -> tuple[str, ...]:
-    """A sentence for GPUs of a vendor that no measurement behind the shipped models is from."""
-    if gpu.vendor != "amd":
-        return ()
-    return (f"No AMD measurement is behind this: the models were fitted to NVIDIA GPUs, and the figures of {gpu.name} are specified ones.",)
 
 
 def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:

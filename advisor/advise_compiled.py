@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
-from advisor.advise import gpu_figures, triton_config, unmeasured_vendor
+from advisor.advise import gpu_figures, triton_config
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
@@ -21,6 +21,7 @@ from advisor.errors import InputError, shorten
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
+from advisor.learned.caveats import unmeasured_vendor
 from advisor.schema import (
     Configuration,
     Latency,
@@ -73,7 +74,7 @@ def advise_compiled(
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
-    unknowns += unmeasured_vendor(gpu)
+    unknowns += unmeasured_vendor([gpu])
     shown = {report.kernel for report in launches}
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),

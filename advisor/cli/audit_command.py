@@ -56,11 +56,16 @@ def run(arguments: argparse.Namespace) -> int:
     regrets: list[tuple[str, float, int]] = []
     if not arguments.no_regret:
         from advisor.audit_regret import regrets as predict_regrets
+        from advisor.hardware import match_device_name
         from advisor.learned import load_predictor
+        from advisor.learned.caveats import unmeasured_vendor
 
         predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+        predicted_for = []
         for table, entries in zip(found.tables, predict_regrets(found.tables, predictor), strict=True):
             predicted += bool(entries)
+            if entries and (gpu := match_device_name(table.name.device_name)) is not None:
+                predicted_for.append(gpu)
             for entry in entries:
                 if REGRET < entry.regret < float("inf") and entry.probability >= SURE:
                     regrets.append((table.path, entry.regret, entry.tokens))
@@ -72,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
                             f"(at least 10 % can be won with probability {entry.probability:.2f})",
                         )
                     )  # fmt: skip
+        for caveat in unmeasured_vendor(predicted_for):
+            options.warn(caveat)
     failed = any(issue.check in gates or issue.severity in gates for issue in issues)
     if arguments.format == "json":
         _json(found, issues, predicted)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 
+from advisor.cli import options
+
 HELP = "predict the latency of every row of a CSV file"
 
 
@@ -38,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.configs.rows import read_rows, write_rows
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
+    from advisor.learned.caveats import unmeasured_vendor
     from advisor.learned.data import implied_dtype
     from advisor.learned.reached import tunable_ceiling
     from advisor.pipelines.from_rows import batches
@@ -55,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
     binding = np.full(len(rows), "", dtype=object)
     measured = rows.columns.get("latency_us")
     blank = 0
+    gpus = []
     for batch in batches(rows, load_gpu, arguments.gpu):
+        gpus.append(batch.gpu)
         index, problem, gpu = batch.rows, batch.problem, batch.gpu
         work = pipelines.work(problem, gpu)
         bound = pipelines.bound(work, gpu, problem.cache)
@@ -89,4 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name in names:
         out[name][~np.isfinite(out[name])] = np.nan
     write_rows(rows, arguments.output, {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]})
+    for caveat in unmeasured_vendor(gpus):
+        options.warn(caveat)
     return 0

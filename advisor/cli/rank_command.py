@@ -32,13 +32,16 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.configs.rows import read_rows, write_rows
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
+    from advisor.learned.caveats import unmeasured_vendor
     from advisor.pipelines.from_rows import batches, one_problem
     from advisor.pipelines.space import family_space
 
     rows = read_rows(arguments.shapes, problems_only=True)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found: dict[int, list[tuple[dict[str, int], float]]] = {}
+    gpus = []
     for batch in batches(rows, load_gpu, arguments.gpu):
+        gpus.append(batch.gpu)
         space = family_space(batch.problem.family)
         columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
         for i, row in enumerate(batch.rows.tolist()):
@@ -57,4 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     appended: dict[str, list[object]] = {"rank": [rank for rank, _, _ in ranked]}
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
+    for caveat in unmeasured_vendor(gpus):
+        options.warn(caveat)
     return 0

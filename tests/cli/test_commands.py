@@ -377,6 +377,19 @@ def test_a_report_for_amd_says_that_nothing_was_measured_there(tmp_path, gpu, sa
     assert any("No AMD measurement is behind this" in text for text in result["verdict"]["unknowns"]) == said
 
 
+@pytest.mark.parametrize(("gpu", "said"), [("MI300X", True), ("H200", False)])
+def test_every_command_that_predicts_for_amd_says_so(tmp_path, capsys, gpu, said):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"gpu,M,E,topk,H,N\n{gpu},64,8,2,1024,512\n")
+    device = {"MI300X": "AMD_Instinct_MI300X", "H200": "NVIDIA_H200"}[gpu]
+    tuned = tmp_path / f"E=8,N=14336,device_name={device}.json"
+    tuned.write_text(json.dumps({"64": ENTRY}))
+    for command in (["predict", str(rows), "-o", str(tmp_path / "o.csv")], ["rank", str(rows), "-o", str(tmp_path / "o.csv")],
+                    ["audit", str(tuned)]):  # fmt: skip
+        assert main(command) == 0
+        assert ("No AMD measurement is behind this" in capsys.readouterr().err) == said, command
+
+
 def test_rank_lists_the_best_first(tmp_path):
     out = tmp_path / "out.csv"
     assert main(["rank", str(ROOT / "tests/data/shapes.csv"), "-o", str(out), "--top", "5"]) == 0
