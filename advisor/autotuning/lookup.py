@@ -64,6 +64,7 @@ def forget() -> None:
 
 
 def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParameters:
+    from advisor.configs.names import SIZE_LIMIT
     from advisor.pipelines.batch import SIZES
     from advisor.pipelines.space import SPACES
 
@@ -82,8 +83,8 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
     sizes = {}
     for name, value in problem.items():
         least = 0 if name == "causal" else 1
-        if (isinstance(value, bool) and least) or not isinstance(value, int) or value < least:
-            raise UsageError(f"best_config: {name}", value, "a positive integer")
+        if (isinstance(value, bool) and least) or not isinstance(value, int) or not least <= value < SIZE_LIMIT:
+            raise UsageError(f"best_config: {name}", value, f"an integer from {least} to {SIZE_LIMIT - 1}", "give the problem's size")
         sizes[name] = int(value)
     name = gpu or _this_gpu()
     measured = _measured(family, ops, sizes, types, name)

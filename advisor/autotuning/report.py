@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from advisor.advise import Measured, advise, gpu_figures, triton_config
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
+from advisor.configs.names import SIZE_LIMIT
 from advisor.diagnosis import Pricing, actions, context, diagnose
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec
@@ -157,9 +159,9 @@ def _problem(entry: Entry) -> Problem:
         UsageError, KeyError, TypeError, ValueError: It is none.
     """
     text = json.loads(entry.key.problem or "null")
-    sizes = {str(name): int(value) for name, value in text["sizes"].items()}
-    if entry.key.family not in FAMILIES or any(value < 1 for value in sizes.values()):
-        raise ValueError(f"{entry.key.family} with sizes {sizes}")
+    sizes = {str(name): _size(str(name), value) for name, value in text["sizes"].items()}
+    if entry.key.family not in FAMILIES:
+        raise ValueError(f"no family {entry.key.family}")
     block = text.get("block_shape")
     found = Problem(
         family=entry.key.family, op=str(text["op"]), sizes=sizes, dtype=str(text["dtype"]),  # type: ignore[arg-type]
@@ -168,6 +170,18 @@ def _problem(entry: Entry) -> Problem:
     )  # fmt: skip
     problem_batch([found])  # raises where the model knows no such operator or type
     return found
+
+
+def _size(name: str, value: Any) -> int:
+    """A size of a problem, if a tensor can have it.
+
+    Raises:
+        ValueError: None can.
+    """
+    least = 0 if name == "causal" else 1
+    if not isinstance(value, (int, float)) or value != value or not least <= value < SIZE_LIMIT or value != int(value):
+        raise ValueError(f"size {name} of {value!r}; expected an integer from {least} to {SIZE_LIMIT - 1}")
+    return int(value)
 
 
 def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name: str, current: bool, done: int) -> str | None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.options import add_model_arguments, positive_integer, positive_integers, token_counts, warn
+from advisor.cli.options import LARGEST_SIZE, add_model_arguments, positive_integer, positive_integers, token_counts, warn
 from advisor.cli.progress import StatusLine
 from advisor.errors import UsageError
 
@@ -286,8 +286,10 @@ def _sizes(text: str) -> dict[str, int]:
     sizes = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not re.fullmatch(r"\d{1,10}", value.strip()):
+        if not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not re.fullmatch(r"\d{1,100}", value.strip()):
             raise argparse.ArgumentTypeError(f"must be NAME=INTEGER,… as in M=64,N=4096,K=4096 (got {part!r})")
+        if int(value) > LARGEST_SIZE:
+            raise argparse.ArgumentTypeError(f"must be at most {LARGEST_SIZE}, more than any tensor's side (got {part!r})")
         sizes[name.strip()] = int(value)
     return sizes
 

@@ -81,6 +81,12 @@ def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
         assert ranked.modelled == modelled and ("fp8 needs" in ranked.by) != modelled
 
 
+@pytest.mark.parametrize("size", [10**30, 2**31, -1])
+def test_a_size_that_no_tensor_has(size):
+    with pytest.raises(UsageError, match=r"best_config: M; got .*; expected an integer from 1 to 2147483647"):
+        best_config("gemm", M=size, N=64, K=64, gpu="H200")
+
+
 def test_an_unknown_keyword_is_told_with_the_known_ones():
     with pytest.raises(UsageError, match="dtyp; expected among M, N, K, op, dtype, weight_dtype, output_dtype, block_shape, gpu"):
         best_config("gemm", M=1, N=1, K=1, dtyp="fp8", gpu="H200")

@@ -219,6 +219,17 @@ def edited(tmp_path, field, value):
     return path
 
 
+@pytest.mark.parametrize("size", ["1e30", str(10**30), "1.5", "0", "NaN"])
+def test_sizes_that_no_tensor_has_get_no_bound(size, tmp_path, capsys):
+    document = json.loads(EXPORT.read_text(encoding="utf-8"))
+    problem = next(each for each in document["problems"] if each["key"].startswith("(4096, 4096, 4096"))
+    path = edited(tmp_path, "problem", problem["problem"].replace('"M":4096', f'"M":{size}'))
+    assert main(["advise", str(path), "--output", str(tmp_path / "out"), "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    (tuned,) = [each for each in result["tuned"] if each["key"].startswith("(4096, 4096, 4096")]
+    assert tuned["launch"] is None and "size M of" in tuned["note"] and "2147483647" in tuned["note"]
+
+
 @pytest.mark.parametrize(("field", "value"), [
     ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
     ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"),

@@ -230,6 +230,11 @@ def test_sizes_that_are_not_the_kernels(tmp_path, capsys, sizes):
     assert "softmax.py::softmax_kernel" in error and "--sizes" in error
 
 
+def test_a_size_that_no_tensor_has(tmp_path, capsys):
+    assert main(["tune", "softmax", "--device", "fake", "--sizes", f"B={10**30},H=8", "--output", str(tmp_path)]) == 2
+    assert "must be at most 2147483647" in capsys.readouterr().err
+
+
 def test_a_damaged_study_is_named(tmp_path, capsys):
     arguments = ["tune", "softmax", "--gpu", "H200", "--device", "fake", "--sizes", "B=64,H=512", "--output", str(tmp_path)]
     assert main([*arguments, "--trials", "2"]) == 0
