@@ -312,6 +312,8 @@ def gpu_of(target: Target) -> GpuSpec | None:
 def open_kernel(text: str) -> tuple[SourceFile, str]:
     """The parsed file and the kernel's name of `FILE.py::KERNEL`; a file with one kernel needs no name.
 
+    Of several kernels of one name, KERNEL is `outer.kernel` or `kernel:LINE` (`SourceFile.named`).
+
     Raises:
         UsageError, InputError: No such file or kernel.
         NothingMatchedError: The file has no kernel at all.
@@ -327,10 +329,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
             raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
         return source, names[0]
     path, kernel = split_target(text)
-    source = read_source(path)
-    if kernel not in source.definitions:  # which of several is meant is decided for the target
-        source.kernel(kernel)
-    return source, kernel
+    return read_source(path).named(kernel)
 
 
 def symbol_text(value: Any) -> str:

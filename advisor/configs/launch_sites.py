@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from advisor.configs import same_name
 from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError, Symbol, dotted
@@ -86,8 +87,12 @@ def only_launch(
 
 def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
+    several = source.definitions.get(kernel, [])
+    own = source.kernel(kernel).node if len(several) > 1 else None
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and _launched(node.func.value) == kernel:
+            if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
+                continue  # it launches another kernel of the same name
             around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]
             yield max(around, key=lambda f: f.lineno, default=None), node
 

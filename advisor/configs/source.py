@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from advisor.configs import same_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import ConfigLiteral, Constexpr, NotLiteralError, Symbol, dotted
 from advisor.configs.module_names import ModuleNames
@@ -98,7 +99,12 @@ class Import:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A parsed file. `backend` is Triton's backend of the target (cuda, hip), which decides branches; None: not known."""
+    """A parsed file.
+
+    Attributes:
+        backend: Triton's backend of the target (cuda, hip), which decides branches; None: not known.
+        meant: The line of the kernel that is meant, where the file has several of its name; None: the file decides.
+    """
 
     path: Path
     text: str
@@ -106,6 +112,7 @@ class SourceFile:
     values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
     siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
     backend: str | None = None
+    meant: int | None = None
 
     def on(self, backend: str | None) -> SourceFile:
         """The file as it is read for a target."""
@@ -214,9 +221,13 @@ class SourceFile:
         found: dict[str, ast.FunctionDef] = {}
         undecided: dict[str, str] = {}
         outer = {id(node) for node in _module_level(self.tree)}
+        meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            if len(own) == 1:
+            near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
+            if meant is not None and (near is not None or name == meant.name):
+                found[name] = meant if name == meant.name else near or meant
+            elif len(own) == 1:
                 found[name] = own[0]
             elif id(own[0]) not in outer:
                 lines = ", ".join(str(node.lineno) for node in own)
@@ -268,11 +279,34 @@ class SourceFile:
         if name in self.functions:
             return self.functions[name]
         if name in self.undecided:
-            remedy = "keep one of them in the file" if self.backend else "name the GPU with --gpu, or keep one of them in the file"
+            choices = " or ".join(f"{self.path.name}::{each}" for each in same_name.names(self.tree, self.definitions[name]))
+            remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             raise UsageError(f"{self.path.name}: {self.undecided[name]}", None, None, remedy)
         if not self.definitions:
             raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")
         raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.definitions)}")
+
+    def named(self, text: str) -> tuple[SourceFile, str]:
+        """The file, read for the kernel that is named, and the kernel's plain name.
+
+        Args:
+            text: `kernel`, or where there are several of that name `outer.kernel` (what it stands in) or `kernel:12` (its line).
+
+        Raises:
+            UsageError: The file has none of that name, or several.
+            NothingMatchedError: It has none at all.
+        """
+        if text in self.definitions:  # which of several is meant is decided for the target
+            return self, text
+        name = same_name.plain_name(text)
+        nodes = self.definitions.get(name, [])
+        found = same_name.matching(self.tree, nodes, text)
+        if len(found) == 1:
+            return replace(self, meant=found[0].lineno), name
+        if not nodes:
+            self.kernel(text)  # says which there are
+        what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
+        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
 
     def constant(self, name: str) -> Any:
         """The literal value of a module-level name.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.target import assignments, numbers, open_kernel
+from advisor.compiled.target import assignments, make_launch, numbers, open_kernel
+from advisor.configs.rebuild import rebuild
 from advisor.errors import NothingMatchedError, UsageError
 
 
@@ -30,3 +31,77 @@ def test_a_file_without_kernels_is_said_to_have_none(text: str, said: str, tmp_p
     with pytest.raises(NothingMatchedError) as caught:
         open_kernel(str(path))
     assert said in str(caught.value) and "one of" not in str(caught.value)
+
+
+SAME_NAME = """import torch
+import triton
+import triton.language as tl
+
+def forward(x):
+    @triton.jit
+    def step(a):
+        return a + 1
+
+    @triton.jit
+    def kernel(x_ptr, n, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), step(n))
+
+    kernel[(7,)](x, 3, BLOCK=64)
+
+def backward(x):
+    @triton.jit
+    def step(a):
+        return a - 1
+
+    @triton.jit
+    def kernel(x_ptr, n, m, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), step(n) + m)
+
+    kernel[(9,)](x, 3, 4, BLOCK=64)
+
+if torch.cuda.device_count():
+    @triton.jit
+    def branch(x_ptr):
+        tl.store(x_ptr, 1)
+else:
+    @triton.jit
+    def branch(x_ptr, y_ptr):
+        tl.store(y_ptr, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "grid"),
+    [
+        ("forward.kernel", 11, (7,)), ("backward.kernel", 22, (9,)), ("kernel:10", 11, (7,)), ("kernel:23", 22, (9,)),
+        ("branch:33", 33, None),
+    ],
+)  # fmt: skip
+def test_one_of_several_kernels_of_a_name_is_named(tmp_path: Path, text: str, line: int, grid: tuple[int, ...] | None) -> None:
+    path = tmp_path / "same.py"
+    path.write_text(SAME_NAME)
+    source, name = open_kernel(f"{path}::{text}")
+    assert source.on("cuda").kernel(name).line == line
+    assert make_launch(source.on("cuda"), name).grid == grid
+    rebuilt = rebuild(source, name)
+    assert compile(rebuilt.modules[f"{rebuilt.entry}.py"], "rebuilt", "exec")
+    step = "return a + 1" if grid == (7,) else "return a - 1"
+    assert (step in rebuilt.modules[f"{rebuilt.entry}.py"]) == (grid is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kernel", r"lines 11, 22.*name the one that is meant: same.py::forward.kernel or same.py::backward.kernel"),
+        ("branch", r"lines 29, 33.*name the one that is meant: same.py::branch:29 or same.py::branch:33"),
+        ("other.kernel", "no kernel of that name there.*one of forward.kernel, backward.kernel"),
+        ("kernel:1", "no kernel of that name there"),
+        ("nothing.at_all", "no @triton.jit function of that name"),
+    ],
+)
+def test_which_of_several_kernels_can_be_named_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "same.py"
+    path.write_text(SAME_NAME)
+    with pytest.raises(UsageError, match=said):
+        source, name = open_kernel(f"{path}::{text}")
+        source.on("cuda").kernel(name)
