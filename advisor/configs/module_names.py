@@ -8,6 +8,7 @@ from typing import Any
 
 from advisor.configs.functions import FunctionReader, Place
 from advisor.configs.literals import NotLiteralError, enumeration, is_enumeration
+from advisor.configs.second_names import Event, SecondNames
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip
@@ -23,6 +24,7 @@ class ModuleNames:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._found: dict[int, dict[str, list[ast.stmt]]] = {}
+        self._second: dict[int, SecondNames] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -70,8 +72,8 @@ class ModuleNames:
         return found
 
     def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
-        events = [s for s in self._touching(body).get(name, ()) if (s.lineno, s.col_offset) < place.position]
-        key = (name, id(events[-1])) if events and not _spans(events[-1], place) else None
+        events = self._events(name, body, place)
+        key = (name, id(events[-1].statement)) if events and not _spans(events[-1].statement, place) else None
         if key is not None and key in reader.known:
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
@@ -82,12 +84,22 @@ class ModuleNames:
         return found
 
     def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
-        events = [s for s in self._touching(body).get(name, ()) if (s.lineno, s.col_offset) < place.position]
-        # What stood before the last plain assignment does not matter, nor whether it can be read.
-        start = max((i for i, statement in enumerate(events) if _rebinds(statement, name)), default=0)
-        for statement in events[start:]:
-            value = self._step(reader, name, statement, place, value)
+        for event in self._events(name, body, place):
+            if event.name != name and not isinstance(value, (list, dict)):
+                continue  # a number or a text is not changed through another name
+            if not event.certain:
+                line = event.statement.lineno
+                raise NotLiteralError(f"{name} may have a second name, {event.name}, by which it is changed in line {line}")
+            value = self._step(reader, event.name, event.statement, place, value)
         return value
+
+    def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[Event]:
+        if not body:
+            return []
+        key = id(body[0])
+        if key not in self._second:
+            self._second[key] = SecondNames.of(body)
+        return self._second[key].events(name, self._touching(body), place.position, _rebinds, _touched)
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
@@ -109,7 +121,9 @@ class ModuleNames:
         expression = _assigned_expression(statement, name)
         if expression is not None:
             with reader.at(here, {}):
-                return reader._visit(expression)
+                found = reader._visit(expression)
+            # A copy: what is changed by this name from here on is followed for each of its names apart.
+            return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
         try:
             if _spans(statement, place):
                 raise NotLiteralError("within a loop its value is not followed")

@@ -40,6 +40,49 @@ def test_what_is_added_to_a_list_is_read(change: str) -> None:
     assert blocks(f"configs = {CONFIGS}\n{change}\n{KERNEL}") == [128, 256, 512]
 
 
+MORE = "append(triton.Config({'BLOCK': 512}))"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"configs = {CONFIGS}\na = configs\na.{MORE}",
+        f"configs = {CONFIGS}\na = configs\nb = a\na = 3\nb += [triton.Config({{'BLOCK': 512}})]",
+        f"a = {CONFIGS}\nconfigs = a\na.{MORE}",
+        f"a = {CONFIGS}\nconfigs = a\nconfigs.{MORE}",
+        f"a = {CONFIGS}\nconfigs: list = a\nconfigs.{MORE}",
+        f"a = configs = {CONFIGS}\na.{MORE}",
+        f"a = {CONFIGS}\na.{MORE}\nconfigs = a\na = a[:1]\na.clear()",
+        f"configs = {CONFIGS}\na = configs\nconfigs = [*a, triton.Config({{'BLOCK': 512}})]\na.{MORE}",
+        f"if True:\n    configs = {CONFIGS}\n    a = configs\n    a.{MORE}",
+    ],
+)
+def test_what_is_added_by_a_second_name_is_read(text: str) -> None:
+    assert blocks(f"{text}\n{KERNEL}") == [128, 256, 512]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"configs = {CONFIGS}\na = configs\na.pop()", r"changed in line 7: a\.pop\(\)"),
+        (f"configs = {CONFIGS}\nif os.listdir():\n    a = configs\n    a.{MORE}", "may have a second name, a, .* line 6"),
+        (f"a = {CONFIGS}\nb = a\nconfigs = a\nb.{MORE}", "may have a second name, b, .* line 8"),
+    ],
+)
+def test_a_second_name_that_is_not_followed_is_said(text: str, why: str) -> None:
+    with pytest.raises(NotLiteralError, match=why):
+        blocks(f"{text}\n{KERNEL}")
+
+
+def test_a_second_name_within_the_branch_of_the_kernel_changes_nothing_by_itself() -> None:
+    inner = "".join(f"    {line}\n" for line in (f"configs = {CONFIGS}\na = configs\n" + KERNEL).splitlines())
+    assert blocks(f"if fast():\n{inner}") == [128, 256]
+
+
+def test_a_number_has_no_second_name() -> None:
+    assert parse_source("N = 4\nM = N\nM += 1\nif L:\n    K = N\n    K += 1\n", "k.py").constant("N") == 4
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
