@@ -318,7 +318,15 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
         return True
     if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
         return True
-    return not found and not any(item.name in names for names in (other.assignments, other.functions, other.plain_functions))
+    if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
+        return True  # a shim: whatever the vendor's module is, or triton's own where there is none
+    return not found and not other.module_names.statements(item.name)
+
+
+def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
+    """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
+    root, *parts = (dotted(value) or "").split(".")
+    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
 
 
 def _triton_import(source: SourceFile, name: str) -> str:
@@ -328,6 +336,8 @@ def _triton_import(source: SourceFile, name: str) -> str:
         Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
         for i in items if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
     ]  # fmt: skip
+    # The module itself of a vendor whose Triton is another: triton's own chooses by the target.
+    moved += [Import(alias=name, module="triton.language.extra", name="libdevice") for i in items if i.name == "libdevice"]
     return "\n".join(_guarded(i) for i in [*items, *moved[:1]])
 
 

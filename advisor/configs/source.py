@@ -19,8 +19,10 @@ MAX_FILE_BYTES = 8_000_000
 TRITON_MODULES = ("triton", "triton.language")
 _TRITON_PREFIXES = ("triton.language.", "tl.")
 _LIBDEVICE = "triton.language.extra.libdevice"
-HANDED_ON = {"triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE}
-"""Names under which packages hand triton's modules on: `from vllm.triton_utils import tl, triton`."""
+HANDED_ON = {
+    "triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE, "tl_extra_shim": _LIBDEVICE,
+}  # fmt: skip
+"""Names under which packages hand triton's modules on: `from vllm.triton_utils import tl`, `from flag_gems.utils import tl_extra_shim`."""
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 INDUCTOR_DECORATORS = (
     "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
@@ -159,17 +161,23 @@ class SourceFile:
 
     @cached_property
     def _assigned(self) -> dict[str, ast.expr]:
-        found: dict[str, ast.expr] = {}
+        return {name: values[-1] for name, values in self.alternatives.items()}
+
+    @cached_property
+    def alternatives(self) -> dict[str, list[ast.expr]]:
+        """All expressions that are assigned to each name at module level, in order, whether or not they run."""
+        found: dict[str, list[ast.expr]] = {}
         for node in _module_level(self.tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        found[target.id] = node.value
+                        found.setdefault(target.id, []).append(node.value)
                     elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                        pairs = zip(target.elts, node.value.elts, strict=False)
-                        found.update({t.id: v for t, v in pairs if isinstance(t, ast.Name)})
+                        for item, value in zip(target.elts, node.value.elts, strict=False):
+                            if isinstance(item, ast.Name):
+                                found.setdefault(item.id, []).append(value)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                found[node.target.id] = node.value
+                found.setdefault(node.target.id, []).append(node.value)
         return found
 
     @cached_property

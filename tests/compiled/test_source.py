@@ -190,6 +190,49 @@ def test_triton_imported_from_elsewhere_is_triton(module: str | None, tmp_path: 
     assert "import triton.language.extra.libdevice as device" in prelude and "pack" not in prelude
 
 
+SHIM = """from pack.vendors import backend
+try:
+    tl_extra_shim = backend.module_of_the_vendor()
+except ImportError:
+    import triton
+    try:
+        tl_extra_shim = triton.language.extra.libdevice
+    except AttributeError:
+        tl_extra_shim = triton.language.math
+"""
+
+
+@pytest.mark.parametrize("shim", [None, SHIM])
+@pytest.mark.parametrize("call", ["tl_extra_shim.tanh", "tanh"])
+def test_a_shim_of_the_mathematical_functions_stands_for_tritons_own(shim: str | None, call: str, tmp_path: Path) -> None:
+    """As in FlagGems: `from flag_gems.utils import tl_extra_shim`."""
+    if shim is not None:
+        (tmp_path / "pack").mkdir()
+        (tmp_path / "pack" / "__init__.py").write_text("from .shim import tl_extra_shim\n", encoding="utf-8")
+        (tmp_path / "pack" / "shim.py").write_text(shim, encoding="utf-8")
+    text = HEAD + "from pack import tl_extra_shim\ntanh = tl_extra_shim.tanh\n"
+    source = parse_source(text + f"@triton.jit\ndef k(x):\n    tl.store(x, {call}(tl.load(x)))\n", tmp_path / "k.py")
+    assert "import triton.language.extra.libdevice as tl_extra_shim" in rebuild(source, "k").modules["rebuilt_0_prelude.py"]
+
+
+@pytest.mark.parametrize(
+    "shim", ["class tl_extra_shim:\n    pass\n", "from math import erf as tl_extra_shim\n", "tl_extra_shim = vendor()\n"]
+)
+def test_something_else_of_a_shims_name_is_refused(shim: str, tmp_path: Path) -> None:
+    (tmp_path / "pack.py").write_text(shim, encoding="utf-8")
+    text = HEAD + "from pack import tl_extra_shim\n@triton.jit\ndef k(x):\n    tl.store(x, tl_extra_shim.tanh(tl.load(x)))\n"
+    with pytest.raises(RebuildError, match="tl_extra_shim is neither"):
+        rebuild(parse_source(text, tmp_path / "k.py"), "k")
+
+
+def test_the_mathematical_functions_of_another_vendor_are_tritons_own() -> None:
+    text = HEAD + "from triton.language.extra.intel import libdevice\n@triton.jit\ndef k(x):\n    tl.store(x, libdevice.rint(tl.load(x)))\n"
+    launch = KernelLaunch(source=parse_source(text, "k.py"), kernel="k", given=Given(types={"x": "*fp32"}))
+    with Pool(1) as pool:
+        found = inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    assert "__nv_rint" in found.compiled.ttir
+
+
 def test_triton_imported_by_an_enclosing_function_is_triton() -> None:
     text = "def make():\n    import triton\n    import triton.language as tl\n\n    @triton.jit\n    def k(x):\n        tl.store(x, 1.0)\n"
     assert "tl.store" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
