@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from advisor.compiled.descriptors import descriptor_type
 from advisor.compiled.usage import Reader, Usage
 from advisor.configs.literals import Constexpr, Symbol, dotted
 from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
@@ -149,7 +150,7 @@ def _guess(
                 kind = _type_of(value)
         signature[name] = kind
     for name in described:
-        signature[name] = _descriptor(usage[name], constants, str(choice.get("element", given.element)))
+        signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)))
         assumed.append(f"{name}: {signature[name]}")
     heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
     for name, value in heuristic.items():
@@ -261,15 +262,6 @@ def _rank(node: ast.FunctionDef) -> int:
         elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
     return max(ranks)
-
-
-def _descriptor(use: Usage, constants: Mapping[str, Any], element: str) -> str:
-    """A tensor descriptor whose block follows from the coordinates it is loaded at: `[pid * BLOCK_M, k]`."""
-    sizes = []
-    for names in use.blocks:
-        factors = [constants[n] for n in names if isinstance(constants.get(n), int) and not isinstance(constants.get(n), bool)]
-        sizes.append(max([f for f in factors if f & (f - 1) == 0], default=1))
-    return f"tensordesc<{element}[{','.join(map(str, sizes or [64, 64]))}]>"
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from advisor.compiled import target
 from advisor.compiled.described import Described, description, launch_from_description, nominated, operators
+from advisor.compiled.descriptors import own_blocks
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.literals import ConfigLiteral
@@ -96,6 +97,8 @@ def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec |
         yield NamedLaunch(id=name, launch=one_launch(source, kernel, asked, gpu))
         return
     tunable = frozenset(n for each in configurations for n in each.constants)
+    constants_of = [{**each.constants, **asked.toml.get("constexprs", {}), **asked.constexprs} for each in configurations]
+    types, notes = own_blocks(source, kernel, _types(source, kernel, asked), constants_of)
     seen = set()
     for number, each in enumerate(configurations):
         constants, options = {**each.constants, **asked.constexprs}, {**each.options, **asked.options}
@@ -103,9 +106,29 @@ def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec |
         if key in seen:
             continue  # what is given takes the place of what they differ in
         seen.add(key)
-        launch = one_launch(source, kernel, replace(asked, constexprs=constants, options=options), gpu)
+        here = replace(asked, constexprs=constants, options=options)
+        launch = one_launch(source, kernel, replace(here, signature=_with(asked.signature, source, kernel, types[number])), gpu)
+        followed = tuple(f"{name}: {kind}, the configuration's block in place of the given one" for name, kind in types[number].items())
+        launch = replace(launch, assumed=(*launch.assumed, *followed), notes=(*launch.notes, *notes))
         launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
         yield NamedLaunch(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
+
+
+def _types(source: SourceFile, kernel: str, asked: LaunchOptions) -> dict[str, str]:
+    """The types that are given."""
+    listed = asked.toml.get("signature", {})
+    names = [p.name for p in source.kernel(kernel).parameters]
+    found = dict(zip(names, listed, strict=False)) if isinstance(listed, list) else dict(listed)
+    found = {name: str(kind) for name, kind in found.items()}
+    return {**found, **(target.signature(asked.signature, source, kernel) if asked.signature else {})}
+
+
+def _with(signature: str | None, source: SourceFile, kernel: str, types: Mapping[str, str]) -> str | None:
+    """A signature with some of its types replaced."""
+    if not types:
+        return signature
+    found = {**(target.signature(signature, source, kernel) if signature else {}), **types}
+    return ",".join(f"{name}={kind}" for name, kind in found.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

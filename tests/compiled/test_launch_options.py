@@ -74,3 +74,39 @@ def test_what_counts_as_not_set_is_said(tmp_path) -> None:
     path.write_text(f"import os\n{HEAD}FACTOR = tl.constexpr(1 if os.environ.get('FAST') else 2)\n{BODY.replace('2 *', 'FACTOR *')}")
     result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=LaunchOptions(grid="64"))
     assert "k: what the file asks of the environment counts as not set: FAST." in result.verdict.unknowns
+
+
+DESCRIPTORS = HEAD + '''@triton.autotune(configs=[triton.Config({"BM": m, "BK": k}) for m in (64, 128) for k in (32, 64)], key=["K"])
+@triton.jit
+def k(a_desc, b_desc, c_ptr, K, BM: tl.constexpr, BK: tl.constexpr):
+    row = tl.program_id(0) * BM
+    total = tl.zeros((BM,), tl.float32)
+    for i in range(0, K, BK):
+        total += tl.sum(a_desc.load([row, i]).to(tl.float32), 1) + tl.sum(b_desc.load([0, 0]).to(tl.float32))
+    tl.store(c_ptr + row + tl.arange(0, BM), total)
+'''
+
+
+@pytest.mark.parametrize("given", ["signature", "toml"])
+def test_each_configuration_has_its_own_block_of_a_descriptor(given: str) -> None:
+    """One signature for all compiled the loops of the others with the block of one: they did less than the work."""
+    kinds = {"a_desc": "tensordesc<fp16[128, 32]>", "b_desc": "tensordesc<fp16[16,32]>"}
+    text = ",".join(f"{name}={kind}" for name, kind in kinds.items())
+    asked = LaunchOptions(signature=text) if given == "signature" else LaunchOptions(toml={"signature": kinds})
+    found = [each.launch for each in launches(parse_source(DESCRIPTORS, "k.py"), "k", asked, load_gpu("H200"))]
+    assert [launch.given.types["a_desc"] for launch in found] == [f"tensordesc<fp16[{m},{k}]>" for m in (64, 128) for k in (32, 64)]
+    assert "a_desc: tensordesc<fp16[64,64]>, the configuration's block in place of the given one" in found[1].assumed
+    assert all(launch.given.types["b_desc"] == "tensordesc<fp16[16,32]>" for launch in found)  # no coordinate names a constant
+
+
+def test_a_block_that_no_configuration_has_is_kept_and_said() -> None:
+    asked = LaunchOptions(signature="a_desc=tensordesc<fp16[16,16]>")
+    for each in launches(parse_source(DESCRIPTORS, "k.py"), "k", asked, load_gpu("H200")):
+        assert each.launch.given.types["a_desc"] == "tensordesc<fp16[16,16]>"
+        assert each.launch.notes[0].startswith("The block of a_desc is the one of the signature in every configuration")
+
+
+def test_a_signature_without_descriptors_says_nothing_of_them() -> None:
+    asked = LaunchOptions(signature="x_ptr=*fp32")
+    (found,) = launches(tuned('[triton.Config({"BLOCK": 64})]'), "k", asked, load_gpu("H200"))
+    assert not found.launch.notes and found.launch.given.types == {"x_ptr": "*fp32"}
