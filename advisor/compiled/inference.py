@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.descriptors import descriptor_type
+from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader, Usage
 from advisor.configs.literals import Constexpr, Symbol, dotted
 from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
@@ -42,13 +43,22 @@ _SHAPES = (ast.Tuple, ast.List)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """A signature, its constants and options, and what was guessed."""
+    """A signature, its constants and options, and what was guessed.
+
+    Attributes:
+        divisible: Arguments that are taken to be multiples of 16.
+        strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
+        untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
+    """
 
     signature: Mapping[str, str]
     constexprs: Mapping[str, Any]
     options: Mapping[str, Any]
     assumed: tuple[str, ...]
     label: str = "first guess"
+    divisible: frozenset[str] = frozenset()
+    strides: frozenset[str] = frozenset()
+    untold: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +162,21 @@ def _guess(
     for name in described:
         signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)))
         assumed.append(f"{name}: {signature[name]}")
+    strides = unknown_strides(signature, given.scalars)
+    untyped = [name for name in strides if name not in given.types and name not in recorded]
+    unit = unit_strides(source, function, untyped, given.scalars)
+    for name in unit:
+        signature[name], constants[name] = "constexpr", 1  # as the runtime does
+    divisible = [name for name in untyped if name not in unit]
+    if untyped:
+        assumed.append(assumption(unit, divisible))
     heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
     for name, value in heuristic.items():
         if name not in given.constexprs and name in signature:
             signature[name], constants[name] = "constexpr", value
     assumed = [text for text in assumed if text.split(" = ")[0] not in heuristic]
     for kind, names in plain.items():
-        if left := [name for name in names if name not in heuristic]:
+        if left := [name for name in names if name not in heuristic and name not in unit]:
             assumed.append(f"{', '.join(left)}: {kind}")
     for name in unknown:
         if name in signature and name not in given.constexprs and signature[name] != "constexpr":
@@ -168,7 +186,9 @@ def _guess(
             signature[name], constants[name] = "constexpr", None
         elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64") and name not in given.types:
             signature[name], constants[name] = "constexpr", 1  # as the runtime does
-    return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label)
+    untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in given.scalars and n not in divisible]
+    return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
+                 divisible=frozenset(divisible), strides=frozenset(strides), untold=tuple(untold))  # fmt: skip
 
 
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:

@@ -92,7 +92,7 @@ def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool =
             if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
         }  # fmt: skip
         known |= {n for n in launch.multiples if guess.signature.get(n) in ("i32", "i64")}
-        divisible = frozenset(known | {n for n, t in guess.signature.items() if t.startswith("*")})
+        divisible = frozenset(known | {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible)
     options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
     return CompileRequest(
         rebuilt=rebuild(launch.source, launch.kernel), signature=guess.signature, constexprs=guess.constexprs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.launch import Inspection
@@ -35,6 +37,15 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     WIDE_INDEX_IN_LOOP,
     MASK_NEVER_BINDS,
 )
+STRIDES_DECIDE = frozenset({UNCOALESCED_ACCESS.id, NARROW_ACCESS.id})
+"""Rules that are not asked where a stride is not given: what they find, a call with other strides has not."""
+TOLD_STRIDES_DECIDE = frozenset({REGISTER_SPILLS.id, NO_ASYNC_COPY.id, CONVERT_LAYOUT_IN_LOOP.id, WIDE_INDEX_IN_LOOP.id})
+"""Rules that are not asked where the compiler was told nothing of a stride: no call is compiled like that. Where it was told nothing of
+another integer, which does not decide as much, what they find says so."""
+
+
+MOST_NAMES = 4
+"""Of arguments, in a finding's evidence."""
 
 
 def check_compiled(
@@ -42,11 +53,20 @@ def check_compiled(
 ) -> tuple[Finding, ...]:
     """What the rules find in one inspected kernel; a rule that crashes becomes an error finding, and the run goes on.
 
+    What hangs on strides that are not given is withheld; the inspection's assumptions say so.
+
     `analysis`, where there is one, says what curing a cause would save.
     """
     context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu, analysis=analysis)
     found = []
+    said = inspection.launch.divisible is not None  # of every argument: by a record, or by the user
+    strides, untold = (frozenset(), ()) if said else (inspection.guess.strides, inspection.guess.untold)
+    withheld = STRIDES_DECIDE if strides else frozenset()
+    if strides & set(untold):
+        withheld |= TOLD_STRIDES_DECIDE
     for rule in COMPILED_RULES:
+        if rule.id in withheld:
+            continue
         try:
             finding = rule.check(context)
         except Exception as error:
@@ -54,6 +74,9 @@ def check_compiled(
                 rule=rule.id, severity="error", title=f"The rule {rule.id} failed", evidence=f"{type(error).__name__}: {error}",
                 remedy="report it; the other findings stand", scope="kernel",
             )  # fmt: skip
+        if finding is not None and untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
+            few = ", ".join(untold[:MOST_NAMES]) + (", ..." if len(untold) > MOST_NAMES else "")
+            finding = replace(finding, evidence=f"{finding.evidence}; compiled without the values of {few}: multiples of 16 may cure it")
         if finding is not None:
             found.append(finding)
     return tuple(found)

@@ -1,0 +1,96 @@
+"""Strides that are not given: what is taken for them is said, and nothing is found that a call with real ones has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from advisor.compiled.assembly import read_facts
+from advisor.compiled.inference import Given, guesses
+from advisor.compiled.kernel import Target
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.pool import Pool
+from advisor.compiled.target import make_launch
+from advisor.configs.source import SourceFile, parse_source
+from advisor.diagnosis.compiled_rules import check_compiled
+
+HEAD = "import triton\nimport triton.language as tl\n"
+SM_90 = Target(backend="cuda", arch=90)
+GEMM = HEAD + """
+@triton.jit
+def gemm(a, b, c, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        x = tl.load(a + rows[:, None] * stride_am + (k * BK + inner)[None, :] * stride_ak)
+        y = tl.load(b + (k * BK + inner)[:, None] * stride_bk + columns[None, :] * stride_bn)
+        total = tl.dot(x, y, total)
+    tl.store(c + rows[:, None] * stride_cm + columns[None, :], total.to(tl.float16))
+"""
+TRANSPOSED = GEMM + """
+def launch(x, y, out):
+    gemm[(8, 8)](x, y, out, x.shape[1], x.stride(0), x.stride(1), y.stride(-1), y.stride(0), out.stride()[0], BM=64, BN=64, BK=64)
+"""
+NAMES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm")
+BLOCKS = {"BM": 128, "BN": 128, "BK": 64}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pytest.importorskip("triton")
+    with Pool(1) as made:
+        yield made
+
+
+def first(text: str, given: Given | None = None):
+    source: SourceFile = parse_source(text, "k.py")
+    return next(guesses(source, source.kernel("gemm"), given))
+
+
+@pytest.mark.parametrize(("text", "unit"), [(GEMM, ("stride_ak", "stride_bn")), (TRANSPOSED, ("stride_ak", "stride_bk"))])
+def test_the_last_stride_of_a_tensor_is_one(text: str, unit: tuple[str, ...]) -> None:
+    """By the names of the arguments, and rather by what the launch passes for them; the only stride of a tensor is of its rows."""
+    guess = first(text)
+    assert {name for name in NAMES if guess.constexprs.get(name) == 1 and guess.signature[name] == "constexpr"} == set(unit)
+    assert guess.divisible == set(NAMES) - set(unit) and guess.strides >= guess.divisible and guess.untold == ("K",)
+    others = ", ".join(name for name in NAMES if name not in unit)
+    said = f"{', '.join(unit)} = 1 and {others} multiples of 16, as of contiguous tensors (how accesses lie in memory is not judged)"
+    assert said in guess.assumed
+
+
+def test_strides_that_are_given_are_not_guessed() -> None:
+    guess = first(GEMM, Given(scalars={"stride_am": 1, "stride_ak": 4096, "stride_bk": 4096, "stride_bn": 1, "stride_cm": 4096}))
+    assert not guess.strides and not guess.divisible and not any("contiguous" in text for text in guess.assumed)
+    partly = first(GEMM, Given(scalars={"stride_am": 1}))
+    assert partly.constexprs.get("stride_ak") is None and partly.constexprs["stride_bn"] == 1 and "stride_ak" in partly.divisible
+    typed = first(GEMM, Given(types=dict.fromkeys(NAMES, "i32")))
+    assert typed.strides == set(NAMES) <= set(typed.untold) and not typed.divisible
+
+
+def found(pool: Pool, **given) -> dict[str, str]:
+    launch = make_launch(parse_source(GEMM, "k.py"), "gemm", constexprs=BLOCKS, options={"num_stages": 3, "num_warps": 4}, **given)
+    inspection = inspect_launch(launch, SM_90, pool)
+    return {each.rule: each.evidence for each in check_compiled(inspection, read_facts(inspection.compiled))}
+
+
+def test_no_finding_hangs_on_a_stride_that_is_not_given(pool: Pool) -> None:
+    decided = {"no-async-copy", "register-spills", "narrow-access", "uncoalesced-access", "wide-index-in-loop", "convert-layout-in-loop"}
+    assert not decided & set(found(pool))
+    assert not decided & set(found(pool, types=dict.fromkeys(NAMES, "i32")))
+    odd = found(pool, arguments={"K": 4095, **dict.fromkeys(NAMES, 4095)})  # told, and so
+    assert {"no-async-copy", "uncoalesced-access"} <= set(odd) and "without the values" not in odd["no-async-copy"]
+
+
+def test_a_finding_says_which_values_it_may_hang_on(pool: Pool) -> None:
+    text = HEAD + (
+        "@triton.jit\ndef copy(x, y, n, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n"
+        "    tl.store(y + o, tl.load(x + o, mask=o < n), mask=o < n)\n"
+    )
+    for given in ({}, {"n": 8191}):
+        launch = make_launch(parse_source(text, "k.py"), "copy", constexprs={"B": 4096}, arguments=given)
+        inspection = inspect_launch(launch, SM_90, pool)
+        evidence = {each.rule: each.evidence for each in check_compiled(inspection, read_facts(inspection.compiled))}["narrow-access"]
+        assert ("compiled without the values of n: multiples of 16 may cure it" in evidence) == (not given)
