@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from advisor.configs.launch_sites import passed_at_launches
+from advisor.configs.literals import dotted
 from advisor.configs.source import JitFunction, SourceFile
 
 _NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
@@ -25,8 +26,10 @@ def unit_strides(source: SourceFile, function: JitFunction, unknown: Sequence[st
     """Of the strides that are not given those that are 1 where tensors are contiguous: of each tensor the last.
 
     What is a tensor's, and in which order, is taken from where the file launches the kernel (`x.stride(-1)`), and else from the names
-    (`stride_am, stride_ak`).
+    (`stride_am, stride_ak`). Not every kernel takes the last: one that a program's number is multiplied with (the stride of heads), or
+    that stands beside a range without a stride, is another.
     """
+    possible = _along_ranges(function.node)
     groups: dict[str, list[tuple[int, str]]] = {}
     for name, node in next(iter(passed_at_launches(source, function.name)), {}).items():
         if (of := _stride_of(node)) is not None:
@@ -38,7 +41,7 @@ def unit_strides(source: SourceFile, function: JitFunction, unknown: Sequence[st
     found = []
     for group in groups.values():
         last, name = max(group, key=lambda each: each[0] % 64)  # -1 is the last
-        if last and name in unknown and len(group) > 1 and not any(given.get(other) == 1 for _, other in group):
+        if last and name in possible and name in unknown and len(group) > 1 and not any(given.get(other) == 1 for _, other in group):
             found.append(name)
     return tuple(name for name in unknown if name in found)
 
@@ -72,3 +75,58 @@ def _tensor(name: str) -> str:
     if len(rest) == 1 and "_" in text:
         return text.rsplit("_", 1)[0]
     return text if len(rest) > 1 else text[:-1]
+
+
+def _along_ranges(kernel: ast.FunctionDef) -> set[str]:
+    """Strides along a range of elements, where no other range of the same address goes without one: one of them may be 1."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, []).append(node.value)
+    found: set[str] = set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Call) and (dotted(node.func) or "").rsplit(".", 1)[-1] in _WITH_STRIDES:
+            listed = next((k.value for k in node.keywords if k.arg == "strides"), node.args[2] if len(node.args) > 2 else None)
+            if isinstance(listed, (ast.Tuple, ast.List)) and listed.elts and isinstance(listed.elts[-1], ast.Name):
+                found.add(listed.elts[-1].id)
+    sums = [node for node in ast.walk(kernel) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
+    inner = {id(side) for node in sums for side in (node.left, node.right)}
+    others: set[str] = set()
+    for node in sums:
+        if id(node) in inner:
+            continue
+        terms = [(_strides_in(term), _has_range(term, assigned)) for term in _terms(node)]
+        names = {name for strides, a_range in terms if a_range for name in strides}
+        if any(a_range and not strides for strides, a_range in terms):
+            others |= names
+        else:
+            found |= names
+    return found - others
+
+
+_WITH_STRIDES = frozenset({"make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor"})
+
+
+def _terms(node: ast.expr) -> Iterator[ast.expr]:
+    """The terms of a sum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    else:
+        yield node
+
+
+def _strides_in(term: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(term) if isinstance(n, ast.Name) and _NAME.search(n.id)}
+
+
+def _has_range(node: ast.expr, assigned: Mapping[str, Sequence[ast.expr]], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression is a range of elements, through what its names are assigned; what a range only points at is none."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and (dotted(inner.func) or "").endswith("arange"):
+            return True
+        if isinstance(inner, ast.Name) and inner.id not in seen and inner.id in assigned:
+            values = [v for v in assigned[inner.id] if not any(_strides_in(t) for t in ast.walk(v) if isinstance(t, ast.expr))]
+            if any(_has_range(value, assigned, seen | {inner.id}) for value in values):
+                return True
+    return False

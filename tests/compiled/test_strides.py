@@ -61,6 +61,35 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: tuple[str, ...]) ->
     assert said in guess.assumed
 
 
+HEADS = HEAD + """
+@triton.jit
+def gemm(q, k, o, stride_qm, stride_qh, stride_km, stride_kh, stride_om, stride_oh, stride_od, B: tl.constexpr, D: tl.constexpr):
+    rows = tl.program_id(0) * B + tl.arange(0, B)
+    lanes = tl.arange(0, D)
+    head = tl.program_id(1)
+    q_ptrs = q + rows[:, None] * stride_qm + head * stride_qh + lanes[None, :]
+    k_ptrs = k + (rows[:, None] * stride_km + (rows % 4)[:, None] * stride_kh + lanes[None, :])
+    o_base = o + head * stride_oh
+    tl.store(o_base + rows[:, None] * stride_om + lanes[None, :] * stride_od, tl.load(q_ptrs) + tl.load(k_ptrs))
+
+def launch(q, k, o):
+    gemm[(8, 8)](q, k, o, q.stride(0), q.stride(1), k.stride(0), k.stride(1), o.stride(0), o.stride(1), o.stride(2), B=64, D=64)
+"""
+BLOCK_POINTER = HEAD + """
+@triton.jit
+def gemm(q, stride_qm, stride_qd, M, D: tl.constexpr):
+    tile = tl.make_block_ptr(q, (M, D), (stride_qm, stride_qd), (0, 0), (64, D), (1, 0))
+    tl.store(tile, tl.load(tile) * 2)
+"""
+
+
+@pytest.mark.parametrize(("text", "unit"), [(HEADS, {"stride_od"}), (BLOCK_POINTER, {"stride_qd"})])
+def test_a_stride_of_heads_is_not_the_last_one(text: str, unit: set[str]) -> None:
+    """The kernel leaves out the last stride, which is always 1: the last that it takes is another."""
+    guess = first(text)
+    assert {name for name, value in guess.constexprs.items() if name.startswith("stride") and value == 1} == unit
+
+
 def test_strides_that_are_given_are_not_guessed() -> None:
     guess = first(GEMM, Given(scalars={"stride_am": 1, "stride_ak": 4096, "stride_bk": 4096, "stride_bn": 1, "stride_cm": 4096}))
     assert not guess.strides and not guess.divisible and not any("contiguous" in text for text in guess.assumed)
