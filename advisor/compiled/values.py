@@ -145,13 +145,30 @@ def select_programs(active: NDArray[np.bool_], a: Value, b: Value) -> Value:
         return a
     if not active.any():
         return b
-    condition = Value((active.reshape((-1,) + (1,) * len(a.shape)),), a.shape, True)
-    if a.known and b.known and a.base == b.base and len(a.parts) == len(b.parts):
-        pairs = [(x, y) for x, y in zip(a.parts, b.parts, strict=True)]
-        if all(x.shape[1:] == y.shape[1:] for x, y in pairs):
-            c = condition.parts[0]
-            return Value(tuple(x if x is y else np.where(c, x, y) for x, y in pairs), a.shape, a.boolean, a.base)
-    return choose(condition, a, b, a.shape)
+    condition = active.reshape((-1,) + (1,) * len(a.shape))
+    if a.known and b.known and a.base == b.base and a.boolean == b.boolean:
+        return Value(_chosen_parts(condition, a, b), a.shape, a.boolean, a.base)
+    return choose(Value((condition,), a.shape, True), a, b, a.shape)
+
+
+def _chosen_parts(condition: NDArray[np.bool_], a: Value, b: Value) -> Parts:
+    """Of two values the parts of one or the other per program, pattern by pattern, so that sums stay sums."""
+    combine: Callable[[Any, Any], Any] = np.logical_and if a.boolean else np.add
+    sides: list[dict[tuple[int, ...], NDArray[Any]]] = [{}, {}]
+    for found, value in zip(sides, (a, b), strict=True):
+        for part in value.parts:
+            key = part.shape[1:]
+            found[key] = combine(found[key], part) if key in found else part
+    parts = []
+    for key in dict.fromkeys((*sides[0], *sides[1])):
+        x, y = (side.get(key) for side in sides)
+        if x is None or y is None:  # summands that one has not are 0, factors true
+            kind = (y if x is None else x).dtype  # type: ignore[union-attr]
+            absent = np.full((1,) * (len(key) + 1), a.boolean, kind)
+            x, y = (absent if x is None else x), (absent if y is None else y)
+        same = x is y or (x.shape == y.shape and np.array_equal(x, y))
+        parts.append(x if same else np.where(condition, x, y))
+    return tuple(parts)
 
 
 def expand(value: Value, axis: int, shape: tuple[int, ...]) -> Value:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.compiled import loops
+from advisor.compiled import loops, values
 from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import IrError
 from advisor.compiled.execution import Inputs
 from advisor.compiled.ir import parse
-from advisor.compiled.values import distinct, lanes, of
+from advisor.compiled.values import Value, distinct, lanes, of
 
 LOOP = """
 #loc = loc("k.py":1:1)
@@ -180,3 +180,25 @@ def test_distinct_addresses() -> None:
     assert distinct(both, None, (8, 6), 1).tolist() == [24]
     mask = of(np.arange(8)[None, :, None] < 3, (8, 6))
     assert distinct(both, mask, (8, 6), 1).tolist() == [12]
+
+
+def test_a_choice_between_programs_stays_a_sum() -> None:
+    """A pointer that some programs advanced by one more summand: as a full block it took hundreds of times as long."""
+    rows, columns = np.arange(4).reshape(4, 1, 1) * 100, np.arange(8).reshape(1, 8, 1)
+    before = Value((rows, columns, np.arange(16).reshape(1, 1, 16)), (8, 16), False, "x")
+    after = values.add(before, values.number(1000, (8, 16)), (8, 16))
+    active = np.array([True, False, True, False])
+    for a, b in ((after, before), (before, after)):
+        chosen = values.select_programs(active, a, b)
+        assert (chosen.array() == np.where(active.reshape(4, 1, 1), a.array(), b.array())).all() and chosen.base == "x"
+        assert sum(part.size for part in chosen.parts) == 4 + 8 + 16 and any(part is columns for part in chosen.parts)
+
+
+def test_a_choice_between_conjunctions_stays_one() -> None:
+    row, column = np.arange(4).reshape(1, 4, 1) < 3, np.arange(6).reshape(1, 1, 6) < 5
+    a, b = Value((row, column), (4, 6), True), Value((np.arange(4).reshape(1, 4, 1) < 2,), (4, 6), True)
+    active = np.array([True, False])
+    chosen = values.select_programs(active, a, b)
+    expected = np.where(active.reshape(2, 1, 1), row & column, np.broadcast_to(b.array(), (1, 4, 6)))
+    assert (np.broadcast_to(chosen.array(), (2, 4, 6)) == expected).all() and chosen.boolean
+    assert {part.shape for part in chosen.parts} == {(2, 4, 1), (2, 1, 6)}
