@@ -18,6 +18,7 @@ from advisor.compiled.demand import read_demand
 from advisor.compiled.footprints import footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
+from advisor.compiled.scaled_products import unpacked_type
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -154,9 +155,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
     }  # fmt: skip
     rate = MMA_SYNC_SHARE if warp_group else 1.0
-    if demand.main_tensor_type == "fp4" and kind == "fp8":
-        # Another kernel might use the fp8 instruction, so the bound does; Triton 3.9.0 unpacks e2m1 to bf16 (sm_90: HGMMA.BF16).
-        rate *= gpu.tensor_flop_per_clock_per_sm["bf16"] / gpu.tensor_flop_per_clock_per_sm["fp8"]
+    rates = gpu.tensor_flop_per_clock_per_sm
+    if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
+        rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
     mean = busy[working].mean() if busy.size else 1.0
     trips = rows["trips"][working].mean() if busy.size else 0.0
     return Demand(
