@@ -6,11 +6,11 @@ import ast
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.configs import switches
+from advisor.configs import switches, texts
 from advisor.configs.literals import Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
@@ -303,6 +303,12 @@ class FunctionReader(Evaluator):
                 return owner.get(*values) if method == "get" else owner.pop(*values)
             if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
                 return getattr(owner, method)(str(self._visit(node.args[0])))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in texts.METHODS and all(k.arg for k in node.keywords):
+            with suppress(NotLiteralError):
+                owner = self._visit(node.func.value)
+                if isinstance(owner, str):
+                    arguments = [self._visit(argument) for argument in node.args]
+                    return texts.call(owner, node.func.attr, arguments, {str(k.arg): self._visit(k.value) for k in node.keywords})
         last = name.rsplit(".", 1)[-1]
         if last in ("Version", "parse") and name in ("Version", "version.parse", "version.Version", "packaging.version.parse",
                                                      "packaging.version.Version", "parse") and len(node.args) == 1:  # fmt: skip

@@ -363,3 +363,29 @@ def test_what_a_kernel_imports_is_read_for_its_target(tmp_path: Path, backend: s
         rebuild(source, "k")  # for no target it is not known which counts
     found = "".join(rebuild(source.on(backend), "k").modules.values())
     assert kept in found and other not in found
+
+
+ASSEMBLY = HEAD + """
+def generate(count):
+    template = "mov ${out_reg}, ${in_reg};\\n"
+    text = ""
+    for i in range(count):
+        text += "{" + template.format(out_reg=i, in_reg=i + count) + "}\\n"
+    return " ".join(text.split("\\n"))
+
+ASM: tl.constexpr = tl.constexpr(generate(2))
+CONSTRAINTS: tl.constexpr = tl.constexpr(",".join("=r" for i in range(2)) + "," + "{},{0}".replace("{0}", "r").format("r"))
+"""
+
+
+def test_inline_assembly_that_is_put_together_is_read() -> None:
+    source = parse_source(ASSEMBLY, "k.py")
+    assert source.constant("ASM") == Constexpr("{mov $0, $2; } {mov $1, $3; } ")
+    assert source.constant("CONSTRAINTS") == Constexpr("=r,=r,r,r")
+
+
+@pytest.mark.parametrize("text", ["'{0.__class__}'.format(1)", "'{:>99999999}'.format(1)", "'{x!r}'.format(x=1)", "'{0}'.format()",
+                                  "'{'.format()", "('a' * 9999).replace('a', 'a' * 9999)", "','.join(['a' * 9999] * 9)"])  # fmt: skip
+def test_texts_that_would_do_more_or_be_too_long_are_not_read(text: str) -> None:
+    with pytest.raises(NotLiteralError):
+        parse_source(f"X = {text}\n", "k.py").constant("X")
