@@ -200,6 +200,13 @@ def test_loads_of_what_others_load_are_found_and_bind(source: SourceFile, pool: 
     assert "repeated-loads" not in one_program
 
 
+def test_what_is_printed_is_not_said_to_spill(pool: Pool) -> None:
+    text = HEAD + "@triton.jit\ndef t(x):\n    pid = tl.program_id(0)\n    tl.device_print('pid', pid)\n    tl.store(x + pid, pid)\n"
+    inspection = inspect_launch(make_launch(parse_source(text, "t.py"), "t", types={"x": "*i32"}), SM_90, pool)
+    assert inspection.compiled.resources.spill_bytes  # the stack that the values are handed over on
+    assert "register-spills" not in {each.rule for each in check_compiled(inspection, read_facts(inspection.compiled))}
+
+
 def test_no_saving_is_named_where_it_cannot_be_said(source: SourceFile, pool: Pool) -> None:
     assert savings(source, pool, BM=256, BN=256, grid=False)[0]["register-spills"] is None
     assert savings(source, pool, ATOMIC=True)[0]["atomics-in-loop"] is None

@@ -36,6 +36,8 @@ NVIDIA CUDA Binary Utilities, cuobjdump; CUDA C++ Best Practices Guide, local me
             return None
         loop = context.loop
         inside = loop.mix.get("spill", 0) if loop is not None else 0
+        if not inside and any(op.name == "tt.print" for op, _ in context.operations):
+            return None  # tl.device_print hands its values over on the stack: no register spills for that
         work = context.work
         saving = context.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes) if work is not None else None
         return report(
