@@ -164,7 +164,7 @@ def _guess(
         assumed.append(f"{name}: {signature[name]}")
     strides = unknown_strides(signature, given.scalars)
     untyped = [name for name in strides if name not in given.types and name not in recorded]
-    unit = unit_strides(source, function, untyped, given.scalars)
+    unit = unit_strides(function, untyped, given.scalars)
     for name in unit:
         signature[name], constants[name] = "constexpr", 1  # as the runtime does
     divisible = [name for name in untyped if name not in unit]

@@ -85,12 +85,6 @@ def only_launch(
     return replace(launch, grid=None)
 
 
-def passed_at_launches(source: SourceFile, kernel: str) -> Iterator[dict[str, ast.expr]]:
-    """What each launch in the file passes, by parameter, as it is written."""
-    for function, call in _launches(source, kernel):
-        yield _Site(source, kernel, function, call).passed
-
-
 def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
     several = source.definitions.get(kernel, [])
