@@ -13,10 +13,6 @@ SERVED, EXACT, BEST = 1.0, 0.0, -1.0
 """Values of the feature `source`: as served (a campaign of its own), an exact configuration of a sweep, the best of a sweep."""
 
 
-GPU_FIGURES = ("capability", "sms", "balance", "shared of the sm")
-"""Of `ranking_features` those that only tell GPUs apart."""
-
-
 def latency_features(launch: Launch, predicted_us: Array, stack: Array, source: float | Array) -> Columns:
     """Features of the forest that corrects the physics: its terms and the launch's ratios.
 
@@ -57,56 +53,6 @@ def latency_features(launch: Launch, predicted_us: Array, stack: Array, source: 
         "source": source + np.zeros(len(launch)),
         "warps": launch.warps,
         "stages": launch.stages,
-    }
-    return columns
-
-
-def ranking_features(launch: Launch, predicted_us: Array, stack: Array, fastest_us: Array) -> Columns:
-    """Features of the classifier that puts near-optimal configurations first.
-
-    Args:
-        launch: Configurations of one or more problems, [n].
-        predicted_us: What the physics predicts, [n].
-        stack: Its terms, [7, n].
-        fastest_us: The least of `predicted_us` over the configurations of the same problem, [n].
-    """
-    log = np.log
-    columns: Columns = {f"term {i}": log((stack[i] + 1e-3) / fastest_us) for i in range(stack.shape[0])}
-    columns |= {
-        "block m": log(launch.block_m),
-        "block n": log(launch.block_n),
-        "block k": log(launch.block_k),
-        "group m": log(launch.group_m),
-        "warps": launch.warps,
-        "stages": launch.stages,
-        "relative": log(predicted_us / fastest_us),
-        "rows of an expert": log(launch.most_rows),
-        "mean rows": log(launch.slots / launch.all_experts),
-        "tokens": log(launch.tokens),
-        "row fill": launch.slots / (launch.row_tiles * launch.block_m),
-        "row tiles per expert": launch.row_tiles / launch.experts,
-        "waves": log(launch.waves),
-        "last wave": launch.full_waves / launch.waves,
-        "busiest over mean": launch.per_sm * launch.sms / launch.ctas,
-        "ctas per sm": log(launch.ctas / launch.sms),
-        "resident": launch.resident,
-        "k iterations": log(launch.k_iterations),
-        "column fill": launch.width / (launch.column_tiles * launch.block_n),
-        "shared": launch.shared_bytes / launch.smem_capacity,
-        "l2 fill": log(launch.compulsory_bytes / launch.l2_capacity),
-        "intensity": log(launch.slots / launch.experts),
-        "column tiles": log(launch.column_tiles),
-        "depth": log(launch.depth),
-        "width": log(launch.width),
-        "experts": log(launch.experts),
-        "fastest": log(fastest_us),
-        "iterations per stage": launch.k_iterations / launch.stages,
-        "accumulators": log(launch.accumulators),
-        "group over rows": log(launch.group_m / np.maximum(launch.row_tiles, 1)),
-        "capability": launch.capability,
-        "sms": launch.sms,
-        "balance": log(launch.peak_flop / launch.pin_rate),
-        "shared of the sm": launch.smem_capacity,
     }
     return columns
 

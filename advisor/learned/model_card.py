@@ -121,6 +121,16 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "first 1, 8: 49.1, 79.2 / 50.5, 79.3 / 50.5, 79.9 / 48.3, 80.0 %; the A100 alone 24 / 32 / 34 / 37 % at the first pick, the L40 52 / "
      "50 / 48 / 35 %"),
     ("the same with two / four forests in `first_unseen` and .85 of the physics: used", "first 1, 8: 49.1, 80.4 / 50.9, 80.4 %"),
+    ("ranking with what a configuration needs over the least that any rival needs, with its place among them, and with what it has under "
+     "way at a time: used",
+     "first 1, 8: models left out 76.7, 93.4 -> 78.0, 94.2 %; GPUs left out 50.9, 80.4 -> 53.2, 80.7 %, the A100 alone 32.9, 75.9 -> "
+     "42.1, 78.2 %; 90th percentile of trials, models left out 7.5 / 2.5 / 2.5 / 10 -> 7 / 2.5 / 2 / 7, GPUs left out A100 23.5 -> 22.5, "
+     "A40 7.5 -> 12.5, H800 23 -> 22, L40 23 -> 49.5 (a table at a time 20.5, 6.5, 18, 23.5 -> 18.5, 9.5, 17.5, 26.5)"),
+    ("the same in all / in half of the forests of `first_unseen`: used", "GPUs left out 53.9, 80.3 / 53.2, 80.7 %"),
+    ("the same, two / three forests of each of the three kinds (two folds of models, no variety)",
+     "first 1, 8: 73.4, 91.2 / 74.1, 90.5 / 74.8, 90.5 %: not used"),
+    ("how far the sweeps agree with themselves: a launch identical to the best is within 1 % of it (`tests/bench/identical_launches.py`)",
+     "A100 72, A40 97, H800 71, L40 82 %; 73 % of those up to 200 us, 94 % of longer ones: about what any first pick could reach"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 

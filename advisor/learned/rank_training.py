@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor.learned import order, order_training, reach, variety
 from advisor.learned.configurations import as_configuration
 from advisor.learned.data import Measured
-from advisor.learned.features import GPU_FIGURES, matrix, ranking_features
+from advisor.learned.features import matrix
 from advisor.learned.forest import average
 from advisor.learned.grow import grow_classifier, grow_ranker
 from advisor.learned.launch import fits, moe_launch
@@ -20,7 +20,8 @@ from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import Core
 from advisor.learned.moe_tables import keys_of, near_optimal
 from advisor.learned.order_training import Contest, contest
-from advisor.learned.ranker import UNSEEN_LOOKS, Ranker
+from advisor.learned.ranker import Ranker
+from advisor.learned.ranking_features import COMPARISONS, GPU_FIGURES, ranking_features, rivals
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ProblemBatch
 
@@ -60,10 +61,11 @@ def fit_ranker(data: Sequence[Measured], core: Core) -> Ranker | None:
     first = grow_ranker(features[near_by], won[near_by], problem[near_by], **FIRST)
     first_afar = grow_ranker(features[afar], won[afar], problem[afar], **FIRST_AFAR)
     # Single forests differ by several points on a GPU left out: there more count, half of which do not know which GPU it is.
-    unnamed = np.where(np.isin(names, GPU_FIGURES), 0, features[afar])
+    figures = np.isin(names, GPU_FIGURES)
+    compare = np.array([any(part in name for part in COMPARISONS) for name in names])
     first_unseen = average([
-        grow_ranker(seen, won[afar], problem[afar], seed=seed, **FIRST_AFAR)
-        for seed in range(1, UNSEEN_LOOKS // 2 + 1) for seen in (features[afar], unnamed)
+        grow_ranker(np.where(hidden, 0, features[afar]), won[afar], problem[afar], seed=seed, **FIRST_AFAR)
+        for seed, hidden in enumerate((np.zeros_like(figures), figures, compare, figures | compare), start=1)
     ])  # fmt: skip
     constants = order_training.fit(contest_of(problems, known))
     return Ranker(quick=quick, close=close, first=first, first_afar=first_afar, first_unseen=first_unseen, known=known, order=constants,
@@ -134,7 +136,7 @@ def candidates(problems: Sequence[Swept], known: Array, core: Core) -> tuple[Arr
         usable = np.flatnonzero(fits(one.gpu, as_configuration(known)))
         launch = moe_launch(one.problem, as_configuration(known[usable]), one.gpu)
         predicted, stack = reach.terms(launch, core.physics)
-        columns = ranking_features(launch, predicted, stack, np.full(predicted.shape, predicted.min()))
+        columns = ranking_features(launch, predicted, stack, rivals(launch, predicted, stack))
         names = list(columns)
         features.append(matrix(columns).astype(np.float32))
         won.append(np.isin(usable, one.near).astype(np.float64))

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from advisor.learned import forest, order, reach, variety
 from advisor.learned.configurations import as_configuration, as_rows
-from advisor.learned.features import matrix, ranking_features
+from advisor.learned.features import matrix
 from advisor.learned.forest import Forest
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
+from advisor.learned.ranking_features import Rivals, ranking_features, rivals
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
@@ -25,7 +26,7 @@ SHARE_OF_PHYSICS = 0.85
 
 
 UNSEEN_LOOKS = 4
-"""How many forests `first_unseen` is the mean of."""
+"""How many forests `first_unseen` is the mean of, and how much it counts beside the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class Ranker:
         close: The same, fitted also to configurations that are hard to tell from winners.
         first: Forest of places in the order of a problem (`grow.grow_ranker`), fitted to the same.
         first_afar: The same, fitted without those that are hard to tell.
-        first_unseen: The mean of more of those, half of them without the GPU's figures; it counts on GPUs without sweeps.
+        first_unseen: The mean of more of those, half of them without the GPU's figures and half without the comparisons among the
+            features; it counts on GPUs without sweeps.
         known: Configurations [k, 6] that won a sweep somewhere; others are ranked behind them.
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
@@ -64,7 +66,7 @@ class Ranker:
         tried = usable[_among(rows[usable], self.known)]
         candidates = tried if tried.size else usable
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
-        rank = self._log_odds(physics, launch)
+        rank = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
         if tried.size > variety.PICKS:
             picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
             rank = _moved_first(rank, picks)
@@ -75,20 +77,24 @@ class Ranker:
             score[rest] = -rank.min() + 1 + behind.max() - behind
         return score
 
-    def _log_odds(self, physics: Array, launch: Launch) -> Array:
-        predicted, stack = reach.terms(launch, physics)
-        fastest = np.full(predicted.shape, predicted.min())
-        odds = self.quick(matrix(ranking_features(launch, predicted, stack, fastest)))
+    def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
+        """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
+        fitting = self.known[fits(gpu, as_configuration(self.known))]
+        launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
+        return rivals(launch, *reach.terms(launch, physics))
+
+    def _log_odds(self, physics: Array, launch: Launch, others: Rivals) -> Array:
+        features = matrix(ranking_features(launch, *reach.terms(launch, physics), others))
+        odds = self.quick(features)
         known = self.wins.know(launch)
         added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
         if len(launch) <= 8:
             return odds + added
         chosen = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
-        features = matrix(ranking_features(launch.take(chosen), predicted[chosen], stack[:, chosen], fastest[chosen]))
         # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
         looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
         odds = odds - 1000.0
-        odds[chosen] = np.average([forest(features) for forest in looks], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
+        odds[chosen] = np.average([forest(features[chosen]) for forest in looks], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
         return odds + added
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:

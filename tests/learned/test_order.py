@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from advisor.hardware import load_gpu
-from advisor.learned import order, order_training, ranker
+from advisor.learned import order, order_training, ranker, reach
 from advisor.learned.configurations import as_configuration, as_rows
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
+from advisor.learned.ranking_features import rivals
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 
@@ -106,7 +107,8 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     without = dataclasses.replace(moe.ranker, first=silent)
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
         launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
-        heard = moe.ranker._log_odds(moe.core.physics, launch) != without._log_odds(moe.core.physics, launch)
+        others = rivals(launch, *reach.terms(launch, moe.core.physics))
+        heard = moe.ranker._log_odds(moe.core.physics, launch, others) != without._log_odds(moe.core.physics, launch, others)
         assert heard.any() == swept, gpu
 
 
