@@ -63,13 +63,20 @@ class Guess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the user says: types, constants, options and values of arguments, by name."""
+    """What the user says, or the file's launch: types, constants, options and values of arguments, by name.
+
+    Attributes:
+        types, constexprs, options, scalars: By name.
+        element: Type of the elements of tensors of which nothing is said.
+        multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
+    """
 
     types: Mapping[str, str] = field(default_factory=dict)
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
     element: str = "fp16"
+    multiples: frozenset[str] = frozenset()
 
 
 def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
@@ -164,12 +171,15 @@ def _guess(
         assumed.append(f"{name}: {signature[name]}")
     strides = unknown_strides(signature, given.scalars)
     untyped = [name for name in strides if name not in given.types and name not in recorded]
+    launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
+    untyped = [name for name in untyped if name not in launched]
     unit = unit_strides(function, untyped, given.scalars)
     for name in unit:
         signature[name], constants[name] = "constexpr", 1  # as the runtime does
     divisible = [name for name in untyped if name not in unit]
     if untyped:
         assumed.append(assumption(unit, divisible))
+    divisible += launched  # which the launch's own assumptions say
     heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
     for name, value in heuristic.items():
         if name not in given.constexprs and name in signature:
@@ -188,7 +198,7 @@ def _guess(
             signature[name], constants[name] = "constexpr", 1  # as the runtime does
     untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in given.scalars and n not in divisible]
     return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
-                 divisible=frozenset(divisible), strides=frozenset(strides), untold=tuple(untold))  # fmt: skip
+                 divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold))  # fmt: skip
 
 
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:

@@ -34,8 +34,7 @@ class KernelLaunch:
         sizes: Elements per pointer argument.
         shapes: Shape per tensor descriptor.
         grid: Programs; None: not known, one is counted.
-        divisible: Arguments that are multiples of 16; None: pointers, `multiples`, and integers whose value says so.
-        multiples: Arguments without a value that are assumed to be multiples of 16.
+        divisible: Arguments that are multiples of 16; None: pointers, integers whose value says so, and strides that are taken to be.
         problem: What is computed, where the file says so.
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
         assumed: What was not given and taken from elsewhere.
@@ -50,7 +49,6 @@ class KernelLaunch:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
     divisible: frozenset[str] | None = None
-    multiples: frozenset[str] = frozenset()
     problem: Problem | None = None
     tunable: frozenset[str] | None = None
     assumed: tuple[str, ...] = ()
@@ -91,7 +89,6 @@ def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool =
             n for n, v in launch.given.scalars.items()
             if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
         }  # fmt: skip
-        known |= {n for n in launch.multiples if guess.signature.get(n) in ("i32", "i64")}
         divisible = frozenset(known | {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible)
     options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
     return CompileRequest(

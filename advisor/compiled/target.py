@@ -12,6 +12,7 @@ from typing import Any
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
+from advisor.compiled.strides import launched
 from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import MISSING, SourceFile, read_source
@@ -212,8 +213,8 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     """A launch with what the file's launch of its kernel passes, where nothing else is given."""
     given = launch.given
     numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
-    strides = {n: v for n, v in found.strides.items() if n not in given.types}
-    constants = {p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr} & set(strides)
+    constants = {p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr}
+    strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in constants)}
     known = {n: v for n, v in strides.items() if v is not None}
     passed = {**found.constexprs, **{k: v for k, v in found.options.items() if k not in given.options}, **numbers}
     texts = [f"{k}={symbol_text(v)}" for k, v in passed.items()]
@@ -222,17 +223,14 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     else:
         assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
     if strides:
-        multiples = [n for n in strides if n not in known]
-        told = [f"{n} = {v}" for n, v in known.items()] + ([f"{', '.join(multiples)} multiples of 16"] if multiples else [])
-        assumed.append(f"contiguous tensors where line {found.line} passes strides: {', '.join(told)}")
+        assumed.append(launched(found.line, strides))
     filled = replace(
         given, constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**found.options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
+        multiples=frozenset(strides) - frozenset(known),
     )  # fmt: skip
-    return replace(
-        launch, given=filled, assumed=(*launch.assumed, *assumed), multiples=frozenset(n for n, v in strides.items() if v is None)
-    )
+    return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:

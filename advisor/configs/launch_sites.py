@@ -17,6 +17,7 @@ from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
+from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.tensor_shapes import DEEPEST, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
 
 _WRAPPERS = ("wrap_triton", "capture_triton")
@@ -34,7 +35,7 @@ class FoundLaunch:
         constexprs: Constants that the launch passes, as far as they can be worked out.
         options: Options that it passes (num_warps, ...), the same.
         numbers: Values of its other arguments, the same.
-        strides: Strides that it passes, were its tensors contiguous; None: a multiple of the last extent that is not known.
+        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
     """
 
     grid: tuple[int, ...] | None
@@ -117,6 +118,8 @@ class _Site:
         self.own = _own_names(function)
         self.defaults = _defaults(function)
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
+        strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
         """What is known of the launch; its grid only where it follows from what is known."""
@@ -163,7 +166,9 @@ class _Site:
     def strides(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | None]:
         """Strides that are passed, without those that are given: those of contiguous tensors.
 
-        A tensor whose shape is not said has as many dimensions as strides are passed of it, if these are two or more in a row from 0.
+        A tensor whose shape is not said has as many dimensions as strides are passed of it, if these are two or more in a row from 0, and
+        the kernel goes along the last of them as along the innermost one: many kernels leave out the innermost, which is always 1.
+        Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
         for name, asked in self.asked.items():
@@ -174,6 +179,9 @@ class _Site:
                 inner = range(asked.index % rank + 1, rank)
             elif rank is None and asked.index < 0:
                 inner = range(asked.index + 1, 0)
+            elif rank is None and self._is_one_of_several(asked.tensor):
+                found[name] = None
+                continue
             else:
                 continue
             extents = [self._extent(Extent(asked.tensor, index), known) for index in inner]
@@ -208,8 +216,20 @@ class _Site:
         said = self.shapes.rank(tensor)
         if said is not None or self.shapes.extents.get(tensor):
             return said  # said in two ways: not known
-        indices = {asked.index for asked in self.asked.values() if isinstance(asked, Stride) and asked.tensor == tensor}
-        return len(indices) if len(indices) > 1 and indices == set(range(len(indices))) else None
+        passed = self._strides_of(tensor)
+        count = len(set(passed.values()))
+        if count < 2 or set(passed.values()) != set(range(count)) or self.shapes.fewest.get(tensor, 0) > count:
+            return None
+        return count if self.innermost.issuperset(name for name, index in passed.items() if index == count - 1) else None
+
+    def _is_one_of_several(self, tensor: str) -> bool:
+        """Whether a tensor whose dimensions are not known has two or more, so far as not said in two ways."""
+        passed = set(self._strides_of(tensor).values())
+        return not self.shapes.extents.get(tensor) and (len(passed) > 1 or self.shapes.fewest.get(tensor, 0) > 1)
+
+    def _strides_of(self, tensor: str) -> dict[str, int]:
+        """The strides of a tensor that are passed."""
+        return {name: asked.index for name, asked in self.asked.items() if isinstance(asked, Stride) and asked.tensor == tensor}
 
     def _extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
         """One extent of a tensor: as it is passed for an argument, or as the function says it is."""

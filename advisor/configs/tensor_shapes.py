@@ -1,4 +1,4 @@
-"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`, `torch.empty_like(x)`. Read by parsing."""
+"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`, `assert x.ndim == 2`. Read by parsing."""
 
 from __future__ import annotations
 
@@ -64,11 +64,13 @@ class TensorShapes:
         extents: Tensor -> every list of extents it is said to have, each an expression or None.
         like: Tensor -> the one it has the shape of.
         unpacked: Name -> the extent or stride that it was unpacked from.
+        fewest: Tensor -> the dimensions that it has at least, for it is asked for one of that number.
     """
 
     extents: dict[str, list[list[ast.expr | None]]] = field(default_factory=dict)
     like: dict[str, str] = field(default_factory=dict)
     unpacked: dict[str, Extent | Stride] = field(default_factory=dict)
+    fewest: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, function: ast.FunctionDef | None) -> TensorShapes:
@@ -82,6 +84,11 @@ class TensorShapes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 for target, value in pairs(node.targets[0], node.value):
                     found._read(target, value, stored)
+            elif isinstance(node, ast.Assert):
+                found._asserted(node.test)
+            elif (asked := asked_of(node)) is not None:
+                least = asked.index + 1 if asked.index >= 0 else -asked.index
+                found.fewest[asked.tensor] = max(found.fewest.get(asked.tensor, 0), least)
         return found
 
     def rank(self, tensor: str) -> int | None:
@@ -117,6 +124,16 @@ class TensorShapes:
         elif isinstance(target, ast.Name) and isinstance(value, ast.Call):
             self._made(target.id, value)
 
+    def _asserted(self, test: ast.expr) -> None:
+        """`assert x.ndim == 3`, also as one of several conditions."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            for each in test.values:
+                self._asserted(each)
+        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            tensor, rank = _dimensions_of(test.left), _integer(test.comparators[0])
+            if tensor is not None and rank is not None and 0 < rank <= MOST_DIMENSIONS:
+                self.extents.setdefault(tensor, []).append([None] * rank)
+
     def _made(self, name: str, call: ast.Call) -> None:
         function = call.func
         last = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
@@ -133,6 +150,17 @@ class TensorShapes:
     def _alike(self, name: str, other: str | None) -> None:
         if other is not None and other != name:
             self.like[name] = other
+
+
+def _dimensions_of(node: ast.expr) -> str | None:
+    """The tensor of `x.ndim`, `x.dim()` and `len(x.shape)`."""
+    if isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1:
+        whole = whole_of(node.args[0])
+        return whole[0] if whole is not None else None
+    if isinstance(node, ast.Call) and not node.args:
+        node = node.func
+        return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else None
+    return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
 
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -57,9 +57,16 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: set[str]) -> None:
     guess = first(text)
     assert {name for name in NAMES if guess.constexprs.get(name) == 1 and guess.signature[name] == "constexpr"} == unit
     assert guess.divisible == set(NAMES) - unit and guess.strides >= guess.divisible and guess.untold == ("K",)
-    others = ", ".join(name for name in NAMES if name not in unit)
-    unit_text = "stride_ak, stride_bn = 1 and " if text is GEMM else ""
-    assert f"{unit_text}{others} multiples of 16, as of contiguous tensors (how accesses lie in memory is not judged)" in guess.assumed
+    said = [each for each in (*make_launch(parse_source(text, "k.py"), "gemm").assumed, *guess.assumed) if "multiples" in each]
+    end = "as of contiguous tensors (how accesses lie in memory is not judged)"
+    if text is GEMM:
+        assert said == [f"stride_ak, stride_bn = 1 and stride_am, stride_bk, stride_cm multiples of 16, {end}"]
+    else:  # what the launch passes is said once
+        assert said == [
+            "contiguous tensors where line 17 passes strides: stride_ak = 1, stride_bk = 1 and stride_am, stride_bn multiples of 16 "
+            "(how accesses lie in memory is not judged)",
+            f"stride_cm multiples of 16, {end}",
+        ]
 
 
 HEADS = HEAD + """
@@ -86,6 +93,50 @@ def test_a_stride_of_heads_is_not_the_last_one(text: str, unit: set[str]) -> Non
     """The kernel leaves out the last stride, which is always 1: the last that it takes is another."""
     guess = first(text)
     assert {name for name, value in guess.constexprs.items() if name.startswith("stride") and value == 1} == unit
+
+
+LEFT_OUT = HEADS + """
+def launch(q, k, o):
+    gemm[(8, 8)](q, k, o, q.stride(0), q.stride(1), k.stride(0), k.stride(1), o.stride(0), o.stride(1), o.stride(2), B=16, D=64)
+"""
+
+
+def test_a_stride_of_heads_that_a_launch_passes_last_is_not_the_last_one() -> None:
+    """All but the last stride of a tensor of three dimensions; of `o` all."""
+    guess = first(LEFT_OUT)
+    strides = {name for name in guess.signature if name.startswith("stride")}
+    assert {name for name in strides if guess.constexprs.get(name) == 1} == {"stride_od"}
+    assert guess.divisible == guess.strides == strides - {"stride_od"} and not guess.untold
+
+
+def test_a_stride_of_another_name_is_known_as_one_where_it_is_launched() -> None:
+    text = LEFT_OUT.replace("stride_", "s_")
+    guess = first(text)
+    assert guess.constexprs["s_od"] == 1 and guess.signature["s_od"] == "constexpr" and not guess.untold
+    assert guess.divisible == guess.strides == {"s_qm", "s_qh", "s_km", "s_kh", "s_om", "s_oh"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit"),
+    [
+        ("tl.store(x + off + d, 0.0)", set()),  # off stands for a sum with stride_xm
+        ("tl.store(x + (off + d).to(tl.int64), 0.0)", set()),
+        ("x += off\n    tl.store(x + d, 0.0)", set()),
+        ("p = x + off\n    p += d\n    tl.store(p, 0.0)", set()),
+        ("tl.store(x + off + d * D, 0.0)", set()),
+        ("tl.store(x + off, 0.0)", {"stride_xm"}),
+        ("x += off\n    tl.store(x, 0.0)\n    y = d + d", {"stride_xm"}),
+        ("tl.store(tl.make_block_ptr(x, (D, D), (stride_xm, 1), (0, 0), (D, D), (1, 0)), 0.0)", set()),
+        ("tl.store(tl.make_block_ptr(x, (D, D), strides=(stride_xm, stride_xb), offsets=(0, 0)), 0.0)", {"stride_xm"}),
+        ("tl.store(x + tl.load(y + off) * stride_xb + d, 0.0)", {"stride_xm"}),  # off is of the index
+    ],
+)
+def test_a_stride_beside_a_range_without_one_is_not_the_last_one(lines: str, unit: set[str]) -> None:
+    text = HEAD + (
+        "@triton.jit\ndef gemm(x, y, stride_xb, stride_xm, D: tl.constexpr):\n    d = tl.arange(0, D)\n"
+        "    off = tl.program_id(0) * stride_xb + (tl.program_id(1) + d) * stride_xm\n    " + lines + "\n"
+    )
+    assert {name for name, value in first(text).constexprs.items() if name.startswith("stride") and value == 1} == unit
 
 
 def test_strides_that_are_given_are_not_guessed() -> None:

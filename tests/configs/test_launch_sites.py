@@ -139,7 +139,56 @@ def test_strides_without_extents_are_multiples() -> None:
     """
     found = grid_from_launches(gemm(body), "g", {"M": 4})
     assert found is not None and found.grid == (4,) and found.numbers == {"bias": None, "N": 1, "K": 1, "sbn": 7}
-    assert found.strides == {"sam": None, "sak": 1, "scm": 1}  # the rank of k is not said: k.stride(0) may be anything
+    assert found.strides == {"sam": None, "sak": 1, "sbk": None, "scm": 1}  # the rank of k is not said: k.stride(0) is an outer one
+
+
+STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"
+ATTENTION = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def f(x, sm, sh, sd, D: tl.constexpr):
+    rows = tl.program_id(0) * 16 + tl.arange(0, 16)
+    lanes = tl.arange(0, D)
+    {store}
+
+def run(x, other):
+    {first}
+    f[(8, 8)](x, {passed}, D=64)
+"""
+
+
+@pytest.mark.parametrize(
+    ("store", "first", "passed", "strides"),
+    [
+        # All but the last stride of (tokens, heads, head size): what is passed last is the stride of heads.
+        (STORE.format(""), "pass", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(""), "D = x.shape[2]", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(" * sd"), "D = x.shape[2]", "x.stride(0), x.stride(1), 1", {"sm": None, "sh": None}),
+        (STORE.format(""), "T, H, D = x.shape", "x.stride(0), x.stride(1), 0", {"sm": None, "sh": None}),
+        (STORE.format(""), "x = torch.empty((100, 8, 64))", "x.stride(0), x.stride(1), 0", {"sm": 512, "sh": 64}),
+        # All of them, of a tensor whose dimensions are not said, and where they are.
+        (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),  # unused
+        (STORE.format("+ sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": None}),
+        (STORE.format(""), "assert x.is_cuda and x.ndim == 3", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "assert x.dim() == 3", "*x.stride()", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(""), "assert len(x.shape) == 4", "x.stride(0), x.stride(1), x.stride(2)", dict.fromkeys(("sm", "sh", "sd"))),
+        (STORE.format(""), "a, b, c = x.stride()", "a, b, c", {"sm": None, "sh": None, "sd": 1}),
+        # Counted from the end, a stride is the last one whatever the dimensions.
+        (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(1), x.stride(-1)", {"sm": None, "sh": None, "sd": 1}),
+        (STORE.format(" * sd"), "pass", "x.stride(-3), x.stride(-2), x.stride(-1)", {"sm": None, "sh": None, "sd": 1}),
+        # One that is passed alone is an outer one where the tensor is asked for more dimensions.
+        (STORE.format(""), "H = x.size(1)", "x.stride(0), 64, 0", {"sm": None}),
+        (STORE.format(""), "H = other.size(1)", "x.stride(0), 64, 0", {}),
+    ],
+)
+def test_only_the_innermost_stride_is_one(store: str, first: str, passed: str, strides: dict[str, int | None]) -> None:
+    made = parse_source(ATTENTION.format(store=store, first=first, passed=passed), "f.py")
+    found = grid_from_launches(made, "f", {})
+    assert found is not None and found.strides == strides
 
 
 @pytest.mark.parametrize(
@@ -166,7 +215,8 @@ def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:
     launch = make_launch(gemm(UNPACKED), "g", arguments={"M": 4096, "sam": 640}, num_sms=100)
     assert launch.grid == (32,) and launch.given.constexprs["SMS"] == 100
     assert launch.given.scalars == {"M": 4096, "bias": None, "sam": 640, "sak": 1, "sbn": 1, "scn": 1}
-    assert launch.multiples == {"sbk", "scm"}
+    assert launch.given.multiples == {"sbk", "scm"}
     assert launch.assumed[1] == (
-        "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1, sbk, scm multiples of 16"
+        "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1 and sbk, scm multiples of 16 "
+        "(how accesses lie in memory is not judged)"
     )
