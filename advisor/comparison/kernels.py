@@ -22,8 +22,9 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
 from advisor.configs.described import reader
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import ConfigLiteral, NotLiteralError
-from advisor.configs.source import JitFunction, SourceFile, parse_source
+from advisor.configs.source import SourceFile, parse_source
 from advisor.configs.switches import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec

@@ -13,8 +13,9 @@ from typing import Any
 from advisor.compiled.descriptors import descriptor_type
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader, Usage
+from advisor.configs.jit_function import MISSING, JitFunction, Parameter
 from advisor.configs.literals import Constexpr, Symbol, dotted
-from advisor.configs.source import MISSING, JitFunction, Parameter, SourceFile
+from advisor.configs.source import SourceFile
 
 _FLOAT_NAMES = re.compile(
     r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|p|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"

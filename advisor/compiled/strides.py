@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from advisor.configs.source import JitFunction
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.stride_use import STRIDE_NAME, possible_unit_strides
 
 INTEGERS = ("i32", "i64", "u32", "u64")

@@ -13,9 +13,10 @@ from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
+from advisor.configs.jit_function import MISSING
 from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
-from advisor.configs.source import MISSING, SourceFile, read_source
+from advisor.configs.source import SourceFile, read_source
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, list_gpus
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.rebuild import imported_kernel
-from advisor.configs.source import JitFunction, SourceFile
+from advisor.configs.source import SourceFile
 
 MEMORY_CALLS = frozenset(
     {

@@ -1,0 +1,177 @@
+"""One `@triton.jit` function as its definition says it: parameters, `@triton.autotune`, `@triton.heuristics`, TorchInductor's decorator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.configs.functions import FunctionReader
+from advisor.configs.literals import ConfigLiteral, NotLiteralError, dotted
+
+INDUCTOR_DECORATORS = (
+    "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
+    "fixed_config",
+)  # fmt: skip
+"""Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a kernel. `default` is MISSING where there is none, or where it is not a literal."""
+
+    name: str
+    is_constexpr: bool
+    annotation: str | None = None
+    default: Any = MISSING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autotune:
+    """What `@triton.autotune` says.
+
+    Attributes:
+        configs: Its list.
+        key: Arguments whose change makes it tune anew.
+        problem: Why the configurations could not be read from the source.
+        prunes: Whether the kernel leaves some of the list out (`prune_configs_by`).
+    """
+
+    configs: tuple[ConfigLiteral, ...]
+    key: tuple[str, ...]
+    problem: str | None = None
+    prunes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JitFunction:
+    """A `@triton.jit` function. `inductor` holds the literal arguments of TorchInductor's decorator, where it has one."""
+
+    name: str
+    line: int
+    end_line: int
+    parameters: tuple[Parameter, ...]
+    autotune: Autotune | None = None
+    heuristics: Mapping[str, ast.Lambda | ast.FunctionDef] = field(default_factory=dict)
+    inductor: Mapping[str, Any] | None = None
+    node: ast.FunctionDef = field(repr=False)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+
+def read_function(node: ast.FunctionDef, evaluator: FunctionReader, assignments: Mapping[str, ast.expr],
+                  functions: Mapping[str, ast.FunctionDef]) -> JitFunction:  # fmt: skip
+    """A kernel from its definition.
+
+    Args:
+        node: The definition.
+        evaluator: Knows the file's literals as the decorators see them.
+        assignments: Expressions that names of the file stand for.
+        functions: Functions of the file that are not kernels: heuristics may be among them.
+    """
+    autotune: Autotune | None = None
+    heuristics: dict[str, Any] = {}
+    inductor: dict[str, Any] | None = None
+    for decorator in node.decorator_list:
+        if not isinstance(decorator, ast.Call):
+            continue
+        last = (dotted(decorator.func) or "").rsplit(".", 1)[-1]
+        if last == "autotune":
+            autotune = _autotune(decorator, evaluator)
+        elif last == "heuristics":
+            heuristics.update(_heuristics(decorator, assignments, functions))
+        elif last in INDUCTOR_DECORATORS:
+            inductor = _inductor(decorator, evaluator)
+    return JitFunction(
+        name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
+        heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)),
+    )  # fmt: skip
+
+
+def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functions: Mapping[str, ast.FunctionDef]) -> dict[str, Any]:
+    value: ast.expr | None = decorator.args[0] if decorator.args else None
+    value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
+    if isinstance(value, ast.Name):
+        value = assignments.get(value.id)
+    found: dict[str, Any] = {}
+    if isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found[key.value] = functions.get(item.id) if isinstance(item, ast.Name) else item
+    return found
+
+
+def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    positional = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults)) + list(node.args.defaults)
+    defaults += list(node.args.kw_defaults)
+    for argument, default in zip(arguments, defaults, strict=True):
+        annotation = ast.unparse(argument.annotation) if argument.annotation is not None else None
+        if isinstance(argument.annotation, ast.Constant) and isinstance(argument.annotation.value, str):
+            annotation = argument.annotation.value
+        value: Any = MISSING
+        if default is not None:
+            try:
+                value = evaluator.evaluate(default)
+            except NotLiteralError:
+                value = MISSING
+        yield Parameter(
+            name=argument.arg, annotation=annotation, default=value,
+            is_constexpr=bool(annotation) and annotation.split(".")[-1].startswith("constexpr"),  # type: ignore[union-attr]
+        )  # fmt: skip
+
+
+def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
+    arguments = {k.arg: k.value for k in decorator.keywords if k.arg}
+    arguments |= dict(zip(("configs", "key", "prune_configs_by"), decorator.args, strict=False))
+    key: tuple[str, ...] = ()
+    problem = None
+    configs: tuple[ConfigLiteral, ...] = ()
+    try:
+        key = tuple(str(k) for k in evaluator.evaluate(arguments["key"])) if "key" in arguments else ()
+    except NotLiteralError as error:
+        problem = f"the key: {error}"
+    try:
+        found = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        configs = tuple(c for c in found if isinstance(c, ConfigLiteral))
+        if not configs:
+            problem = "no literal triton.Config in the list"
+    except NotLiteralError as error:
+        problem = f"the configurations: {error}"
+    pruning = arguments.get("prune_configs_by")
+    prunes = pruning is not None and not (isinstance(pruning, ast.Constant) and pruning.value is None)
+    return Autotune(configs=configs, key=key, problem=problem, prunes=prunes)
+
+
+def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
+    """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
+    found: dict[str, Any] = {}
+    for keyword in decorator.keywords:
+        node = keyword.value
+        if isinstance(node, ast.Dict):
+            part: dict[Any, Any] = {}
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    try:
+                        part[key.value] = evaluator.evaluate(value)
+                    except NotLiteralError:
+                        continue
+            found[str(keyword.arg)] = part
+        else:
+            try:
+                found[str(keyword.arg)] = evaluator.evaluate(node)
+            except NotLiteralError:
+                continue
+    return found
