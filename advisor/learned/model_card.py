@@ -131,6 +131,16 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "first 1, 8: 73.4, 91.2 / 74.1, 90.5 / 74.8, 90.5 %: not used"),
     ("how far the sweeps agree with themselves: a launch identical to the best is within 1 % of it (`tests/bench/identical_launches.py`)",
      "A100 72, A40 97, H800 71, L40 82 %; 73 % of those up to 200 us, 94 % of longer ones: about what any first pick could reach"),
+    ("configurations that make one launch (GROUP_SIZE_M at or above the number of row tiles) picked once: used",
+     "90th percentile of trials, GPUs left out: A100 22.5 -> 21, A40 12.5 -> 12, H800 22 -> 18.5, L40 49.5 -> 42.5; models left out: "
+     "first 5 90.5 -> 91.3 %"),
+    ("that, and on GPUs without sweeps what resembles an earlier pick moved down: by 2 / by 1: used",
+     "first 8 81.9 / 81.4 instead of 81.0 %; 90th percentile A100 22.5 / 20, A40 8 / 9.5, H800 21 / 19, L40 49.5 / 37"),
+    ("configurations that never won scored by the same forests on GPUs without sweeps, less 0 / 1.5 / 3",
+     "first 8 71.4 / 78.1 / 80.1 instead of 80.8 %; 90th percentile of the L40 91 / 64.5 / 42.5 instead of 49.5: not used"),
+    ("the likeliest of them at every fourth place from the ninth / the twelfth on",
+     "90th percentile A100 25.5 / 24.5, A40 10.5 / 9.5, H800 22 / 22, L40 30 / 29: not used"),
+    ("six of them after the varied picks: used", "90th percentile A100 20, A40 9.5, H800 19, L40 37 -> 28; a table at a time L40 20 -> 16"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 

@@ -2,7 +2,8 @@
 
 Configurations that resemble each other win and lose together, so the eight that rank highest may all fail for one reason. The published
 sweeps say which configurations were near-optimal for which problem: after each pick, problems like the one asked about that the pick
-solves count less, and what solves the others moves up.
+solves count less, and what solves the others moves up. On a GPU whose sweeps are not known, those of others say less of it, and what looks
+like an earlier pick moves down as well. Configurations that make the very same launch are picked once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ SOLVED = 0.3
 STRENGTH = 0.5
 """How much what won elsewhere counts beside the odds, up to `SURE` picks."""
 
+UNLIKE = 1.0
+"""On GPUs without sweeps: log-odds that the very neighbour of a pick loses by it."""
+
+EVERY_ROW_TILE = 128.0
+"""GROUP_SIZE_M that stands for all that hold every row tile of a launch: they order its CTAs alike."""
+
 FLOOR = 0.002
+TINY = 1e-300
 SAME = 1e-6
 """Squared distance below which two GPUs are one."""
 
@@ -48,6 +56,26 @@ def machine_coordinates(launch: Launch) -> Array:
     """Where GPUs lie among each other, [n, 4]: doublings of FLOP per byte, of shared memory in KiB and of SMs; and wgmma."""
     balance, shared = launch.peak_flop / launch.pin_rate, launch.smem_capacity
     return np.stack([np.log2(balance), np.log2(shared), 2.0 * (launch.capability >= 9), np.log2(launch.sms)], axis=1)
+
+
+def configuration_coordinates(launch: Launch) -> Array:
+    """Where configurations lie among each other, [n, 6]: those at distance 1 resemble each other by exp(-1/2).
+
+    Doublings of the blocks, of GROUP_SIZE_M as far as it tells launches apart, and of the warps; stages.
+    """
+    group = np.where(launch.group_m >= launch.row_tiles, EVERY_ROW_TILE, np.minimum(launch.group_m, EVERY_ROW_TILE))
+    return np.stack(
+        [np.log2(launch.block_m), np.log2(launch.block_n), np.log2(launch.block_k), 0.35 * np.log2(group), np.log2(launch.warps),
+         0.6 * launch.stages], axis=1,
+    )  # fmt: skip
+
+
+def repeats(configuration: Array) -> NDArray[np.bool_]:
+    """Which rows of `configuration_coordinates`, best first, make a launch that one before them makes, [n]."""
+    _, first = np.unique(configuration, axis=0, return_index=True)
+    out = np.ones(configuration.shape[0], dtype=bool)
+    out[first] = False
+    return out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +100,14 @@ class Wins:
         Args:
             odds: Log-odds of the candidates, [n].
             known: Their rows among the known configurations, [n].
-            launch: Launches of the one problem, first row is enough.
+            launch: Their launches, [n], of one problem.
             count: Number of known configurations.
         """
-        weight = self._likeness(launch)
-        if not weight.any():
-            return np.argsort(-odds, kind="stable")[:PICKS]
+        weight, where = self._likeness(launch), configuration_coordinates(launch)
+        by_odds = np.argsort(-odds, kind="stable")
+        again = np.zeros(odds.size, dtype=bool)
+        again[by_odds] = repeats(where[by_odds])
+        unlike = 0.0 if self.know(launch) else UNLIKE
         # A table of the wins of like problems, [p, n]: row by row what a problem counts for each candidate that won it.
         place = np.full(count, -1)
         place[known] = np.arange(known.size)
@@ -85,21 +115,23 @@ class Wins:
         problem, candidate = self.problem[some], place[self.configuration[some]]
         table = np.zeros((weight.size, known.size), dtype=np.float32)
         table[problem, candidate] = (weight / np.sqrt(np.maximum(np.bincount(self.problem, minlength=weight.size), 1)))[problem]
-        won, total = table.sum(axis=0, dtype=np.float64), weight.sum()
+        won, total = table.sum(axis=0, dtype=np.float64), max(float(weight.sum()), TINY)
         before = np.log(won / total + FLOOR)
-        left, picks = odds.astype(np.float64).copy(), []
+        left, picks = np.where(again, -np.inf, odds.astype(np.float64)), []
+        alike = np.zeros(odds.size)
         adjusted = left.copy()
-        for number in range(1, 1 + min(PICKS, odds.size)):
+        for number in range(1, 1 + min(PICKS, int((~again).sum()))):
             best = int(np.argmax(adjusted))
             picks.append(best)
             left[best] = -np.inf
             solved = np.flatnonzero(table[:, best])
             table[solved] *= SOLVED
             won = won - (1 / SOLVED - 1) * table[solved].sum(axis=0)
-            total -= (1 - SOLVED) * weight[solved].sum()
+            total = max(total - (1 - SOLVED) * float(weight[solved].sum()), TINY)
             weight[solved] *= SOLVED
             change = np.log(np.maximum(won, 0.0) / total + FLOOR) - before
-            adjusted = left + STRENGTH * max(1.0, number / SURE) * change
+            alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1)))
+            adjusted = left + STRENGTH * max(1.0, number / SURE) * change - unlike * alike
         return np.array(picks)
 
     def know(self, launch: Launch) -> bool:

@@ -137,12 +137,12 @@ class AdvisorSampler(BaseSampler):
         return {index for index in found if index is not None}
 
     def open_to_trial(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
-        """Which configurations are worth a trial, [c]: they can launch, were not tried, and their bound is below the best so far.
+        """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and their bound is below the best.
 
         Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and skips nothing.
         """
         usable = np.isfinite(self.prior.mean)
-        usable[list(self.tried(trials, besides))] = False
+        usable &= ~self.prior.repeats(self.tried(trials, besides))
         seen = [(o.index, math.exp(o.log_us)) for o in self.observations(trials, besides) if o.kind == "measured" and o.log_us is not None]
         if seen and all(us >= self.prior.bound_us[index] for index, us in seen):
             usable &= self.prior.bound_us < min(us for _, us in seen)

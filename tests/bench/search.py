@@ -5,7 +5,8 @@ Run it: `python tests/bench/search.py [--weights FILE] [--models E,topk,H,N …]
 the weights were trained with `--exclude-model` for the models given (likewise GPUs).
 
 Every method searches the same space (the family's, what cannot launch left out for all) on the same problems with the same seeds. A trial
-is one configuration; it succeeds when the file has it. What the file lacks is slower than the best by more than 1 %, by how much is
+is one configuration; it succeeds when the file has it. Ours never tries a launch twice, though the file may have one of two
+configurations that make it and not the other. What the file lacks is slower than the best by more than 1 %, by how much is
 not recorded: ours is told that it lost and nothing else, Optuna's samplers are told the sweep's median latency, ordinal parameters as
 integers, and configurations that cannot launch cost them nothing.
 
@@ -60,8 +61,7 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
     if first is not None and rule is None:
         return first, seen, None
     while len(seen) < cap + (before if rule is None else 0):
-        usable = np.isfinite(case.prior.mean)
-        usable[[o.index for o in seen]] = False
+        usable = np.isfinite(case.prior.mean) & ~case.prior.repeats(o.index for o in seen)
         best = min((o.log_us for o in seen if o.log_us is not None), default=None)
         if best is not None:
             usable &= case.prior.bound_us < np.exp(best)

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from advisor.hardware import load_gpu
-from advisor.learned.configurations import as_configuration
+from advisor.learned import load_predictor
+from advisor.learned.configurations import as_configuration, as_rows
 from advisor.learned.forest import Forest
+from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.ranker import FORESTS
+from advisor.learned.ranker import FORESTS, NEVER_WON
+from advisor.learned.variety import PICKS, configuration_coordinates, repeats
+from advisor.pipelines.space import family_space
 from tests.learned import samples
 
 
@@ -35,3 +39,21 @@ def test_forests_that_count_on_gpus_with_and_without_sweeps(weights, gpu, counts
             changed.add(name)
     # All that won fit on the shortlist here: the first look only says which do.
     assert changed | {"quick"} == counts
+
+
+@pytest.mark.parametrize("swept", [True, False])
+def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_swept(swept):
+    moe, gpu = load_predictor().weights.moe, machine(load_gpu("L40"), "bf16")
+    space, problem, ranker = family_space("fused_moe"), samples.problems(tokens=(8,)), moe.ranker
+    if not swept:
+        ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
+    rows = as_rows(space)
+    won = (rows[:, None] == ranker.known[None]).all(axis=2).any(axis=1)
+    order = np.argsort(ranker.scores(moe.core.physics, problem, space, gpu), kind="stable")
+    assert won[order[:PICKS]].all()
+    new = order[PICKS : PICKS + NEVER_WON]
+    assert (not won[new].any()) if not swept else won[new].all()
+    assert won[order[PICKS + NEVER_WON :][:60]].all()
+    where = configuration_coordinates(moe_launch(problem, as_configuration(rows[order[: PICKS + NEVER_WON]]), gpu))
+    first = where[: PICKS if swept else PICKS + NEVER_WON]
+    assert not repeats(first).any(), "no launch comes twice among the first"

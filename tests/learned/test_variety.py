@@ -16,16 +16,22 @@ from advisor.pipelines.space import family_space
 from tests.learned import samples
 
 
+def launches(rows, tokens: int = 64):
+    """One problem, launched in all these configurations."""
+    return moe_launch(samples.problems(tokens=(tokens,)), as_configuration(np.array(rows, dtype=float)), machine(load_gpu("H800"), "bf16"))
+
+
 @pytest.fixture
 def launch():
-    problem = samples.problems(tokens=(64,))
-    return moe_launch(problem, as_configuration(samples.CONFIGURATIONS[:1]), machine(load_gpu("H800"), "bf16"))
+    """Thirty launches that have little in common."""
+    blocks = [(m, n) for m in (16, 64, 256) for n in (16, 256)]
+    return launches([[*block, 64, 1, warps, stages] for block in blocks for warps in (4, 8) for stages in (2, 3, 4)][:30])
 
 
 def wins(launch, pairs: list[tuple[int, int]], machines: np.ndarray | None = None) -> Wins:
     """Problems all equal to the launch's; (problem, configuration) pairs that won."""
     count = max(p for p, _ in pairs) + 1
-    where, gpu = variety.coordinates(launch), variety.machine_coordinates(launch)
+    where, gpu = variety.coordinates(launch)[:1], variety.machine_coordinates(launch)[:1]
     return Wins(
         problems=np.repeat(where, count, axis=0).astype(np.float32),
         machines=(np.repeat(gpu, count, axis=0) if machines is None else machines).astype(np.float32),
@@ -37,12 +43,12 @@ def test_what_wins_where_the_first_pick_loses_moves_up(launch):
     # 0 and 1 always win together; 2 wins the other half of the problems. By odds alone 0, 1, 2.
     found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
     odds = np.array([1.0, 0.9, 0.8, -3.0])
-    assert found.order(odds, np.arange(4), launch, 4).tolist()[:3] == [0, 2, 1]
+    assert found.order(odds, np.arange(4), launch.take(np.arange(4)), 4).tolist()[:3] == [0, 2, 1]
 
 
 def test_a_clear_lead_stays(launch):
     found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
-    assert found.order(np.array([5.0, 4.0, -4.0, -5.0]), np.arange(4), launch, 4).tolist()[:2] == [0, 1]
+    assert found.order(np.array([5.0, 4.0, -4.0, -5.0]), np.arange(4), launch.take(np.arange(4)), 4).tolist()[:2] == [0, 1]
 
 
 def test_other_gpus_count_only_where_the_same_was_never_swept(launch):
@@ -61,6 +67,29 @@ def test_every_pick_is_another_and_the_first_is_the_best(launch):
     order = found.order(odds, np.arange(30), launch, 30)
     assert len(set(order.tolist())) == PICKS
     assert order[0] == odds.argmax()
+
+
+def test_what_makes_the_same_launch_is_picked_once(launch):
+    # As many row tiles as active experts, far below 64: groups of 64 and 128 order the CTAs alike, one of 1 does not.
+    alike = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3], [16, 64, 64, 1, 4, 3], [16, 64, 64, 128, 8, 3]], tokens=2)
+    assert alike.row_tiles[0] < 64
+    where = variety.configuration_coordinates(alike)
+    assert variety.repeats(where).tolist() == [False, True, False, False]
+    assert variety.repeats(where[::-1]).tolist() == [False, False, False, True]
+    odds = np.array([0.5, 1.0, 0.0, -1.0])
+    assert wins(alike, [(0, 3)]).order(odds, np.arange(4), alike, 4).tolist() == [1, 2, 3]
+    many = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3]], tokens=4096)
+    assert not variety.repeats(variety.configuration_coordinates(many)).any()
+
+
+def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):
+    alike = launches([[64, 64, 64, 1, 4, 3], [64, 64, 64, 1, 4, 4], [256, 128, 64, 1, 8, 3]])
+    odds, here = np.array([1.0, 0.9, 0.8]), wins(alike, [(0, 0)])
+    away = wins(alike, [(0, 0)], variety.machine_coordinates(alike)[:1] + 1.0)
+    assert here.order(odds, np.arange(3), alike, 3).tolist() == [0, 1, 2]
+    assert away.order(odds, np.arange(3), alike, 3).tolist() == [0, 2, 1]
+    sure = np.array([4.0, 3.0, 0.8])
+    assert away.order(sure, np.arange(3), alike, 3).tolist() == [0, 1, 2]
 
 
 def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):

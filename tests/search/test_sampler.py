@@ -111,6 +111,21 @@ def test_infeasible_configurations_are_never_proposed():
     assert not {SPACE.find(t.params) for t in study.trials if t.params} & set(cannot)
 
 
+def test_what_makes_a_tried_launch_is_not_tried_again():
+    from dataclasses import replace
+
+    space = small_space()
+    prior = small_prior(space)
+    twins = np.arange(len(space))
+    twins[1::2] = twins[::2][: len(twins[1::2])]  # every second makes the launch of the one before
+    sampler = AdvisorSampler(space, replace(prior, launch=twins))
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: truth(space)[space.index_of(space.suggest(trial))], n_trials=10)
+    tried = [sampler.index_of(trial) for trial in study.trials]
+    assert len({int(twins[i]) for i in tried}) == 10
+    assert not sampler.open_to_trial(study.trials)[[i ^ 1 for i in tried if i ^ 1 < len(space)]].any()
+
+
 def test_for_problem_needs_no_more_than_a_problem_and_a_gpu():
     problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 4096, "K": 4096})
     sampler = AdvisorSampler.for_problem(problem, gpu=load_gpu("H100"))
