@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.errors import UsageError
@@ -14,12 +14,12 @@ LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override
 MAX_SPACE = 200_000
 
 
-def identity(config: Any) -> str:
-    """What a configuration is called in the cache: its parameters and options as JSON, and the name of its hook.
+def identity(config: Any, without: Collection[str] = ()) -> str:
+    """What a configuration is called in the cache: its parameters (but `without`) and options as JSON, and the name of its hook.
 
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """
-    values = {str(k): _plain(v) for k, v in config.kwargs.items()}
+    values = {str(k): _plain(v) for k, v in config.kwargs.items() if k not in without}
     values |= {name: _plain(value) for name in LAUNCH_OPTIONS if (value := getattr(config, name, None)) is not None}
     if values.get("num_ctas") == 1:
         del values["num_ctas"]

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from advisor.autotuning import configurations
 from advisor.autotuning.recognise import Recognised
 from advisor.configs.launchability import refused_dtype
 from advisor.errors import AdvisorError
-from advisor.schema import Configuration
+from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from advisor.learned import Predictor
 
 # What kernels of other authors call the parameters that the model reads.
@@ -82,10 +86,12 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     import numpy as np
 
     from advisor.pipelines import configuration_batch, problem_batch
+    from advisor.pipelines.same_launch import repeats
 
     family = recognised.problem.family
     problem = problem_batch([recognised.problem])
-    batch = configuration_batch([as_configuration(config, family) for config in configs])
+    described = [as_configuration(config, family) for config in configs]
+    batch = configuration_batch(described)
     missing = [name for name in needed_parameters(family) if name not in batch.parameters]
     if missing:
         return given_order(len(configs), f"its configurations do not name {', '.join(missing)}")
@@ -96,11 +102,23 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
     if not usable.any():
         return given_order(len(configs), f"the model says that none fits {gpu.name}")
     order = np.argsort(np.where(usable, scores, np.inf), kind="stable")
+    again = repeats(_launches(configs, described, recognised.problem)[order])
+    order = order[np.lexsort((again, ~usable[order]))]  # what makes a launch once more comes after all others that fit
     return Ranking(
         order=tuple(int(i) for i in order), by=f"{model.name} ({recognised.how}: {family})", modelled=True,
         predicted_us={i: float(us) for i, us in enumerate(microseconds) if math.isfinite(us)},
         unfit=frozenset(int(i) for i in np.flatnonzero(~usable)),
     )  # fmt: skip
+
+
+def _launches(configs: Sequence[Any], described: Sequence[Configuration], problem: Problem) -> NDArray[np.int64]:
+    """Numbers of the launches that the configurations make (`launch_numbers`), [c]."""
+    columns = {name: [each.parameters.get(name, 0) for each in described] for name in ("BLOCK_SIZE_M", "GROUP_SIZE_M")}
+    own = [{name for name, target in family_names(config.kwargs, problem.family).items() if target == "GROUP_SIZE_M"} for config in configs]
+    others = [configurations.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
+    from advisor.pipelines.same_launch import launch_numbers
+
+    return launch_numbers({**columns, "others": others}, [problem])
 
 
 def family_names(names: Iterable[str], family: str) -> dict[str, str]:

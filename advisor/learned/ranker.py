@@ -18,6 +18,7 @@ from advisor.learned.machine import Machine
 from advisor.learned.ranking_features import Rivals, ranking_features, rivals
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.same_launch import repeats
 
 FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 
@@ -128,7 +129,7 @@ def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]
     """Rows of the `NEVER_WON` likeliest of `others` [m] that make no launch of `launch` [n], the likeliest first."""
     by_odds = np.argsort(-odds, kind="stable")
     where = np.concatenate([variety.configuration_coordinates(each) for each in (launch, others.take(by_odds))])
-    return by_odds[~variety.repeats(where)[len(launch) :]][:NEVER_WON]
+    return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
 
 
 def _moved_first(rank: Array, picks: NDArray[np.int64]) -> Array:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from advisor.learned.launch import Launch
 from advisor.pipelines import Array
+from advisor.pipelines.same_launch import repeats
 
 PICKS = 24
 """How many picks are made so; the rest follow in their order."""
@@ -68,14 +69,6 @@ def configuration_coordinates(launch: Launch) -> Array:
         [np.log2(launch.block_m), np.log2(launch.block_n), np.log2(launch.block_k), 0.35 * np.log2(group), np.log2(launch.warps),
          0.6 * launch.stages], axis=1,
     )  # fmt: skip
-
-
-def repeats(configuration: Array) -> NDArray[np.bool_]:
-    """Which rows of `configuration_coordinates`, best first, make a launch that one before them makes, [n]."""
-    _, first = np.unique(configuration, axis=0, return_index=True)
-    out = np.ones(configuration.shape[0], dtype=bool)
-    out[first] = False
-    return out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

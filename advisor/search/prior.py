@@ -13,6 +13,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import problem_batch
+from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
 from advisor.schema import Problem
 from advisor.search.space import Feasibility, SearchSpace, feasibility
 
@@ -119,37 +120,11 @@ def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
             if "STAGES" in name.upper():
                 doublings = np.array(values, dtype=np.float64)  # one stage more is one buffer more, whatever their number
             if "GROUP" in name.upper():
-                doublings = np.minimum(doublings, np.log2(most_row_blocks(space, problem)))
+                doublings = np.minimum(doublings, np.log2(most_row_blocks(space.columns, problem)))
             columns.append(doublings / scale)
         else:
             columns += [np.array([value == one for value in values], dtype=np.float64) * 0.7 for one in sorted(set(values), key=str)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(space), 0))
-
-
-def most_row_blocks(space: SearchSpace, problem: Problem) -> Array:
-    """The most blocks along M that there can be, [c]: a larger GROUP_SIZE_M than that changes nothing. inf where that is not known."""
-    block = next((name for name in space.names if name.upper() in ("BLOCK_SIZE_M", "BLOCK_M")), None)
-    rows = problem.sizes.get("M", 0) * problem.sizes.get("topk", 1)
-    if block is None or not rows:
-        return np.full(len(space), np.inf)
-    # Every active expert has a block of its own, and however the rows are routed its last one holds at least one row.
-    active = min(problem.sizes.get("E", 1), rows) if problem.family == "fused_moe" else 1
-    return active + (rows - active) // np.array(space.columns[block], dtype=np.float64)
-
-
-def launch_numbers(space: SearchSpace, problems: Sequence[Problem]) -> NDArray[np.int64]:
-    """Numbers of the launches that the configurations make, [c]; equal where no problem tells two of them apart.
-
-    GROUP_SIZE_M of the families' kernels orders CTAs; at or above the number of blocks along M all its values order them alike.
-    """
-    numbers = np.arange(len(space))
-    group = next((name for name in space.names if name in ("GROUP_SIZE_M", "GROUP_M")), None)
-    if group is None or any(problem.family not in ("gemm", "fused_moe") for problem in problems):
-        return numbers
-    groups = [np.minimum(np.array(space.columns[group], dtype=np.float64), most_row_blocks(space, one)).tolist() for one in problems]
-    others = [space.columns[name] for name in space.names if name != group]
-    first: dict[tuple[object, ...], int] = {}
-    return np.array([first.setdefault(key, i) for i, key in enumerate(zip(*groups, *others, strict=True))])
 
 
 def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, predictor: Predictor) -> Prior:
@@ -197,7 +172,7 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     return Prior(
         mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
         bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])), stopped_by=stopped,
-        predicted_us=total, shares=LEARNED if learned else ANALYTICAL, launch=launch_numbers(space, problems),
+        predicted_us=total, shares=LEARNED if learned else ANALYTICAL, launch=launch_numbers(space.columns, problems),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from advisor.pipelines.same_launch import repeats
 from advisor.schema import SearchReport, SearchTrial
 from advisor.search.sampler import LOST, SKIPPED, SLOWER
 from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
@@ -39,6 +40,8 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
     if sampler.prior.stopped_by:
         reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"
+    again = int((usable & repeats(sampler.prior.launch)).sum())
+    reason += f", {again} make the launch of another" if again else ""
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     figures = plots(study)
     found = []

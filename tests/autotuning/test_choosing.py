@@ -61,6 +61,24 @@ def test_a_known_family_is_ranked_and_only_the_first_are_measured():
     assert "predicted" in decision.explain()
 
 
+def test_one_launch_is_not_measured_twice_where_few_are_measured():
+    seen = []
+
+    def latency(launch):
+        seen.append((launch["BLOCK_SIZE_N"], launch["GROUP_SIZE_M"]))
+        return 1.0
+
+    # Two row tiles: groups of 2, 4 and 8 order them alike.
+    space = {"BLOCK_SIZE_M": [64], "BLOCK_SIZE_N": [32, 64, 128], "BLOCK_SIZE_K": [64], "GROUP_SIZE_M": [8, 4, 2, 1]}
+    kernel, _ = tuned(latency, kernels.gemm_kernel, space, key=["M", "N", "K"], top_k=6)
+    call_gemm(kernel, M=128)
+    assert sorted(seen) == [(n, group) for n in (32, 64, 128) for group in (1, 8)]
+    everything, _ = tuned(latency, kernels.gemm_kernel, space, key=["M", "N", "K"], mode="exhaustive", cache_results=False)
+    seen.clear()
+    call_gemm(everything, M=128)
+    assert len(seen) == 12
+
+
 def test_the_next_are_measured_where_none_of_the_first_works():
     seen = []
 

@@ -14,7 +14,8 @@ from advisor.learned.forest import Forest
 from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
 from advisor.learned.ranker import FORESTS, NEVER_WON
-from advisor.learned.variety import PICKS, configuration_coordinates, repeats
+from advisor.learned.variety import PICKS, configuration_coordinates
+from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 

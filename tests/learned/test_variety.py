@@ -12,6 +12,7 @@ from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
 from advisor.learned.ranker import _moved_first
 from advisor.learned.variety import PICKS, Wins
+from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 
@@ -74,12 +75,12 @@ def test_what_makes_the_same_launch_is_picked_once(launch):
     alike = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3], [16, 64, 64, 1, 4, 3], [16, 64, 64, 128, 8, 3]], tokens=2)
     assert alike.row_tiles[0] < 64
     where = variety.configuration_coordinates(alike)
-    assert variety.repeats(where).tolist() == [False, True, False, False]
-    assert variety.repeats(where[::-1]).tolist() == [False, False, False, True]
+    assert repeats(where).tolist() == [False, True, False, False]
+    assert repeats(where[::-1]).tolist() == [False, False, False, True]
     odds = np.array([0.5, 1.0, 0.0, -1.0])
     assert wins(alike, [(0, 3)]).order(odds, np.arange(4), alike, 4).tolist() == [1, 2, 3]
     many = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3]], tokens=4096)
-    assert not variety.repeats(variety.configuration_coordinates(many)).any()
+    assert not repeats(variety.configuration_coordinates(many)).any()
 
 
 def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):

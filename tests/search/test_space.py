@@ -13,7 +13,7 @@ from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.resources import folder
 from advisor.schema import Problem
-from advisor.search.prior import ANALYTICAL, LEARNED, launch_numbers, prior_of
+from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
 from advisor.search.space import SearchSpace, feasibility
 from tests.search.searches import RANGES, small_space
 
@@ -78,28 +78,6 @@ def test_two_launches_that_share_a_configuration_add_up():
     usable = np.isfinite(both.mean)
     assert both.predicted_us[usable] == pytest.approx((one.predicted_us + other.predicted_us)[usable])
     assert both.ceiling_us[0] == pytest.approx(one.ceiling_us[0] + other.ceiling_us[0])
-
-
-def test_groups_that_hold_every_row_tile_are_one_launch():
-    def of(m: int, family: str = "fused_moe", blocks: int = 16):
-        rows = {"BLOCK_SIZE_M": [blocks], "BLOCK_SIZE_N": [64], "BLOCK_SIZE_K": [64], "GROUP_SIZE_M": [1, 4, 16, 64], "num_warps": [4, 8]}
-        sizes = {"M": m, "E": 8, "topk": 2, "H": 1024, "N": 512} if family == "fused_moe" else {"M": m, "N": 512, "K": 1024}
-        return SearchSpace.from_ranges(rows), Problem(family=family, op="w13" if family == "fused_moe" else "gemm", sizes=sizes)
-
-    space, few = of(4)  # eight rows: eight row tiles at most
-    numbers = launch_numbers(space, [few])
-    assert numbers.tolist() == [0, 1, 2, 3, 4, 5, 4, 5]
-    _, many = of(4096)
-    assert launch_numbers(space, [many]).tolist() == list(range(8))
-    assert launch_numbers(space, [few, many]).tolist() == list(range(8)), "one of the two tells them apart"
-    # A hundred rows of eight experts fill 13 tiles of 16 rows at most, however they are routed.
-    _, uneven = of(50)
-    assert launch_numbers(space, [uneven]).tolist() == [0, 1, 2, 3, 4, 5, 4, 5]
-    space, plain = of(33, "gemm")  # three blocks
-    assert launch_numbers(space, [plain]).tolist() == [0, 1, 2, 3, 2, 3, 2, 3]
-    rows = SearchSpace.from_ranges({"BLOCK_SIZE": [64, 128], "GROUP_SIZE_M": [4, 8]})
-    softmax = Problem(family="softmax", op="softmax", sizes={"B": 8, "H": 64})
-    assert launch_numbers(rows, [softmax]).tolist() == [0, 1, 2, 3]
 
 
 def test_configurations_that_spill_most_of_their_accumulators_are_not_measured():
