@@ -34,6 +34,10 @@ NEVER_WON = 6
 is not rare: of 216 problems of the L40 left out, 8 are won by such configurations alone."""
 
 
+LOOKED_AT = 20
+"""How many are looked at for each of `NEVER_WON`: enough for every value of GROUP_SIZE_M, and for some that were tried already."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranker:
     """Puts configurations in order: a quick look at all of them, a closer one at the most promising.
@@ -127,7 +131,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
 
 def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]:
     """Rows of the `NEVER_WON` likeliest of `others` [m] that make no launch of `launch` [n], the likeliest first."""
-    by_odds = np.argsort(-odds, kind="stable")
+    by_odds = np.argsort(-odds, kind="stable")[: LOOKED_AT * NEVER_WON]
     where = np.concatenate([variety.configuration_coordinates(each) for each in (launch, others.take(by_odds))])
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
 
