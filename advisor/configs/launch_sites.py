@@ -15,10 +15,11 @@ from typing import Any
 from advisor.configs import same_name
 from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
+from advisor.configs.jit_function import MISSING
 from advisor.configs.literals import NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
-from advisor.configs.tensor_shapes import DEEPEST, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
+from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
 
 _WRAPPERS = ("wrap_triton", "capture_triton")
 """Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
@@ -189,22 +190,50 @@ class _Site:
         return found
 
     def _passed(self) -> dict[str, ast.expr]:
-        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions."""
+        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
+        not known."""
+        self._count_dimensions()
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
-            whole = whole_of(argument.value)
-            rank = self.shapes.rank(whole[0]) if whole is not None else None
+            whole, rank = self._starred(argument)
             if whole is None or rank is None:
-                positional = []
                 break
             owner, kind = whole
             positional += [ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body
                            for i in range(rank)]  # fmt: skip
         named = ((k.arg, k.value) for k in self.call.keywords if k.arg)
         return dict([*zip((p.name for p in self.kernel.parameters), positional, strict=False), *named])
+
+    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
+        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
+        whole = whole_of(argument.value)
+        return whole, self.shapes.rank(whole[0]) if whole is not None else None
+
+    def _count_dimensions(self) -> None:
+        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
+        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
+        unknown = [whole for _, whole, rank in stars if rank is None]
+        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
+            return
+        room = self._positional()
+        if room is None:
+            return
+        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
+        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
+            self.shapes.extents[unknown[0][0]] = [[None] * rank]
+
+    def _positional(self) -> int | None:
+        """How many parameters are passed by position; None: that depends on what cannot be read."""
+        elsewhere = {keyword.arg for keyword in self.call.keywords} | set(self.kernel.heuristics)
+        if self.kernel.autotune is not None:
+            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
+        parameters = self.kernel.parameters
+        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
+        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
+        return room if told and None not in elsewhere and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""
