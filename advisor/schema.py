@@ -160,7 +160,7 @@ class Finding:
     saving_us: float | None = None
     net_saving_us: float | None = None
     saving_origin: Origin = "predicted"
-    scope: str = "launch"  # launch | table | entry M=64 | kernel
+    scope: str = "launch"  # launch | table | entry M=64 | entries 1, 64 | kernel
     source_file: str | None = None
     source_line: int | None = None
 

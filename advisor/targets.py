@@ -20,7 +20,7 @@ from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
 from advisor.configs.routing import check_routing
 from advisor.configs.source import SourceFile, read_source
-from advisor.configs.tables import Table, clamp, is_own_result, read_table, select
+from advisor.configs.tables import Selection, Table, TableProblem, clamp, inspect_table, is_own_result, select
 from advisor.errors import InputError, UsageError
 from advisor.folders import files_below, not_permitted
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
@@ -33,6 +33,9 @@ from advisor.schema import Configuration, Problem
 
 LAUNCH_LIMIT = 256
 """Token counts of one report; the shipped tables have at most 37 entries."""
+
+SHOWN_KEYS = 8
+"""Keys that cannot be read, named in a warning; `advisor audit` lists them all."""
 
 STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
@@ -116,13 +119,15 @@ def table_gpu(name: TableName, request: Request) -> GpuSpec:
 
 
 def table_target(path: str | Path, request: Request) -> Target:
-    """A tuned fused-MoE or block-scaled GEMM table.
+    """A tuned fused-MoE or block-scaled GEMM table; entries that cannot be read are left out, with a warning.
 
     Raises:
         NotOursError: The table of another kernel.
-        InputError, UsageError: It cannot be read, or does not say enough.
+        InputError, UsageError: None of it can be read, or it does not say enough.
     """
-    table = read_table(path)
+    table, problems = inspect_table(path)
+    if table is None:
+        raise problems[0].error
     if request.sizes is not None:
         raise UsageError("--sizes is for fused_moe and kernels; a table says its own", None, None, "give --tokens")
     if table.name.kind == "gemm" and request.routing is not None:
@@ -131,7 +136,24 @@ def table_target(path: str | Path, request: Request) -> Target:
     if len(wanted) > LAUNCH_LIMIT:
         raise InputError(f"{Path(path).name}: too many token counts for one report", f"{len(wanted):,}", f"at most {LAUNCH_LIMIT}",
                          "name those that matter with --tokens")  # fmt: skip
-    return fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
+    target = fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
+    return replace(target, warnings=(*_unreadable(problems), *target.warnings))
+
+
+def _unreadable(problems: Sequence[TableProblem]) -> tuple[str, ...]:
+    """What a table says that no launcher can use, in a sentence."""
+    if not problems:
+        return ()
+    keys = [repr(problem.key) for problem in problems]
+    named = ", ".join(keys[:SHOWN_KEYS]) + (f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else "")
+    more = "" if len(problems) == 1 else " (`advisor audit` lists the others)"
+    return (f"{problems[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: {named})",)
+
+
+def _left_out(tokens: int, chosen: Selection) -> str:
+    """Why nothing is said of a token count."""
+    why = "is null; another kernel runs there" if chosen.readable else "runs there, and cannot be read"
+    return f"M = {tokens}: entry {chosen.key} {why}, so it is left out"
 
 
 def fused_moe_table(table: Table, request: Request) -> Target:
@@ -166,7 +188,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     for tokens in request.tokens or tuple(dict(table.entries)):
         chosen = select(table, tokens)
         if chosen.configuration is None:
-            warnings.append(f"M = {tokens}: entry {chosen.key} is null; another kernel runs there, so it is left out")
+            warnings.append(_left_out(tokens, chosen))
             continue
         used = clamp(chosen.configuration, name)
         for op in ops:
@@ -193,7 +215,7 @@ def gemm_table(table: Table, request: Request) -> Target:
     for tokens in request.tokens or tuple(dict(table.entries)):
         chosen = select(table, tokens)
         if chosen.configuration is None:
-            warnings.append(f"M = {tokens}: entry {chosen.key} is null; another kernel runs there, so it is left out")
+            warnings.append(_left_out(tokens, chosen))
             continue
         problem = Problem(
             family="gemm", op="gemm", sizes={"M": tokens, "N": name.N, "K": name.K or 1},
@@ -218,7 +240,7 @@ def _some(launches: list[PlannedLaunch], table: Table, warnings: list[str]) -> N
     """Refuse token counts of which none has an entry of this kernel."""
     if not launches:
         raise InputError(f"{table.name.file_name()}: no entry covers what was asked for", "; ".join(warnings),
-                         "a token count whose nearest entry is not null", "name others with --tokens")  # fmt: skip
+                         "a token count whose nearest entry is not null and can be read", "name others with --tokens")  # fmt: skip
 
 
 def fused_moe_kernel(request: Request) -> Target:

@@ -175,7 +175,7 @@ class Session:
             self._wait(place)
             taken = time.perf_counter() - start
             if runs == 2 and taken > limit:
-                raise TooSlowError("one run takes too long", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
+                raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
             return None
 
         result = self.tuner.do_bench(limited, quantiles=QUANTILES)

@@ -8,7 +8,9 @@ import contextlib
 import io
 import json
 import os
+import stat
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 from advisor import __version__
 from advisor.errors import AdvisorError, printable, shorten
+from advisor.writing import remedy_for
 
 COMMANDS = (
     "advise",
@@ -118,9 +121,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if os.environ.get("ADVISOR_DEBUG"):
             raise
+        where = _place(error)
         _silence_stdout()
-        where = f" ({shorten(os.fsdecode(error.filename))})" if isinstance(error.filename, (str, bytes)) else ""
-        return _fail(f"cannot read or write{where}: {error.strerror or error}", INTERNAL_FAILURE)
+        remedy = remedy_for(error, "see to it, then run it again")
+        return _fail(f"{where}: cannot be read or written ({error.strerror or error}); {remedy}", INTERNAL_FAILURE)
     except Exception as error:
         if os.environ.get("ADVISOR_DEBUG"):
             raise
@@ -158,6 +162,22 @@ def _json_escapes(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def _place(error: OSError) -> str:
+    """What could not be read or written. A failed write to something open does not say: then standard output, or a temporary file.
+
+    Files that were asked for name themselves (`advisor.writing`).
+    """
+    if isinstance(error.filename, (str, bytes)):
+        return shorten(os.fsdecode(error.filename))
+    temporary = f"a temporary file in {tempfile.gettempdir()}"
+    try:
+        kept = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):  # no stream of the system's
+        return temporary
+    redirected = stat.S_ISREG(kept) or (stat.S_ISCHR(kept) and not sys.stdout.isatty())  # a pipe or a terminal is never full
+    return f"standard output, or {temporary}" if redirected else temporary
 
 
 def _silence_stdout() -> None:

@@ -122,7 +122,7 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
     if not found:
         raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
     path = Path(arguments.file)
-    options.write_text(path, to_csv(found) if path.suffix == ".csv" else to_json(found))
+    options.write_text(path, to_csv(found) if path.suffix == ".csv" else to_json(found), "name another file")
     print(f"advisor: {len(found)} problems written to {path}", file=sys.stderr)
     return 0
 
@@ -160,7 +160,7 @@ def _check_kept(cache: Cache) -> None:
 
     if cache.in_memory:
         raise InputError(f"{cache.path}: cannot be written, and is as it was", None, "a tuning cache in a folder you may write to",
-                         "name another folder with --dir, or see the warning above")  # fmt: skip
+                         "make room, or name another folder with --dir; the warning above says which")  # fmt: skip
 
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:

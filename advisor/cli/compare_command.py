@@ -194,7 +194,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     if not place.is_file() and not arguments.update:
         options.warn(f"no baseline at {place}: everything is new; --update stores this one")
     if arguments.update:
-        options.write_text(place, head.read_text(encoding="utf-8"))
+        options.write_text(place, head.read_text(encoding="utf-8"), "name another folder with --baseline")
         print(f"advisor: stored as baseline {place}", file=sys.stderr)
     return found
 

@@ -152,6 +152,8 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     from advisor.targets import resolve_target
 
     found = resolve_target(arguments.target, _request(arguments))
+    for text in found.warnings:
+        warn(text)
     launches = []
     for planned in found.launches:
         if planned.problem.family != "fused_moe":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from advisor.errors import InputError, UsageError, printable, shorten
+from advisor.errors import UsageError, printable
+from advisor.writing import replacing
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -99,22 +99,15 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
+def write_text(path: Path, text: str, remedy: str = "name a folder you may write to with --output") -> None:
+    """Write a file whole or not at all, making its folder where there is none.
 
     Raises:
-        InputError: The folder cannot be written to.
+        UsageError: It cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot write {shorten(str(path))}", reason, remedy="name a folder you may write to with --output") from None
+    with replacing(path, remedy) as place:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
 
 
 def check_writable(path: str | Path) -> None:

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
     from advisor.configs.launches import FORMAT, read_launches
-    from advisor.errors import InputError, UsageError
+    from advisor.errors import UsageError
+    from advisor.writing import unwritable
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(f'{{"format": "{FORMAT}"}}\n', encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write {output}", error.strerror, remedy="name a file you may write to") from None
+        raise unwritable(output, error, "name another file with -o") from None
     hook = Path(__file__).parent.parent / "compiled" / "recorder"
     environment = dict(os.environ)
     environment["ADVISOR_RECORD"] = str(output)

@@ -38,7 +38,8 @@ def _run(folder: Path, *arguments: str) -> bytes:
     except FileNotFoundError:
         raise UsageError("comparing revisions needs git, which is not installed", remedy="install git, or name two files") from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"git {arguments[0]} took more than {TIMEOUT_S:g} s", remedy="name two files or folders instead") from None
+        raise InputError(f"git {arguments[0]} was given up", f"no end after {TIMEOUT_S:g} s", "an end by then: no option raises the limit",
+                         "name two files or folders instead") from None  # fmt: skip
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
         raise InputError(f"git {arguments[0]} failed", words[-1] if words else f"exit code {done.returncode}")

@@ -18,6 +18,11 @@ Progress = Callable[[int, int], None]
 
 NOT_KEPT = ("timeout", "crash", "missing", "refused")
 """Failures that are not kept: the machine's fault, maybe, or this program's own rules, which the cache does not know the version of."""
+NO_VERDICT = {
+    "timeout": "nothing is known of this configuration; smaller tiles compile sooner, and so does a machine with less to do",
+    "crash": "nothing is known of this configuration; run it again with more room and memory, or smaller tiles",
+}
+"""What to do where the compiler did not come to an end: no word on the kernel."""
 _RESOURCE = re.compile(r"\b(REG|STACK|SHARED|LOCAL|BAR):(\d+)")
 
 
@@ -89,9 +94,10 @@ def compile_kernels(
 
 def _answer(request: CompileRequest, answer: Mapping[str, Any]) -> CompiledKernel | CompileError:
     if "error" in answer:
-        return CompileError(
-            f"{request.rebuilt.kernel} does not compile for {request.target.name}", answer["error"], kind=str(answer.get("kind"))
-        )
+        kind, kernel, target = str(answer.get("kind")), request.rebuilt.kernel, request.target.name
+        if kind in NO_VERDICT:
+            return CompileError(f"{kernel} was not compiled for {target}", answer["error"], None, NO_VERDICT[kind], kind)
+        return CompileError(f"{kernel} does not compile for {target}", answer["error"], kind=kind)
     asm = answer["asm"]
     return CompiledKernel(
         name=request.rebuilt.kernel, target=request.target, triton_version=str(answer["triton"]),

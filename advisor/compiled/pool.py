@@ -22,6 +22,8 @@ WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT_S = 120.0
 SLOW_S = 10.0
 """After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
+STILL = ("advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
+         "what is reported")  # fmt: skip
 
 log = logging.getLogger("advisor.compiled")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
@@ -64,7 +66,7 @@ class Worker:
         process = self.process
         assert process is not None and process.stdin is not None and process.stdout is not None
         what = request.get("kernel", "a compiled kernel")
-        still = threading.Timer(SLOW_S, log.warning, ("advisor: Triton is still at work on %s; given up after %g s", what, timeout_s))
+        still = threading.Timer(SLOW_S, log.warning, (STILL, what, SLOW_S, timeout_s))
         still.daemon = True
         still.start()
         try:
@@ -73,7 +75,7 @@ class Worker:
             line = self._read_line(process, time.monotonic() + timeout_s)
         except TimeoutError:
             self.close()
-            return {"error": f"compiling took more than {timeout_s:g} s", "kind": "timeout"}
+            return {"error": f"no end after {timeout_s:g} s, a limit that no option raises: given up", "kind": "timeout"}
         except BaseException as error:
             code = process.poll()
             self.close()

@@ -218,7 +218,9 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
             found[name] = done.stdout if done.returncode == 0 else ""
             if done.returncode:
                 found[name + "_error"] = done.stderr.strip()[:300]
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired:
+            found[name + "_error"] = f"{tool}: given up after {TOOL_TIMEOUT_S} s, a limit that no option raises"
+        except OSError as error:
             found[name + "_error"] = f"{tool}: {type(error).__name__}"
     return found
 
@@ -298,6 +300,8 @@ def main() -> None:
         except ImportError as error:
             kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
             answer = {"error": reason(error), "kind": kind}
+        except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
+            answer = {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
         except Exception as error:
             answer = {"error": reason(error), "kind": "failed"}
         except BaseException as error:

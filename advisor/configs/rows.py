@@ -25,8 +25,9 @@ from advisor.configs.cells import REMEDY as _REMEDY
 from advisor.configs.cells import integers, latencies
 from advisor.configs.entries import BLOCK_COLUMNS, BLOCK_SIZE_LIMIT, GROUP_SIZE_LIMIT, NUM_STAGES_LIMIT, NUM_WARPS_LIMIT
 from advisor.configs.names import SIZE_LIMIT
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError
 from advisor.schema import FAMILIES
+from advisor.writing import replacing
 
 TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
 ROW_LIMIT = 5_000_000
@@ -236,26 +237,9 @@ def write_rows(
         _write(target, columns, count)
         return
     path = Path(target)
-    try:
-        # Whole or not at all; what is no file (/dev/stdout, a named pipe) cannot be replaced, and is written to as it is.
-        whole = path.is_file() or not path.exists()
-        place = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
-        opener: Callable[..., Any] = gzip.open if path.name.endswith(".gz") else open
-        try:
-            with opener(place, "wt", encoding="utf-8", newline="") as stream:
-                _write(stream, columns, count)
-            if whole:
-                place.replace(path)
-        finally:
-            if whole:
-                place.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        raise UsageError(
-            f"{path.name}: cannot be written ({getattr(error, 'strerror', None) or error})",
-            os.fspath(target),
-            "a file in a folder that exists and can be written to",
-            "choose another place with -o",
-        ) from None
+    opener: Callable[..., Any] = gzip.open if path.name.endswith(".gz") else open
+    with replacing(path, "choose another place with -o") as place, opener(place, "wt", encoding="utf-8", newline="") as stream:
+        _write(stream, columns, count)
 
 
 def _write(stream: TextIO, columns: Mapping[str, Sequence[str]], count: int) -> None:

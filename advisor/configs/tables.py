@@ -20,6 +20,7 @@ from advisor.configs.entries import read_entry
 from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.schema import Configuration
+from advisor.writing import replacing
 
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
@@ -33,7 +34,9 @@ class Table:
     `entries` keep the file's order, because ties are decided by it. `fallback_keys` are the keys whose entry is null:
     SGLang's channel-wise GEMM tables say with them that another kernel (CUTLASS) runs there.
     `odd_keys` are those that are spelled otherwise than the number they stand for ("+1", "064").
-    `document` is the parsed file, key by key, from which the table is written back without loss (odd keys spelled plainly).
+    `unreadable_keys` are the token counts whose entry no launcher can use; what needs fewer or more tokens may still be nearest to it.
+    `document` is the parsed file, key by key, from which the table is written back without loss (odd keys spelled plainly), less what
+    cannot be read.
     """
 
     name: TableName
@@ -43,20 +46,22 @@ class Table:
     fallback_keys: tuple[int, ...] = ()
     duplicate_keys: tuple[str, ...] = ()
     odd_keys: tuple[str, ...] = ()
+    unreadable_keys: tuple[int, ...] = ()
     document: tuple[tuple[str, Any], ...] = ()
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """The token counts of the table in file order, those of null entries included."""
+        """The token counts of the table in file order, those of null and of unreadable entries included."""
         return tuple(int(key) for key, _ in self.document if key != "triton_version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The entry that runs for a token count; `configuration` is None where another kernel runs there (a null entry)."""
+    """The entry that runs for a token count; `configuration` is None where another kernel runs there (a null entry), or none can."""
 
     key: int
     configuration: Configuration | None
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,21 +149,20 @@ def _interpret(
     triton_version: str | None = None
     for key, value in document:
         try:
-            plain = key
             if key == "triton_version":
-                triton_version = _triton_version(label, value)
-            else:
-                tokens = _token_count(label, key)
-                plain = str(tokens)
-                if plain in kept:
-                    raise InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
-                if key != plain:
-                    odd.append(key)
-                if value is None and (name.dtype or "").endswith("_channelwise"):
-                    fallback.append(tokens)
-                else:
-                    entries.append((tokens, read_entry(label, key, value, name)))
+                kept[key] = triton_version = _triton_version(label, value)
+                continue
+            tokens = _token_count(label, key)
+            plain = str(tokens)
+            if plain in kept:
+                raise InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+            if key != plain:
+                odd.append(key)
             kept[plain] = value
+            if value is None and (name.dtype or "").endswith("_channelwise"):
+                fallback.append(tokens)
+            else:
+                entries.append((tokens, read_entry(label, key, value, name)))
         except InputError as error:
             problems.append(TableProblem(key=key, error=error))
     if not entries and not problems:
@@ -166,6 +170,7 @@ def _interpret(
         problems.append(TableProblem(key=None, error=empty))
     if not entries:
         return None, tuple(problems)
+    usable = {*dict(entries), *fallback}
     table = Table(
         name=name,
         path=path,
@@ -174,6 +179,7 @@ def _interpret(
         fallback_keys=tuple(fallback),
         duplicate_keys=duplicates,
         odd_keys=tuple(odd),
+        unreadable_keys=tuple(int(key) for key in kept if key != "triton_version" and int(key) not in usable),
         document=tuple(kept.items()),
     )
     return table, tuple(problems)
@@ -283,7 +289,7 @@ def select(table: Table, M: int) -> Selection:
     if type(M) is not int or not 0 < M < SIZE_LIMIT:
         raise UsageError("token count", M, f"an integer from 1 to {SIZE_LIMIT - 1}", "give token counts as --tokens 1 64 4096")
     key = nearest_key(table.keys, M)
-    return Selection(key=key, configuration=dict(table.entries).get(key))
+    return Selection(key=key, configuration=dict(table.entries).get(key), readable=key not in table.unreadable_keys)
 
 
 def clamp(configuration: Configuration, name: TableName) -> Configuration:
@@ -336,7 +342,7 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     for tokens in sorted(updates):
         if type(tokens) is not int or not 0 < tokens < SIZE_LIMIT:
             raise UsageError("token count", tokens, f"an integer from 1 to {SIZE_LIMIT - 1}", "correct it")
-        old = document.get(str(tokens))
+        old = document.get(str(tokens)) if tokens not in table.unreadable_keys else None
         document[str(tokens)] = entry_of(updates[tokens], old)
         known[tokens] = updates[tokens]
     items = list(document.items())
@@ -345,7 +351,9 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
         items.sort(key=lambda item: (item[0] != "triton_version", int(item[0]) if item[0] != "triton_version" else 0))
     entries = tuple((int(key), known[int(key)]) for key, _ in items if key != "triton_version" and int(key) in known)
     fallback = tuple(key for key in table.fallback_keys if key not in updates)
-    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, duplicate_keys=(), odd_keys=())
+    unreadable = tuple(key for key in table.unreadable_keys if key not in updates)
+    return replace(table, document=tuple(items), entries=entries, fallback_keys=fallback, unreadable_keys=unreadable, duplicate_keys=(),
+                   odd_keys=())  # fmt: skip
 
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
@@ -356,8 +364,9 @@ def new_table(name: TableName, entries: Mapping[int, Configuration], triton_vers
 
 
 def render_table(table: Table) -> str:
-    """The text of a table as vLLM's tuner writes it: four blanks of indentation, a newline at the end."""
-    return json.dumps(dict(table.document), indent=4) + "\n"
+    """The text of a table as vLLM's tuner writes it: four blanks of indentation, a newline at the end. No entry that cannot be read."""
+    left_out = {str(key) for key in table.unreadable_keys}
+    return json.dumps({key: value for key, value in table.document if key not in left_out}, indent=4) + "\n"
 
 
 def write_table(table: Table, path: str | os.PathLike[str]) -> None:
@@ -366,15 +375,8 @@ def write_table(table: Table, path: str | os.PathLike[str]) -> None:
     Raises:
         UsageError: The place cannot be written to.
     """
-    try:
-        Path(path).write_text(render_table(table), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"{Path(path).name}: cannot be written ({error.strerror})",
-            os.fspath(path),
-            "a writable place",
-            "choose another",
-        ) from None
+    with replacing(Path(path), "choose another place") as place:
+        place.write_text(render_table(table), encoding="utf-8")
 
 
 def iterate_selected(table: Table, tokens: tuple[int, ...] | None = None) -> Iterator[tuple[int, Selection]]:

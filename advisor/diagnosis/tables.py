@@ -64,9 +64,12 @@ def _finding(check: str, group: list[AuditIssue]) -> Finding:
     keys = [issue.key for issue in group if issue.key is not None]
     messages = list(dict.fromkeys(issue.message for issue in group))
     evidence = "; ".join(messages[:2]) + (f"; and {len(messages) - 2} more" if len(messages) > 2 else "")
-    if len(keys) > 1:
-        named = ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
-        evidence = f"entries {named}: {evidence}"
+    scope = "table"
+    if len(keys) == 1:
+        scope = f"entry M={keys[0]}" if keys[0].isdigit() else f"entry {keys[0]}"
+    elif keys:
+        scope = "entries " + ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
+        evidence = f"{scope}: {evidence}"
     title = CHECKS.get(check, check)
     return Finding(
         rule=check,
@@ -74,5 +77,5 @@ def _finding(check: str, group: list[AuditIssue]) -> Finding:
         title=title[:1].upper() + title[1:],
         evidence=evidence,
         remedy=REMEDIES.get(check, "see the message"),
-        scope=f"entry M={keys[0]}" if len(keys) == 1 else "table",
+        scope=scope,
     )

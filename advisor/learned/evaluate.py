@@ -21,6 +21,7 @@ from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.judging import Judged
 from advisor.learned.splits import Split
 from advisor.learned.weights import Weights
+from advisor.writing import replacing
 
 Progress = Callable[[str], None]
 HARD_SPLIT = ("H100", "H200", "L40", "RTX A6000", "RTX PRO 6000 S")
@@ -138,7 +139,8 @@ def write_card(weights_path: Path | str, card_path: Path | str, found: Mapping[s
     figures = {titles[by]: model_card.of_training(f) for by, f in held.items()} | dict(found or {})
     library = {kind: model.held_out for kind, model in given.direct.items()}
     text = model_card.card(given.about, given.digest(), figures, Path(weights_path).stat().st_size, library)
-    Path(card_path).write_text(text, encoding="utf-8")
+    with replacing(Path(card_path), "choose another --card") as place:
+        place.write_text(text, encoding="utf-8")
 
 
 __all__ = ["HARD_SPLIT", "cross", "evaluate", "given_split", "group_splits", "judge", "write_card"]

@@ -19,6 +19,7 @@ from advisor.learned import direct, moe
 from advisor.learned.direct import DirectModel
 from advisor.learned.moe import MoeModel
 from advisor.resources import folder
+from advisor.writing import replacing
 
 # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
 # 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
@@ -56,14 +57,19 @@ class Weights:
 
 
 def save(weights: Weights, path: Path | str) -> None:
-    """Write the file, the same bytes for the same weights (a zip member otherwise carries the time)."""
-    temporary = Path(f"{os.fspath(path)}.part")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    """Write the file, the same bytes for the same weights (a zip member otherwise carries the time).
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    with (
+        replacing(Path(path), "choose another place with -o") as place,
+        zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+    ):
         for name, array in sorted(weights.arrays().items()):
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)
-    temporary.replace(path)
 
 
 def load(path: Path | str) -> Weights:

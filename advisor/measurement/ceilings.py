@@ -7,16 +7,15 @@ measured ceiling is what somebody's code reached, not what the part could).
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import UsageError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.schema import Fingerprint
+from advisor.writing import replacing
 
 if TYPE_CHECKING:
     from advisor.measurement.cuda import CudaDevice
@@ -148,11 +147,7 @@ def write_ceilings(folder: Path, gpu_name: str, figures: Mapping[str, float], fi
                 lines += [f"specified = {specified[name]:.6g}", f"measured_over_specified = {figures[name] / specified[name]:.4f}"]
             lines.append(f"how = {json.dumps(how)}")
     path = folder / file_name(gpu_name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path, "name another folder with --ceilings-dir") as place:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})", None, "a folder that can be written to") from None
+        place.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from advisor.errors import InputError, UsageError
 from advisor.measurement.rows import HEADER, MeasuredRow, line_of, read_measured
+from advisor.writing import unwritable
 
 _HEADER_LINE = ",".join(HEADER) + "\n"
 
@@ -38,8 +39,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         except OSError as error:
-            limit = "a file in a folder that can be written to"
-            raise UsageError(f"{path}: cannot be written ({error.strerror})", None, limit) from None
+            raise unwritable(path, error, "choose another file with -o") from None
         try:
             self._lock()
             self._open(resume)
@@ -115,8 +115,7 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
-            reason = f"{self.path}: cannot be written ({error.strerror})"
-            raise UsageError(reason, None, None, "make room, then run it again") from None
+            raise unwritable(self.path, error, "choose another file with -o") from None
 
     def close(self) -> None:
         """Closes the file; the lock goes with it."""

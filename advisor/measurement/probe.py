@@ -53,6 +53,6 @@ def probe_gpu() -> Probe:
             return Probe(error=shorten(found["error"]))
         return Probe(name=str(found["name"]), capability=int(found["capability"]))
     except subprocess.TimeoutExpired:
-        return Probe(error=f"the GPU did not answer within {TIMEOUT_S:.0f} s")
+        return Probe(error=f"the GPU did not answer within {TIMEOUT_S:g} s, a limit that no option raises: is it stuck (nvidia-smi)?")
     except (OSError, ValueError, TypeError, KeyError) as error:
         return Probe(error=f"the look failed ({type(error).__name__})")

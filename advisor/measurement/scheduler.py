@@ -26,6 +26,11 @@ MAX_COMPILE_WORKERS = 16
 LOOKAHEAD_PER_WORKER = 4  # launches compiling or compiled ahead, per compiling worker
 MAX_LOST_WORKERS = 3  # without a launch to blame, before the run gives up on a batch
 
+_STAGES = {"open": "starting up the GPU", "inputs": "making the inputs", "compile": "compiling a launch", "launch": "the first run",
+           "check": "checking the output", "rounds": "one side of a round"}  # fmt: skip
+_BY_TIMEOUT = ("launch", "check", "rounds")
+"""Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -42,10 +47,15 @@ class Limits:
         """The limit of a stage."""
         return float(getattr(self, f"{stage}_s"))
 
+    def exceeded(self, stage: str) -> str:
+        """What became of a launch that took longer than the limit of a stage, and what raises that."""
+        raised = "`advisor measure --timeout TIME`" if stage in _BY_TIMEOUT else f"limits=Limits({stage}_s=…), in Python only,"
+        return f"nothing within {self.of(stage):g} s, the limit for {_STAGES[stage]}: given up, and without a latency; {raised} raises it"
+
     @classmethod
     def uniform(cls, seconds: float) -> Limits:
         """The same limit for what runs kernels; opening, inputs and compiling keep theirs."""
-        return cls(launch_s=seconds, check_s=seconds, rounds_s=seconds)
+        return cls(**{f"{stage}_s": seconds for stage in _BY_TIMEOUT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +158,9 @@ class Scheduler:
         while True:
             if not wait([worker.connection], max(0.0, deadline - self.clock())):
                 self._drop_worker()
-                raise MeasurementError(f"the device did not answer ({what})", f"nothing within {timeout_s:.0f} s")
+                raise MeasurementError(f"the device did not answer ({what})", f"nothing within {timeout_s:g} s",
+                                       "an answer by then, a limit that no option raises",
+                                       "see with nvidia-smi whether another program holds the GPU, then run it again")  # fmt: skip
             answer = worker.receive()
             if answer is None:
                 failure = worker.death(what)
@@ -265,13 +277,11 @@ class Scheduler:
         now = self.clock()
         for worker, busy in list(self._compilers.items()):
             if busy is not None and now >= busy[1]:
-                busy[0].failure = Failure(
-                    kind="hang", message=f"the compiler did not end within {self.limits.compile_s:.0f} s", stage="compile"
-                )
+                busy[0].failure = Failure(kind="hang", message=self.limits.exceeded("compile"), stage="compile")
                 self._end_compiler(worker)
         if running is not None and running.indices and now >= self._worker_deadline:
-            limit = self.limits.of(running.stage)
-            self._blame(running, Failure(kind="hang", message=f"nothing within {limit:.0f} s", stage=running.stage), running.launch)
+            failure = Failure(kind="hang", message=self.limits.exceeded(running.stage), stage=running.stage)
+            self._blame(running, failure, running.launch)
 
     def _on_gpu_message(self, running: _Running, message: dict[str, Any] | None) -> None:
         if message is None:

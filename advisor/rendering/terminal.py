@@ -62,7 +62,7 @@ def lines(result: Result, *, report: str | None = None) -> list[Text]:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
     if not groups and not result.tuned:
         out.append(Text(f"{figures.subject(result)}: no launches", style="bold"))
-    out += [_finding(item, indent=2) for item in figures.ordered_findings(result.table_findings)]
+    out += [_finding(item, indent=2, where=item.scope) for item in figures.ordered_findings(result.table_findings)]
     out += _verdict_lines(result)
     for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
         out += _action_lines(number, action)
@@ -147,15 +147,15 @@ def _of_ceiling(share: float | None) -> Text:
     return Text(f"{figures.share_text(share):>5} of ceiling", style=style)
 
 
-def _finding(item: Finding, *, indent: int) -> Text:
+def _finding(item: Finding, *, indent: int, where: str = "") -> Text:
     line = Text(" " * indent)
     line.append(f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<20}", style=_STYLES[item.severity])
     line.append(f" {figures.clean(item.title)}")
     if item.saving_us is not None:
         line.pad_right(max(0, _GAINS - len(line)))
         line.append(f"   saves {'~' + figures.microseconds(item.saving_us):>{_NUMBER}} µs ({item.saving_origin})")
-    if item.scope == "table":
-        line.append("   (table)")
+    if where:
+        line.append(f"   ({figures.clean(where)})")
     return line
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from advisor.errors import InputError, MissingDependencyError
+from advisor.errors import AdvisorError, InputError, MissingDependencyError, UsageError
+from advisor.writing import unwritable
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+
+_ANOTHER = "give another --storage"
 
 
 def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
@@ -18,6 +23,7 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
 
     Raises:
         InputError: It cannot be opened.
+        UsageError: It is nothing that lines can be appended to and read again.
         MissingDependencyError: The URL's database driver is not installed.
     """
     import optuna
@@ -29,13 +35,15 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             if "://" in text:
                 return optuna.storages.get_storage(text)
-            from optuna.storages import JournalStorage
-            from optuna.storages.journal import JournalFileBackend
-
             path = Path(text)
+            if path.exists() and not path.is_file():  # a device such as /dev/zero is read without end
+                found = "a folder" if path.is_dir() else "a device or a pipe"
+                raise UsageError(f"{text}: a study cannot be kept there", found, "a file, or the name of a new one", _ANOTHER)
             path.parent.mkdir(parents=True, exist_ok=True)
             _repair(path)
-            return JournalStorage(JournalFileBackend(text))
+            return _journal(path)
+    except AdvisorError:
+        raise
     except ImportError as error:
         raise MissingDependencyError(f"the storage needs a package: {error}", text.partition("://")[0], None,
                                      "pip install the database's driver, e.g. psycopg2-binary for PostgreSQL") from None  # fmt: skip
@@ -43,6 +51,47 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"the storage cannot be opened: {reason}", _without_password(text), "a file, or a URL such as "
                          "postgresql://user@host/database", "check that it is there and may be written") from None  # fmt: skip
+
+
+def _journal(path: Path) -> BaseStorage:
+    """Optuna's journal storage; a file that cannot be written is told by its name, and no half line stays in it.
+
+    Raises:
+        UsageError: It cannot be written; so do the storage's own methods, whenever that happens.
+    """
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    class Backend(JournalFileBackend):
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            try:
+                super().append_logs(logs)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    _repair(path)
+                raise unwritable(path, error, _ANOTHER) from None
+
+    try:
+        return JournalStorage(Backend(os.fspath(path)))
+    except OSError as error:
+        raise unwritable(path, error, _ANOTHER) from None
+
+
+@contextlib.contextmanager
+def database_errors_named(where: str) -> Iterator[None]:
+    """Makes what a database refuses (its disk is full, it went away) an error that names it.
+
+    Raises:
+        UsageError: The storage failed.
+    """
+    import optuna
+
+    try:
+        yield
+    except optuna.exceptions.StorageInternalError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise UsageError(f"{_without_password(where)}: the storage failed ({reason})", None, "a storage that can be written to, with room",
+                         "see to it, then run the same command again: what was finished is kept") from None  # fmt: skip
 
 
 def _repair(path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import NoGpuError, UsageError
+from advisor.errors import AdvisorError, NoGpuError, UsageError
 from advisor.hardware import match_device_name
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
@@ -44,8 +45,11 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
         except NoGpuError as error:
             remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
             raise NoGpuError(error.what, error.got, error.limit, remedy) from None
+    from advisor.search.storage import database_errors_named
+
     plan = make_plan(order)
     with ExitStack() as stack:
+        stack.enter_context(database_errors_named(order.storage))
         if workers > 1:
             with open_backend(plan):  # what is wrong with it is said once, not by every worker
                 pass
@@ -99,9 +103,14 @@ def work(order: Order, number: int) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = visible.split(",") if visible else None
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)] if gpus else str(number)
-    plan = make_plan(order)
-    with open_backend(plan) as backend:
-        make_tuner(plan).run(backend)
+    from advisor.search.storage import database_errors_named
+
+    try:
+        plan = make_plan(order)
+        with open_backend(plan) as backend, database_errors_named(order.storage):
+            make_tuner(plan).run(backend)
+    except AdvisorError as error:  # in a line, as everywhere; the other workers, or the caller, go on
+        sys.exit(f"advisor: worker {number} ended: {error}")
 
 
 def _run_workers(order: Order, workers: int) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from advisor.advise import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.tables import Table, merge, new_table, render_table
-from advisor.errors import UsageError
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.tuning.plan import Plan, table_name
+from advisor.writing import replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,21 +120,13 @@ def write_exports(folder: Path, found: Sequence[Export], before_after: str) -> l
     """Writes the artefacts and `before-after.md`; the paths.
 
     Raises:
-        UsageError: The folder cannot be written to.
+        UsageError: A file cannot be written.
     """
     names = {"triton-configs": "triton_configs.txt"}
     files = {names.get(export.kind, export.name): export.content for export in found}
     files["before-after.md"] = before_after
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for name, content in files.items():
-            path = folder / name
-            temporary = path.with_name(f".{name}.new")
-            temporary.write_text(content, encoding="utf-8")
-            temporary.replace(path)  # whole or not at all
-            paths.append(path)
-    except OSError as error:
-        reason = f"{folder}: cannot be written to ({error.strerror})"
-        raise UsageError(reason, None, "a writable folder", "choose another --export") from None
-    return paths
+    for name, content in files.items():
+        with replacing(folder / name, "choose another --export") as place:
+            folder.mkdir(parents=True, exist_ok=True)
+            place.write_text(content, encoding="utf-8")
+    return [folder / name for name in files]

@@ -178,6 +178,44 @@ def test_a_bad_table_gets_one_line_and_exit_code_2(tmp_path, capsys, body, words
         assert word in message
 
 
+MISSING = {key: value for key, value in ENTRY.items() if key != "BLOCK_SIZE_K"}
+
+
+@pytest.mark.parametrize(("key", "entry", "words"), [
+    ("64", MISSING, "entry 64: BLOCK_SIZE_K is missing"), ("64", {**ENTRY, "BLOCK_SIZE_K": "64"}, "entry 64: BLOCK_SIZE_K"),
+    ("64", [], "entry 64"), ("x", ENTRY, "key 'x' is not a token count"),
+])  # fmt: skip
+def test_a_bad_entry_is_named_and_the_others_are_diagnosed(tmp_path, capsys, key, entry, words):
+    bad = table(tmp_path, {"1": ENTRY, key: entry, "1024": ENTRY})
+    assert advise(bad, tmp_path / "out") == 0
+    printed = capsys.readouterr()
+    assert words in printed.err and "bad-entry" in printed.out and f"(entry {'M=' * key.isdigit()}{key})" in printed.out
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert {launch["problem"]["sizes"]["M"] for launch in result["launches"]} == {1, 1024}
+    (finding,) = (each for each in result["table_findings"] if each["rule"] == "bad-entry")
+    assert finding["severity"] == "error" and words in finding["evidence"] and any(words in each for each in result["warnings"])
+    assert words.replace("'", "&#39;") in (tmp_path / "out" / "report.html").read_text()
+    for export in result["exports"]:  # the table it offers can be loaded
+        assert export["kind"] != "table" or set(json.loads(export["content"])) == {"1", "1024"}
+    assert main(["audit", str(bad), "--no-regret"]) == 0 and words in capsys.readouterr().out
+
+
+def test_a_token_count_that_a_bad_entry_serves_is_left_out(tmp_path, capsys):
+    bad = table(tmp_path, {"1": ENTRY, "64": MISSING, "1024": ENTRY})
+    assert advise(bad, tmp_path / "out", "--tokens", "2,70") == 0
+    assert "M = 70: entry 64 runs there, and cannot be read" in capsys.readouterr().err
+    launches = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
+    assert {launch["problem"]["sizes"]["M"] for launch in launches} == {2}
+    assert advise(bad, tmp_path / "out", "--tokens", "70") == 2
+    assert "entry 64 runs there" in capsys.readouterr().err
+
+
+def test_many_bad_entries_are_one_line(tmp_path, capsys):
+    assert advise(table(tmp_path, {"1": ENTRY, **{str(m): MISSING for m in range(2, 40)}}), tmp_path / "out") == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1 and "and 30 more" in printed.err and "entries 2, 3, " in printed.out
+
+
 @pytest.mark.parametrize("name", ["E=0,N=768,device_name=NVIDIA_H20.json", "E=-1,N=768,device_name=NVIDIA_H20.json",
                                   "E=1.5,N=768,device_name=NVIDIA_H20.json", "E=99999999999999,N=1,device_name=NVIDIA_H20.json",
                                   "N=768.json", "hello.json", "E=8,N=768,device_name=NO_SUCH_GPU.json"])  # fmt: skip
@@ -569,7 +607,7 @@ def test_a_damaged_record_is_called_one_and_steers_no_terminal(tmp_path, capsys,
 def test_an_output_that_is_a_file(tmp_path, capsys):
     (tmp_path / "out").write_text("")
     assert advise(EXAMPLE, tmp_path / "out", "--tokens", "16") == 2
-    assert f"cannot write {tmp_path}" in capsys.readouterr().err
+    assert f"{tmp_path}/out/result.json: cannot be written" in capsys.readouterr().err
 
 
 def test_an_output_whose_name_is_too_long(tmp_path, capsys):

@@ -331,3 +331,9 @@ def test_a_kernel_under_another_name_of_triton_is_compared(repository, predictor
     text = "import triton as tr\nimport triton.language as tl\n\n\n@tr.jit\ndef k(x):\n    tl.store(x, 1)\n"
     base, head = repository.commit({"k.py": text}), repository.commit({"k.py": text.replace("x, 1", "x, 2")})
     assert [subject.title for subject in compared(repository, base, head, predictor).subjects] == ["k.py::k"]
+
+
+def test_a_git_that_does_not_end_is_given_up(repository, monkeypatch):
+    monkeypatch.setattr(git, "TIMEOUT_S", 0.0)
+    with pytest.raises(InputError, match=r"git \S+ was given up; got no end after 0 s; .*limit.*name two files"):
+        git.entries(repository.folder, "HEAD")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import time
 from pathlib import Path
 
@@ -342,7 +343,24 @@ def test_a_killed_compile_leaves_no_files(source: SourceFile, tmp_path: Path, mo
         pool.timeout_s = 0.1
         failure = compile_kernels([request_for(launch, guess, Target(backend="cuda", arch=80), sass=False)], pool)[0]
         assert getattr(failure, "kind", None) == "timeout"
+        assert "gemm was not compiled for sm_80; got no end after 0.1 s, a limit that no option raises: given up" in str(failure)
+        assert "nothing is known of this configuration" in str(failure)
         assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_compile_without_room_is_no_verdict_on_the_kernel(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit on files, which workers inherit, is to them what a full disk is."""
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
+    guess = next(guesses(source, source.kernel("gemm"), launch.given))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Pool(1) as pool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            failure = compile_kernels([request_for(launch, guess, SM_90)], pool)[0]
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert getattr(failure, "kind", None) == "crash" and "was not compiled" in str(failure) and "temporary folder" in str(failure)
 
 
 def test_a_slow_compile_says_that_it_is_at_work(
@@ -354,7 +372,9 @@ def test_a_slow_compile_says_that_it_is_at_work(
     guess = next(guesses(source, source.kernel("gemm"), launch.given))
     with Pool(1, timeout_s=0.5) as pool:
         compile_kernels([request_for(launch, guess, SM_90)], pool)
-    assert caplog.messages == ["advisor: Triton is still at work on gemm; given up after 0.5 s"]
+    (said,) = caplog.messages
+    assert said.startswith("advisor: Triton is still at work on gemm after 0.01 s; it is given up after 0.5 s, a limit")
+    assert "no option raises" in said and "left out" in said
 
 
 def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

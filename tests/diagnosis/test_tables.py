@@ -19,7 +19,7 @@ def test_every_check_has_a_remedy() -> None:
 def test_issues_of_one_check_are_one_finding_that_names_the_entries() -> None:
     found = table_findings([issue("hole", "64", "info"), issue("wrong-scales", "1", "error"), issue("wrong-scales", "2", "error")])
     assert [finding.rule for finding in found] == ["wrong-scales", "hole"]
-    assert found[0].scope == "table" and "entries 1, 2" in found[0].evidence
+    assert found[0].scope == "entries 1, 2" and "entries 1, 2" in found[0].evidence
     assert found[1].scope == "entry M=64"
     assert all(finding.saving_us is None and finding.remedy for finding in found)
 

@@ -54,7 +54,8 @@ def test_the_rest_completes(outcomes):
     assert outcomes["late"].failure.stage == "rounds"  # it was right at first
     assert "SIGSEGV" in outcomes["segfault"].failure.message
     assert "status 3" in outcomes["exit"].failure.message and "what it said last" in outcomes["exit"].failure.message
-    assert "nothing within" in outcomes["hang"].failure.message
+    said = outcomes["hang"].failure.message
+    assert "nothing within 1.5 s, the limit for the first run: given up" in said and "`advisor measure --timeout TIME` raises it" in said
     assert "100 %" in outcomes["unwritten"].failure.message
 
 
@@ -77,6 +78,20 @@ def test_simulated_faults_land_in_the_file(tmp_path):
     assert 3 <= len(failed) < len(todo) and {row.status for row in failed} <= set(FAILURE_KINDS)
     assert all(row.latency_us is None and row.failure.message and not row.rounds for row in failed)
     assert measure(todo, tmp_path / "rows.csv", device="fake").skipped == len(todo)  # failures are not tried again
+
+
+@pytest.mark.parametrize("stage", ["open", "inputs", "compile", "launch", "check", "rounds"])
+def test_every_limit_says_what_raises_it(stage):
+    said = Limits(**{f"{stage}_s": 7.5}).exceeded(stage)
+    assert "7.5 s, the limit for" in said and "without a latency" in said
+    raised = Limits.uniform(99).of(stage) == 99
+    assert ("--timeout" if raised else f"Limits({stage}_s=…)") in said
+
+
+def test_a_device_that_does_not_answer_says_for_how_long(monkeypatch):
+    monkeypatch.setattr("advisor.measurement.scheduler.wait", lambda *_: [])
+    with pytest.raises(MeasurementError, match=r"did not answer.*nothing within 3 s.*limit.*nvidia-smi"):
+        Scheduler(parse_device(EXECUTE), limits=Limits(open_s=3))
 
 
 def test_a_device_that_cannot_open_is_an_error_not_a_hang(tmp_path):

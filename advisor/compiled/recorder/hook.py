@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import importlib.machinery
 import inspect
@@ -43,10 +44,20 @@ class Recorder:
         self.tuning = threading.local()
         self.pid = os.getpid()
         self.complaints = 0
+        self.path, self.incomplete = path, False
 
     def write(self, value: dict[str, Any]) -> None:
-        """Append one line."""
-        os.write(self.descriptor, (json.dumps(value, ensure_ascii=True, allow_nan=True) + "\n").encode())
+        """Append one line; what cannot be written is said once, for the program goes on."""
+        line = (json.dumps(value, ensure_ascii=True, allow_nan=True) + "\n").encode()
+        try:
+            if os.write(self.descriptor, line) < len(line):  # so it ends on a full disk
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            if not self.incomplete:
+                self.incomplete = True
+                print(f"advisor: warning: {self.path}: cannot be written ({error.strerror}), and launches are missing from it; make room, "
+                      "then record again", file=sys.stderr)  # fmt: skip
+            raise
 
     def start(self) -> None:
         """The first line of a process."""
@@ -332,7 +343,8 @@ def patch(recorder: Recorder, name: str, module: Any) -> None:
     if kind is not None and hasattr(kind, method):
         setattr(kind, method, wrap(recorder, getattr(kind, method)))
         if name == "triton.runtime.jit":
-            recorder.start()
+            with contextlib.suppress(OSError):
+                recorder.start()
 
 
 def install() -> None:

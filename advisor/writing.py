@@ -1,0 +1,54 @@
+"""Writing files: whole or not at all, with an error that names the file and says what to do where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from advisor.errors import UsageError, shorten
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's share of it is used up, or no file may grow so large: another name does not help, room does."""
+
+MAKE_ROOM = "make room on the disk, then run it again"
+
+
+def remedy_for(error: BaseException, otherwise: str) -> str:
+    """What to do about a write that failed: room where there is none left, else what the caller says."""
+    return MAKE_ROOM if getattr(error, "errno", None) in _FULL else otherwise
+
+
+def unwritable(path: str | os.PathLike[str], error: BaseException, remedy: str) -> UsageError:
+    """The error for a file that could not be written; `remedy` is for every reason but a full disk."""
+    reason = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, FileExistsError):  # of making its folder
+        reason = "a file stands where its folder would be"
+    limit = "a file in a folder that can be written to, with room on its disk"
+    return UsageError(f"{shorten(os.fspath(path))}: cannot be written ({reason})", None, limit, remedy_for(error, remedy))
+
+
+@contextlib.contextmanager
+def replacing(path: Path, remedy: str) -> Iterator[Path]:
+    """Where to write, so that the file appears whole or not at all: beside it, and renamed when the block has ended.
+
+    What is no file (/dev/stdout, a named pipe) cannot be replaced, and is written to as it is.
+
+    Raises:
+        UsageError: It cannot be written; `remedy` says what to do, where that is not to make room.
+    """
+    try:
+        whole = path.is_file() or not path.exists()
+        place = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
+        try:
+            yield place
+            if whole:
+                place.replace(path)
+        finally:
+            if whole:
+                with contextlib.suppress(OSError, ValueError):
+                    place.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise unwritable(path, error, remedy) from None
