@@ -50,5 +50,7 @@ def replacing(path: Path, remedy: str) -> Iterator[Path]:
             if whole:
                 with contextlib.suppress(OSError, ValueError):
                     place.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise  # of what was being written, and no word on the place
         raise unwritable(path, error, remedy) from None

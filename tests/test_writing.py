@@ -35,3 +35,11 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     with replacing(link, "") as place:
         place.write_text("gone")
     assert link.is_symlink() and not link.is_file() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_only_what_the_place_is_to_blame_for_is_blamed_on_it(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no number"), replacing(tmp_path / "rows.csv", ""):
+        raise ValueError("no number")
+    with pytest.raises(UsageError, match="null byte"), replacing(tmp_path / "rows\0.csv", "") as place:
+        place.write_text("")
+    assert not list(tmp_path.iterdir())
