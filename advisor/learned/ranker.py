@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,17 @@ FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
+AGREED = 3
+"""On GPUs of which no sweep is known: picks after which, should all have lost, the trees alone and with the physics pick in turn. Which of
+the two knows a new GPU better differs from GPU to GPU."""
+
 UNSEEN_LOOKS = 4
 """How many forests `first_unseen` is the mean of, and how much it counts beside the others."""
 
 
 NEVER_WON = 6
-"""How many configurations that won no sweep come right after the varied picks on a GPU of which none is known. What wins on one GPU alone
-is not rare: of 216 problems of the L40 left out, 8 are won by such configurations alone."""
+"""How many configurations that won no sweep come after the first `variety.PICKS` on a GPU of which none is known. What wins on one GPU
+alone is not rare: of 216 problems of the L40 left out, 8 are won by such configurations alone."""
 
 
 LOOKED_AT = 20
@@ -75,10 +79,11 @@ class Ranker:
         tried = usable[_among(rows[usable], self.known)]
         candidates = tried if tried.size else usable
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
-        rank = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
+        rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
         if tried.size > variety.PICKS:
-            picks = self.wins.order(rank, _places(rows[tried], self.known), launch, self.known.shape[0])
-            rank = _moved_first(rank, picks)
+            opinions = (rank,) if self.wins.know(launch) else (rank, by_trees)
+            picks = [self.wins.order(each, _places(rows[tried], self.known), launch, self.known.shape[0]) for each in opinions]
+            rank = _moved_first(rank, _in_turn(picks))
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
@@ -97,19 +102,20 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *reach.terms(launch, physics))
 
-    def _log_odds(self, physics: Array, launch: Launch, others: Rivals) -> Array:
+    def _log_odds(self, physics: Array, launch: Launch, others: Rivals) -> tuple[Array, Array]:
+        """With the physics of the order, and by the trees alone, [n] each; the same on GPUs whose sweeps are known."""
         features = matrix(ranking_features(launch, *reach.terms(launch, physics), others))
         odds = self.quick(features)
         known = self.wins.know(launch)
         added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
         if len(launch) <= 8:
-            return odds + added
-        chosen = np.argsort(-(odds + added), kind="stable")[: self.shortlist]
+            return odds + added, odds
+        chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in (odds + added, odds)])
         # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
         looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
         odds = odds - 1000.0
         odds[chosen] = np.average([forest(features[chosen]) for forest in looks], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
-        return odds + added
+        return odds + added, odds
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""
@@ -134,6 +140,20 @@ def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]
     by_odds = np.argsort(-odds, kind="stable")[: LOOKED_AT * NEVER_WON]
     where = np.concatenate([variety.configuration_coordinates(each) for each in (launch, others.take(by_odds))])
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
+
+
+def _in_turn(picks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The first `AGREED` of the first list, then one of each in turn, the last list first; all that any has, none twice."""
+    out = dict.fromkeys(picks[0][:AGREED].tolist())
+    lists = [iter(each.tolist()) for each in reversed(picks)]
+    while lists:
+        for each in list(lists):
+            pick = next((pick for pick in each if pick not in out), None)
+            if pick is None:
+                lists.remove(each)
+            else:
+                out[pick] = None
+    return np.array(list(out))
 
 
 def _moved_first(rank: Array, picks: NDArray[np.int64]) -> Array:

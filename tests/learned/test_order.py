@@ -108,7 +108,7 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
         launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
         others = rivals(launch, *reach.terms(launch, moe.core.physics))
-        heard = moe.ranker._log_odds(moe.core.physics, launch, others) != without._log_odds(moe.core.physics, launch, others)
+        heard = moe.ranker._log_odds(moe.core.physics, launch, others)[0] != without._log_odds(moe.core.physics, launch, others)[0]
         assert heard.any() == swept, gpu
 
 

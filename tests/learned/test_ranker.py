@@ -11,9 +11,9 @@ from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.configurations import as_configuration, as_rows
 from advisor.learned.forest import Forest
-from advisor.learned.launch import moe_launch
+from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.ranker import FORESTS, NEVER_WON
+from advisor.learned.ranker import AGREED, FORESTS, NEVER_WON, _in_turn
 from advisor.learned.variety import PICKS, configuration_coordinates
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
@@ -52,9 +52,29 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
     won = (rows[:, None] == ranker.known[None]).all(axis=2).any(axis=1)
     order = np.argsort(ranker.scores(moe.core.physics, problem, space, gpu), kind="stable")
     assert won[order[:PICKS]].all()
-    new = order[PICKS : PICKS + NEVER_WON]
-    assert (not won[new].any()) if not swept else won[new].all()
-    assert won[order[PICKS + NEVER_WON :][:60]].all()
-    where = configuration_coordinates(moe_launch(problem, as_configuration(rows[order[: PICKS + NEVER_WON]]), gpu))
-    first = where[: PICKS if swept else PICKS + NEVER_WON]
-    assert not repeats(first).any(), "no launch comes twice among the first"
+    new, later = np.split(order[PICKS:], [NEVER_WON])
+    assert won[new].all() if swept else not won[new].any()
+    assert won[later[:60]].all()
+    where = configuration_coordinates(moe_launch(problem, as_configuration(rows[order[:PICKS]]), gpu))
+    assert not repeats(where).any(), "no launch comes twice among the first"
+
+
+def test_two_opinions_pick_in_turn_after_the_first_ones():
+    one, other = np.array([5, 6, 7, 8, 9, 1]), np.array([7, 8, 2, 9, 3])
+    assert _in_turn([one]).tolist() == one.tolist()
+    assert _in_turn([one, other]).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
+    assert AGREED == 3
+
+
+def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
+    monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_PHYSICS", 20.0)  # the physics outvotes the trees
+    moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("A40"), "bf16"), samples.problems(tokens=(8,))
+    unseen = dataclasses.replace(moe.ranker, wins=dataclasses.replace(moe.ranker.wins, machines=moe.ranker.wins.machines + 5.0))
+    known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
+    launch = moe_launch(problem, known, gpu)
+    joint, trees = unseen._log_odds(moe.core.physics, launch, unseen._rivals(moe.core.physics, problem, gpu))
+    order = np.argsort(unseen.scores(moe.core.physics, problem, known, gpu), kind="stable").tolist()
+    assert order[0] == joint.argmax() != trees.argmax()
+    assert order.index(trees.argmax()) == AGREED
+    same, alone = moe.ranker._log_odds(moe.core.physics, launch, moe.ranker._rivals(moe.core.physics, problem, gpu))
+    assert (same == alone).all()
