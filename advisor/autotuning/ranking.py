@@ -113,11 +113,11 @@ def _by_model(configs: Sequence[Any], recognised: Recognised, gpu: Any) -> Ranki
 
 def _launches(configs: Sequence[Any], described: Sequence[Configuration], problem: Problem) -> NDArray[np.int64]:
     """Numbers of the launches that the configurations make (`launch_numbers`), [c]."""
+    from advisor.pipelines.same_launch import launch_numbers
+
     columns = {name: [each.parameters.get(name, 0) for each in described] for name in ("BLOCK_SIZE_M", "GROUP_SIZE_M")}
     own = [{name for name, target in family_names(config.kwargs, problem.family).items() if target == "GROUP_SIZE_M"} for config in configs]
     others = [configurations.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
-    from advisor.pipelines.same_launch import launch_numbers
-
     return launch_numbers({**columns, "others": others}, [problem])
 
 

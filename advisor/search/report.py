@@ -40,7 +40,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
     if sampler.prior.stopped_by:
         reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"
-    again = int((usable & repeats(sampler.prior.launch)).sum())
+    again = int(repeats(sampler.prior.launch[usable]).sum())
     reason += f", {again} make the launch of another" if again else ""
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     figures = plots(study)

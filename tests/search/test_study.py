@@ -83,6 +83,16 @@ def test_the_stopping_rule_ends_it_early_with_a_reason(tmp_path):
     assert report.study_name == "test/M16" and "Optimization history" in report.plots
 
 
+def test_the_report_counts_what_makes_the_launch_of_another_that_can_be_tried(tmp_path):
+    plain = make_tuner(str(tmp_path / "j"), trials=2, cannot=(0,))
+    alike = np.arange(len(plain.space))
+    alike[[1, 3, 5]] = alike[[0, 2, 4]]  # 0 cannot launch: 1 is no repeat of anything that can
+    decisions = [replace(one, prior=replace(one.prior, launch=alike)) for one in plain.decisions]
+    tuner = replace(plain, decisions=decisions, name="alike", _samplers={}, _studies={})
+    tuner.run(backend_of(tuner))
+    assert ", 2 make the launch of another and " in search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because
+
+
 def test_the_time_limit_is_shared_out(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), tasks=(0.0, 1.0))
     now = [0.0]
