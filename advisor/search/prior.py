@@ -15,6 +15,7 @@ from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import problem_batch
 from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
 from advisor.schema import Problem
+from advisor.search.precedents import Precedent, after_precedents, place_among_problems
 from advisor.search.space import Feasibility, SearchSpace, feasibility
 
 Array = NDArray[np.float64]
@@ -80,6 +81,7 @@ class Prior:
         sigma: Standard deviation of the log of measured over predicted.
         features: [c, d] coordinates in which configurations at distance 1 resemble each other by exp(-1/2).
         place: Where the problem lies among others, in doublings of its size; neighbours share what they learn.
+        where: The same in all its sizes (`place_among_problems`): what won for others near it is tried sooner.
         bound_us: Least latency of each configuration.
         ceiling_us: Predicted best of the space, and its interval.
         stopped_by: How many configurations cannot be tried, by what stops them.
@@ -92,6 +94,7 @@ class Prior:
     sigma: float
     features: Array
     place: float
+    where: tuple[float, ...]
     bound_us: Array
     ceiling_us: tuple[float, float, float]
     stopped_by: Mapping[str, int]
@@ -102,6 +105,14 @@ class Prior:
     def repeats(self, tried: Iterable[int]) -> NDArray[np.bool_]:
         """Which configurations make a launch that one of the `tried` ones makes, [c]: measuring them says nothing new."""
         return np.isin(self.launch, self.launch[list(tried)])
+
+    def rank(self, index: int) -> int:
+        """A configuration's place in the order, from 1."""
+        return int((self.mean < self.mean[index]).sum()) + 1
+
+    def after(self, precedents: Iterable[Precedent], tried: Iterable[int]) -> Array:
+        """`mean`, once what won for other problems has had its say; `tried` was tried for this one (`after_precedents`)."""
+        return after_precedents(self.mean, self.features, self.where, precedents, tried)
 
 
 def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
@@ -171,8 +182,9 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         mean = np.where(launches, np.log(order), np.inf)
     return Prior(
         mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
-        bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])), stopped_by=stopped,
-        predicted_us=total, shares=LEARNED if learned else ANALYTICAL, launch=launch_numbers(space.columns, problems),
+        where=place_among_problems(problems[0]), bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
+        stopped_by=stopped, predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
+        launch=launch_numbers(space.columns, problems),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, T
 if TYPE_CHECKING:
     from optuna.study import Study
 
-SAMPLER = "advisor (prior: {prior}; posterior: Gaussian process on its error)"
+SAMPLER = "advisor (prior: {prior}; posterior: Gaussian process on its error{precedents})"
 LEAST_FOR_IMPORTANCE = 4
 
 
@@ -43,7 +43,8 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     again = int(repeats(sampler.prior.launch[usable]).sum())
     reason += f", {again} make the launch of another" if again else ""
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
-    figures = plots(study)
+    figures, precedents = plots(study), len(tuner.precedents(decision.task.id))
+    how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     found = []
     for number, launch in enumerate(decision.task.launches):
         rows = []
@@ -63,7 +64,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
             )  # fmt: skip
         found.append(
             SearchReport(
-                launch=launch, sampler=SAMPLER.format(prior=predictor), stopped_because=reason, trials=tuple(rows),
+                launch=launch, sampler=how, stopped_because=reason, trials=tuple(rows),
                 failures=dict(failures), study_name=study.study_name, plots=figures if number == 0 else {},
             )
         )  # fmt: skip

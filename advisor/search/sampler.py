@@ -22,6 +22,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
+from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.surrogate import Observation, posterior, propose
@@ -44,19 +45,21 @@ class AdvisorSampler(BaseSampler):
         space: What may be tried.
         prior: What is believed of it (`prior_of`).
         neighbours: Called for what is known from studies of neighbouring problems.
+        precedents: Called for what won for other problems on the same GPU.
         unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
         seed: Of what it falls back on for parameters that are not in the space.
         shares: How the model's error splits, where not as the prior has it.
     """
 
     def __init__(
-        self, space: SearchSpace, prior: Prior, *, neighbours: Callable[[], Sequence[Observation]] | None = None, unit_us: float = 1.0,
-        seed: int | None = None, shares: Shares | None = None,
+        self, space: SearchSpace, prior: Prior, *, neighbours: Callable[[], Sequence[Observation]] | None = None,
+        precedents: Callable[[], Sequence[Precedent]] | None = None, unit_us: float = 1.0, seed: int | None = None,
+        shares: Shares | None = None,
     ) -> None:  # fmt: skip
         if len(prior.mean) != len(space):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
-        self.neighbours = neighbours or tuple
+        self.neighbours, self.precedents = neighbours or tuple, precedents or tuple
         self.unit_us, self.shares = unit_us, shares or prior.shares
         self._fallback = RandomSampler(seed=seed)
 
@@ -127,7 +130,8 @@ class AdvisorSampler(BaseSampler):
     def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         own = self.observations(trials, besides)
-        mean, deviation = posterior(self.prior, [*self.neighbours(), *own], self.shares)
+        expected = self.prior.after(self.precedents(), (o.index for o in own))
+        mean, deviation = posterior(self.prior, [*self.neighbours(), *own], self.shares, expected)
         best = min((o.log_us for o in own if o.kind == "measured" and o.log_us is not None), default=None)
         return mean, deviation, best
 
@@ -162,7 +166,8 @@ class AdvisorSampler(BaseSampler):
             if fixed and self.space.matching(fixed).any():  # somebody enqueued it: their wish
                 return int(np.flatnonzero(self.space.matching(fixed))[0])
             raise optuna.TrialPruned("no configuration is left to try")
-        return propose(self.prior, self.neighbours(), self.observations(trials, trial.number), usable, self.shares)
+        own = self.observations(trials, trial.number)
+        return propose(self.prior, self.neighbours(), own, usable, self.shares, self.precedents())
 
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:

@@ -18,8 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
 from advisor.schema import Configuration
-from advisor.search import claims
+from advisor.search import claims, memory
 from advisor.search.backend import Backend, Measurement, Task
+from advisor.search.precedents import Precedent
 from advisor.search.prior import Prior
 from advisor.search.pruner import RoundsPruner
 from advisor.search.sampler import CHOICE, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
@@ -58,6 +59,7 @@ class Decision:
 
     `incumbent` may lie outside the space. None: nothing runs today. `identity` names what the latencies depend on besides the
     configuration (problem, GPU, where they come from): a study is resumed only by a decision of the same identity.
+    `kind` names what decisions must have in common for what wins in one to say something of the other (GPU, kernel, types).
     `incumbent_fails`: why the incumbent cannot be launched, where that is known: it is not measured, and anything that runs is better.
     """
 
@@ -65,6 +67,7 @@ class Decision:
     prior: Prior
     incumbent: Configuration | None = None
     identity: str = ""
+    kind: str = ""
     incumbent_fails: str | None = None
 
 
@@ -102,6 +105,8 @@ class Tuner:
     clock: Callable[[], float] = time.monotonic
     _samplers: dict[str, AdvisorSampler] = field(default_factory=dict)
     _studies: dict[str, Study] = field(default_factory=dict)
+    _kinds: dict[str, str] = field(default_factory=dict)
+    _remembered: dict[str, list[Precedent]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -109,10 +114,15 @@ class Tuner:
             self.storage = open_storage(self.storage)
         for decision in self.decisions:
             self._open(decision)
+        names = {study.study_name for study in self._studies.values()}
+        for kind in set(self._kinds.values()) - {""}:
+            self._remembered[kind] = memory.remembered(self.storage, kind, self.space, besides=names)
 
     def _open(self, decision: Decision) -> None:
         task = decision.task.id
-        sampler = AdvisorSampler(self.space, decision.prior, neighbours=lambda: self._elsewhere(task), seed=0)
+        sampler = AdvisorSampler(
+            self.space, decision.prior, neighbours=lambda: self._elsewhere(task), precedents=lambda: self.precedents(task), seed=0
+        )
         study = optuna.create_study(
             storage=self.storage, study_name=f"{self.name}/{task}", sampler=sampler, pruner=RoundsPruner(), direction="minimize",
             load_if_exists=True,
@@ -123,13 +133,21 @@ class Tuner:
         elif known != own:
             raise UsageError(f"study {self.name}/{task} is of another space, problem, GPU or source", known, own,
                              "give another --study name, or another --storage")  # fmt: skip
-        self._samplers[task], self._studies[task] = sampler, study
+        memory.describe(study, decision.kind, decision.prior.where)
+        self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
 
     def _elsewhere(self, task: str) -> list[Observation]:
         """What is known from the other decisions of this search, those that lie near in size."""
         others = [t for t in self._samplers if t != task]
         known = known_elsewhere([self._samplers[t] for t in others], [self._studies[t] for t in others])
         return nearest(self._samplers[task].prior, known)
+
+    def precedents(self, task: str) -> list[Precedent]:
+        """What won in the other decisions of this search, and in earlier searches of its kind that the storage keeps."""
+        kind = self._kinds[task]
+        found = [memory.precedent(self._studies[each].get_trials(deepcopy=False), self._samplers[each].prior.where, self.space)
+                 for each in self._studies if each != task and self._kinds[each] == kind]  # fmt: skip
+        return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
 
     def study(self, task: str) -> Study:
         """The Optuna study of a decision."""
@@ -231,6 +249,7 @@ class Tuner:
             index = self.space.index_of(configuration)
             assert index is not None
             trial.set_user_attr(PREDICTED, float(decision.prior.predicted_us[index]))
+            trial.set_user_attr(memory.RANK, decision.prior.rank(index))
 
         def watch(rounds: int, us: float) -> bool:
             with _ended_by_others(study, trial):

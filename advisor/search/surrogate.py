@@ -13,7 +13,6 @@ better than the predicted latencies which is the best. What is learned by measur
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.analytical import normal_cdf
+from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares
 
 Kind = Literal["measured", "slower", "running"]
@@ -50,53 +50,32 @@ SLOWER_BY = 0.01
 """A configuration that is known only to lose is slower than the best by more than this (recorded near-optimal rows: 1 %)."""
 
 
-ALIKE = 0.25
-"""Distance in features over which configurations win together at neighbouring sizes: hardly farther than the configuration itself. On
-simulated sweeps of GPUs left out, a table at a time, this brings the 90th percentile from 10 trials to 8; 0.1 and 0.35 do as well."""
-
-
-def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None) -> tuple[Array, Array]:
+def posterior(prior: Prior, observations: Sequence[Observation], shares: Shares | None = None,
+              expected: Array | None = None) -> tuple[Array, Array]:  # fmt: skip
     """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch.
 
-    What is best at neighbouring sizes comes as much before its place in the order as it did there (`_won_elsewhere`). Where this
-    decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
+    Where this decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
     not to launch say what is best, and nothing of the predictor's error.
+
+    Args:
+        prior: Of this decision.
+        observations: What its trials said, and those of neighbouring problems.
+        shares: How the predictor's error splits, where not as the prior has it.
+        expected: Log latencies that are expected where nothing was measured, [c]; those of the prior unless precedents moved them.
     """
     shares = shares or prior.shares
-    mean, variance = prior.mean.copy(), np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.own))
+    mean = (prior.mean if expected is None else expected).copy()
+    variance = np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.own))
     told = [o for o in observations if math.isfinite(o.predicted) and (o.kind != "slower" or math.isfinite(o.prior.mean[o.index]))]
     if told:
         shift, reduced = _error(prior, told, {id(o.prior): _best_of(observations, o.prior) for o in told}, shares)
         mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
-    mean = mean - _won_elsewhere(prior, observations, shares)
     measured: dict[int, float] = {}
     for seen in observations:
         if seen.prior is prior and seen.log_us is not None:
             measured[seen.index] = min(seen.log_us, measured.get(seen.index, math.inf))
     mean[list(measured)] = list(measured.values())
     return mean, np.sqrt(variance)
-
-
-def _won_elsewhere(prior: Prior, observations: Sequence[Observation], shares: Shares) -> Array:
-    """By how much (log) what is best at neighbouring sizes comes before its place in this order, [c].
-
-    By as much as it was behind there, and at most up to the first. The only one that was tried is the best of nothing.
-    """
-    best: dict[int, Observation] = {}
-    tried = Counter(id(seen.prior) for seen in observations if seen.kind != "running")
-    for seen in observations:
-        if seen.kind == "measured" and seen.prior is not prior and math.isfinite(seen.prior.mean[seen.index]) and tried[id(seen.prior)] > 1:
-            known = best.get(id(seen.prior))
-            if known is None or (seen.log_us or 0.0) < (known.log_us or 0.0):
-                best[id(seen.prior)] = seen
-    earlier = np.zeros(len(prior.mean))
-    for seen in best.values():
-        behind = float(seen.prior.mean[seen.index] - np.min(seen.prior.mean))
-        near = math.exp(-0.5 * ((seen.prior.place - prior.place) / shares.doublings) ** 2)
-        square = ((prior.features - seen.prior.features[seen.index]) ** 2).sum(axis=1)
-        earlier = np.maximum(earlier, near * np.exp(-0.5 * square / ALIKE**2) * behind)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(prior.mean), np.minimum(earlier, prior.mean - np.min(prior.mean)), 0.0)
 
 
 def _error(prior: Prior, observations: Sequence[Observation], best: Mapping[int, float | None], shares: Shares) -> tuple[Array, Array]:
@@ -148,7 +127,7 @@ def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | 
 
 
 def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observation], usable: NDArray[np.bool_],
-            shares: Shares | None = None) -> int:  # fmt: skip
+            shares: Shares | None = None, precedents: Sequence[Precedent] = ()) -> int:  # fmt: skip
     """The configuration to try next.
 
     Args:
@@ -157,12 +136,14 @@ def propose(prior: Prior, elsewhere: Sequence[Observation], own: Sequence[Observ
         own: What this decision's trials said.
         usable: Which configurations may be tried, [c]; at least one.
         shares: How the predictor's error splits, where not as the prior has it.
+        precedents: What won for other problems.
     """
     best = _best_of(own, prior)
     # Trials that only lost are not heard: the order already moves on to what wins where its first picks lose. Published sweeps of GPUs left
     # out took more trials on three of four with every third trial going by the losses (90th percentile A100 22.5 instead of 20.5, H800 28
     # instead of 23, L40 28.5 instead of 24.5; A40 5 instead of 7.5).
-    mean, deviation = posterior(prior, [*elsewhere, *own] if best is not None else elsewhere, shares)
+    expected = prior.after(precedents, (o.index for o in own))
+    mean, deviation = posterior(prior, [*elsewhere, *own] if best is not None else elsewhere, shares, expected)
     mean = np.where(usable, mean, np.inf)
     if best is None:
         return int(np.argmin(mean))

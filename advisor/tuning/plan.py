@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,15 +142,29 @@ def make_plan(order: Order) -> Plan:
             Decision(
                 task=Task(id=share, launches=tuple(launch.id for launch in group)), prior=prior,
                 incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {source}; {identity}",
-                incumbent_fails=_why_today_fails(target, group[0]),
+                kind=_kind(target.gpu, group), incumbent_fails=_why_today_fails(target, group[0]),
             )
         )  # fmt: skip
-    name = order.study or f"{target.title.removesuffix('.json')} on {target.gpu.name}"
+    name = order.study or _study_name(target)
     return Plan(
         order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
         base_table=base, name=name, warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
     )  # fmt: skip
+
+
+def _study_name(target: Target) -> str:
+    """By default: the target, and the GPU. A layer without a table is known by its sizes, so that one storage keeps many of them."""
+    sizes = target.launches[0].problem.sizes
+    layer = ",".join(f"{name}={sizes[name]}" for name in ("E", "topk", "H", "N")) if target.title == "fused_moe" else ""
+    return f"{target.title.removesuffix('.json')}{layer and ' '}{layer} on {target.gpu.name}"
+
+
+def _kind(gpu: GpuSpec, group: Sequence[PlannedLaunch]) -> str:
+    """What other decisions must be about as well for their winners to say something of this one."""
+    first = group[0].problem
+    blocks = "" if first.block_shape is None else f" in blocks of {first.block_shape[0]} x {first.block_shape[1]}"
+    return f"{gpu.name}; {group[0].kernel}; {'+'.join(launch.problem.op for launch in group)}; {first.dtype}{blocks}"
 
 
 def _why_today_fails(target: Target, launch: PlannedLaunch) -> str | None:

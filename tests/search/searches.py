@@ -40,7 +40,7 @@ def small_prior(space: SearchSpace, place: float = 0.0, *, wrong: float = 0.15, 
     mean[list(cannot)] = math.inf
     values = np.array([[np.log2(float(v)) for v in space.row(i).values()] for i in range(len(space))])
     return Prior(
-        mean=mean, sigma=0.15, features=values / 2, place=place, bound_us=0.9 * latency, predicted_us=np.exp(mean),
+        mean=mean, sigma=0.15, features=values / 2, place=place, where=(place,), bound_us=0.9 * latency, predicted_us=np.exp(mean),
         ceiling_us=(float(latency.min()), 0.9 * float(latency.min()), 1.1 * float(latency.min())), stopped_by={},
         shares=ANALYTICAL, launch=np.arange(len(space)),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -47,24 +46,16 @@ def test_a_latency_as_predicted_leaves_the_order_as_it_is():
     assert deviation[index] < 0.01 < order.sigma
 
 
-def test_what_won_at_a_neighbouring_size_comes_as_much_earlier_here():
-    other = replace(PRIOR, place=1.0)
-    order = np.argsort(PRIOR.mean, kind="stable")
-    winner, loser = int(order[12]), int(order[20])
-    as_fast_as = [Observation(prior=other, index=i, kind="measured", log_us=float(np.log(other.predicted_us[i]))) for i in (winner, loser)]
-    mean, _ = posterior(PRIOR, as_fast_as)  # just as predicted: nothing is learned of the error
-    behind = PRIOR.mean[winner] - PRIOR.mean.min()
-    assert mean[winner] == pytest.approx(PRIOR.mean[winner] - math.exp(-0.125) * behind)
-    assert mean[loser] == pytest.approx(PRIOR.mean[loser], abs=0.01)
-    far = posterior(PRIOR, [replace(o, prior=replace(PRIOR, place=8.0)) for o in as_fast_as])[0]
-    assert far == pytest.approx(PRIOR.mean, abs=0.001)
-    alone = posterior(PRIOR, as_fast_as[:1])[0]  # the only one that was tried there
-    assert alone[winner] == pytest.approx(PRIOR.mean[winner])
-    wide = replace(other, mean=PRIOR.mean.min() + 5 * (PRIOR.mean - PRIOR.mean.min()))
-    capped = posterior(PRIOR, [replace(o, prior=wide) for o in as_fast_as])[0]
-    assert capped.min() == pytest.approx(PRIOR.mean.min())
-    own = posterior(PRIOR, [replace(o, prior=PRIOR) for o in as_fast_as])[0]
-    assert own[order[0]] == pytest.approx(PRIOR.mean[order[0]])
+def test_what_precedents_expect_is_where_measurements_start_from():
+    moved = PRIOR.mean[::-1].copy()
+    mean, deviation = posterior(PRIOR, [], expected=moved)
+    assert np.array_equal(mean, moved) and deviation == pytest.approx(PRIOR.sigma)
+    measured = seen(5)
+    mean, _ = posterior(PRIOR, [measured], expected=moved)
+    alone, _ = posterior(PRIOR, [measured])
+    others = np.arange(len(mean)) != 5
+    assert mean[others] - moved[others] == pytest.approx(alone[others] - PRIOR.mean[others])
+    assert mean[5] == measured.log_us
 
 
 def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches_nothing():

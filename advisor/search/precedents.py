@@ -1,0 +1,118 @@
+"""What won for other problems on the same GPU moves forward in the order of the next one.
+
+Every GPU has habits that no other tells: on the published sweeps of a GPU left out, the predictor's first choice is within 1 % of the best
+for 53 % of the problems, and for 66 % after the winners of the problems tuned before have had their say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.schema import Problem
+
+Array = NDArray[np.float64]
+
+TRUST, TRUST_AFTER = 2.0, 2.0
+"""Where nothing won yet, the winner is expected at place r of the order with a probability like r^-2; so many precedents weigh as much.
+On published sweeps the places of winners say 1.6 to 2.3 for a GPU left out, and up to 2.6 for models left out."""
+
+UNHEARD = 1.0
+"""Weight of no precedent, beside which those there are must tell. This and the constants below were chosen on sweeps of GPUs left out,
+tables one after the other; twice or half of each gives the same within 2 points of the first eight."""
+
+LEAST_SHARE = 0.002
+"""Of the precedents, what a configuration is taken to have that none speaks for."""
+
+ALIKE = 0.25
+"""Distance in features over which configurations win together: hardly farther than the configuration itself."""
+
+SPENT = 0.7
+"""How much less a precedent counts once the configuration that won there was tried."""
+
+MOST = 128
+"""Precedents that are heard, the nearest."""
+
+_MOE_SCALES = np.array([1.0, 1.0, 1.5, 1.5])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precedent:
+    """What won for another problem.
+
+    Attributes:
+        where: Where that problem lies (`place_among_problems`).
+        index: Of the winner, in the space.
+        rank: The winner's place in the order that was expected there, from 1.
+    """
+
+    where: tuple[float, ...]
+    index: int
+    rank: int
+
+
+def place_among_problems(problem: Problem) -> tuple[float, ...]:
+    """Where a problem lies among others of its family; those at distance 1 win alike by exp(-1/2).
+
+    Doublings of rows per expert, width, experts and depth for fused MoE; of every size elsewhere.
+    """
+    sizes = problem.sizes
+    if problem.family == "fused_moe":
+        rows = sizes["M"] * sizes["topk"] / sizes["E"]
+        return tuple((np.log2([rows, sizes["N"], sizes["E"], sizes["H"]]) / _MOE_SCALES).tolist())
+    return tuple(np.log2([max(sizes[name], 1) for name in sorted(sizes)]).tolist())
+
+
+def after_precedents(mean: Array, features: Array, where: Sequence[float], precedents: Iterable[Precedent],
+                     tried: Iterable[int] = ()) -> Array:  # fmt: skip
+    """The same expectations, dealt out anew in the order that the precedents leave, [c].
+
+    Args:
+        mean: Expected log latencies, [c]; inf where a configuration cannot be tried.
+        features: Coordinates of the configurations, [c, d].
+        where: Place of the problem asked about.
+        precedents: What won elsewhere.
+        tried: What was tried for this problem: precedents for it, and for its like, have been heard.
+    """
+    heard = [each for each in precedents if len(each.where) == len(where)]
+    if not heard:
+        return mean
+    apart = ((np.array([each.where for each in heard]) - np.array(where)) ** 2).sum(axis=1)
+    nearest = np.argsort(apart, kind="stable")[:MOST]
+    weight = np.exp(-0.5 * apart[nearest])
+    winners = np.array([each.index for each in heard])[nearest]
+    speaks = np.exp(-0.5 * ((features[:, None] - features[winners]) ** 2).sum(axis=2) / ALIKE**2)  # [c, precedents]
+    for index in tried:
+        weight = weight * (1 - SPENT * speaks[index])
+    share = speaks @ weight / (weight.sum() + UNHEARD)
+    before = np.argsort(mean, kind="stable")
+    before = before[np.isfinite(mean[before])]
+    trust = trust_in_order([heard[i].rank for i in nearest], before.size)
+    score = np.log(share[before] + LEAST_SHARE) - trust * np.log(np.arange(1, before.size + 1))
+    out = mean.copy()
+    out[before[np.argsort(-score, kind="stable")]] = mean[before]
+    return out
+
+
+def trust_in_order(ranks: Sequence[int], count: int) -> float:
+    """The exponent a for which winners come at place r of `count` with a probability like r^-a, given the places of earlier winners.
+
+    The likeliest one, `TRUST` counting as much as `TRUST_AFTER` winners.
+    """
+    exponents, expected, log_total = _zeta(count)
+    prior = TRUST_AFTER * float(np.interp(TRUST, exponents, expected))
+    logs = float(np.log(np.minimum(ranks, count)).sum()) + prior
+    return float(exponents[np.argmax(-exponents * logs - (len(ranks) + TRUST_AFTER) * log_total)])
+
+
+@lru_cache(maxsize=64)
+def _zeta(count: int) -> tuple[Array, Array, Array]:
+    """Exponents; for each, the expected log of the place, and the log of the sum of r^-a over `count` places."""
+    exponents, logs = np.linspace(0.5, 4.0, 36), np.log(np.arange(1, count + 1))
+    weights = np.exp(-exponents[:, None] * logs)
+    total = weights.sum(axis=1)
+    return exponents, weights @ logs / total, np.log(total)
