@@ -6,10 +6,10 @@ the weights were trained with `--exclude-model` for the models given (likewise G
 
 Every method searches the same space (the family's, what cannot launch left out for all) on the same problems with the same seeds. A trial
 is one configuration; it succeeds when the file has it. Ours searches each problem on its own; the token counts of a table one after the
-other; and all tables of a GPU, models in the order of their sizes, what won for one known to the next. Ours never tries a launch twice, though the file may have one of two
-configurations that make it and not the other. What the file lacks is slower than the best by more than 1 %, by how much is
-not recorded: ours is told that it lost and nothing else, Optuna's samplers are told the sweep's median latency, ordinal parameters as
-integers, and configurations that cannot launch cost them nothing.
+other; and all tables of a GPU, models in the order of their sizes, what won for one known to the next. Ours never tries a launch twice,
+though the file may have one of two configurations that make it and not the other. What the file lacks is slower than the best by more
+than 1 %, by how much is not recorded: ours is told that it lost and nothing else, Optuna's samplers are told the sweep's median latency,
+ordinal parameters as integers, and configurations that cannot launch cost them nothing.
 
 On a GPU every trial has a latency, and what runs today is measured first. `--simulated` tries that: what runs today is measured before
 anything else (and costs no trial where trials are counted), and what the file lacks takes as long as other weights say, which saw
