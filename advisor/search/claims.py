@@ -3,7 +3,8 @@
 A trial is numbered atomically by every Optuna storage. It may settle on a configuration only when every running trial with a lower
 number has, so each choice sees all earlier ones and no two are the same (a ticket lock; choosing takes milliseconds). A worker
 that died is recognised by its process where that ran on this machine, else by a beat that stopped; its trial fails, marked as
-lost, and its configuration is free again. A worker that was only slow finds its trial ended and lets go of it.
+lost, and its configuration is free again; so does one that this process left with an error. A worker that was only slow finds its trial
+ended and lets go of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,10 @@ BEAT = "advisor:beat"  # study attribute per worker: when it last said that it l
 BEAT_S = 10.0
 DEAD_AFTER_S = 90.0  # without a beat: a worker on another machine is taken for dead (clocks of machines agree to a minute)
 POLL_S = 0.02
+
+_OURS: set[tuple[str, int]] = set()
+"""Trials that this process is at, by study and number."""
+
 
 def owner() -> dict[str, Any]:
     """This process, so that others can tell whether it lives."""
@@ -53,6 +58,10 @@ def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
     return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
 
 
+def _is_this_process(who: dict[str, Any]) -> bool:
+    return all(who[key] == value for key, value in owner().items() if key != "since")
+
+
 def _is_zombie(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -60,15 +69,26 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def begin(study: Study, beat: Callable[[], None] | None = None) -> optuna.Trial:
-    """A new trial of this worker, when it is its turn to choose."""
+@contextlib.contextmanager
+def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optuna.Trial]:
+    """A new trial of this worker, when it is its turn to choose; left without having ended it, it is lost."""
     trial = study.ask()
+    mine = (study.study_name, trial.number)
+    _OURS.add(mine)
+    try:
+        _wait_for_turn(study, trial, beat)
+        yield trial
+    finally:
+        _OURS.discard(mine)
+
+
+def _wait_for_turn(study: Study, trial: optuna.Trial, beat: Callable[[], None] | None) -> None:
     study._storage.set_trial_user_attr(trial._trial_id, OWNER, owner())
     waited_since = time.monotonic()
     while True:
         ahead = [t for t in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)) if t.number < trial.number and not settled(t)]
         if not ahead:
-            return trial
+            return
         if beat is not None:
             beat()
         anonymous = time.monotonic() - waited_since > DEAD_AFTER_S  # died before it could say who it was
@@ -88,7 +108,8 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     who = trial.user_attrs.get(OWNER)
     if who is None and not anonymous:
         return False
-    if who is not None and is_alive(who, study.user_attrs.get(f"{BEAT}:{who['host']}:{who['pid']}")):
+    left = who is not None and _is_this_process(who) and (study.study_name, trial.number) not in _OURS
+    if who is not None and not left and is_alive(who, study.user_attrs.get(f"{BEAT}:{who['host']}:{who['pid']}")):
         return False
     with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # it ended by itself, or another worker did this
         study._storage.set_trial_user_attr(trial._trial_id, LOST, True)
@@ -96,9 +117,9 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     return True
 
 
-def reap(study: Study) -> int:
-    """Fails every running trial whose worker is dead; how many."""
-    return sum(end_if_lost(study, trial) for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
+def reap(study: Study, *, anonymous: bool = False) -> int:
+    """Fails every running trial whose worker is dead, and on demand those of which nobody said that they are theirs; how many."""
+    return sum(end_if_lost(study, trial, anonymous=anonymous) for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)))
 
 
 class Heart:

@@ -170,8 +170,9 @@ class Tuner:
         if self._closed(study):
             return
         with claims.Heart(study) as heart:
+            waiting_since = math.inf
             while True:
-                claims.reap(study)
+                claims.reap(study, anonymous=self.clock() - waiting_since > claims.DEAD_AFTER_S)
                 trials = study.get_trials(deepcopy=False)
                 reason = self._reason(decision, sampler, trials, backend, deadline)
                 if reason is not None:
@@ -183,8 +184,10 @@ class Tuner:
                         return
                     if deadline is not None and self.clock() >= deadline:
                         return
+                    waiting_since = min(waiting_since, self.clock())
                     time.sleep(claims.POLL_S)
                     continue
+                waiting_since = math.inf
                 with contextlib.suppress(TakenForDeadError):
                     self._trial(decision, study, sampler, backend, heart)
                 if self.watch is not None:
@@ -239,26 +242,27 @@ class Tuner:
         Raises:
             TakenForDeadError: Somebody else ended it in the meantime.
         """
-        with _ended_by_others(study) as ours:
-            ours.append(trial := claims.begin(study, heart.beat))
-            configuration = self._settle(decision, study, sampler, trial)
-            if configuration is None:
-                trial.set_user_attr(SKIPPED, True)
-                study.tell(trial, state=TrialState.FAIL)
-                return
-            index = self.space.index_of(configuration)
-            assert index is not None
-            trial.set_user_attr(PREDICTED, float(decision.prior.predicted_us[index]))
-            trial.set_user_attr(memory.RANK, decision.prior.rank(index))
+        with contextlib.ExitStack() as stack:
+            with _ended_by_others(study) as ours:
+                ours.append(trial := stack.enter_context(claims.held(study, heart.beat)))
+                configuration = self._settle(decision, study, sampler, trial)
+                if configuration is None:
+                    trial.set_user_attr(SKIPPED, True)
+                    study.tell(trial, state=TrialState.FAIL)
+                    return
+                index = self.space.index_of(configuration)
+                assert index is not None
+                trial.set_user_attr(PREDICTED, float(decision.prior.predicted_us[index]))
+                trial.set_user_attr(memory.RANK, decision.prior.rank(index))
 
-        def watch(rounds: int, us: float) -> bool:
+            def watch(rounds: int, us: float) -> bool:
+                with _ended_by_others(study, trial):
+                    trial.report(us, step=rounds)
+                    return trial.should_prune()
+
+            found = backend.measure(decision.task, configuration, watch)
             with _ended_by_others(study, trial):
-                trial.report(us, step=rounds)
-                return trial.should_prune()
-
-        found = backend.measure(decision.task, configuration, watch)
-        with _ended_by_others(study, trial):
-            _tell(study, trial, found)
+                _tell(study, trial, found)
 
     def _settle(self, decision: Decision, study: Study, sampler: AdvisorSampler, trial: optuna.Trial) -> Configuration | None:
         """The configuration of a trial; None where others have spent the budget, or taken the last one, while it waited."""

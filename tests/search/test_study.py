@@ -74,6 +74,35 @@ def test_a_kernel_that_never_runs_is_given_up(tmp_path, monkeypatch):
     assert tuner.study("M16").user_attrs[STOPPED] == "none of 7 trials gave a latency; another --study starts anew"
 
 
+def test_a_trial_that_this_process_left_with_an_error_is_lost_and_tried_again(tmp_path):
+    tuner = make_tuner(str(tmp_path / "s.journal"), trials=5)
+    backend = backend_of(tuner)
+
+    class FailsOnce(TableBackend):
+        def measure(self, task, configuration, watch):
+            if len(tuner.study("M16").trials) == 3:
+                raise OSError("the disk is full")
+            return backend.measure(task, configuration, watch)
+
+    with pytest.raises(OSError, match="disk is full"):
+        tuner.run(FailsOnce(backend.latencies))
+    left = tuner.study("M16").trials[2]
+    assert left.state == TrialState.RUNNING
+    tuner.run(backend)
+    trials = tuner.study("M16").trials
+    assert trials[2].state == TrialState.FAIL and LOST in trials[2].user_attrs
+    assert trials[3].params == left.params and len(tried(tuner)) == 5
+
+
+def test_a_trial_of_nobody_is_waited_for_and_then_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "DEAD_AFTER_S", 0.3)
+    tuner = make_tuner(str(tmp_path / "s.journal"), trials=1)
+    tuner.study("M16").ask()  # its worker died before it could say who it was
+    tuner.run(backend_of(tuner))
+    first, second = tuner.study("M16").trials
+    assert LOST in first.user_attrs and second.state == TrialState.COMPLETE
+
+
 def test_the_stopping_rule_ends_it_early_with_a_reason(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), stopping=StoppingRule())
     tuner.run(backend_of(tuner))
