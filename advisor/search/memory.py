@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 RANK = "advisor:rank"  # trial attribute: place in the order of its decision
+HEARD = "advisor:precedents"  # trial attribute: how many precedents there were when it was chosen
 KIND = "advisor:kind"  # study attributes
 WHERE = "advisor:where"
 

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.same_launch import repeats
 from advisor.schema import SearchReport, SearchTrial
+from advisor.search.memory import HEARD
 from advisor.search.sampler import LOST, SKIPPED, SLOWER
 from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
 
@@ -43,7 +44,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     again = int(repeats(sampler.prior.launch[usable]).sum())
     reason += f", {again} make the launch of another" if again else ""
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
-    figures, precedents = plots(study), len(tuner.precedents(decision.task.id))
+    figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     found = []
     for number, launch in enumerate(decision.task.launches):

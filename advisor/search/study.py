@@ -254,6 +254,7 @@ class Tuner:
                 assert index is not None
                 trial.set_user_attr(PREDICTED, float(decision.prior.predicted_us[index]))
                 trial.set_user_attr(memory.RANK, decision.prior.rank(index))
+                trial.set_user_attr(memory.HEARD, len(self.precedents(decision.task.id)))
 
             def watch(rounds: int, us: float) -> bool:
                 with _ended_by_others(study, trial):

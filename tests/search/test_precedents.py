@@ -105,6 +105,9 @@ def test_a_later_search_starts_with_what_won_an_earlier_one_of_its_kind(tmp_path
     assert measured(again).index(best) < measured(first).index(best) / 2
     assert "precedents: 1" in search_reports(again, again.decisions[0], "x")[0].sampler
     assert "precedents" not in search_reports(other, other.decisions[0], "x")[0].sampler
+    assert "precedents" not in search_reports(first, first.decisions[0], "x")[0].sampler  # nor now that there are some
+    first_again = searched(storage, "first", "gpu; kernel")  # it has ended: nothing is chosen anew
+    assert "precedents" not in search_reports(first_again, first_again.decisions[0], "x")[0].sampler
     nameless = searched(storage, "nameless", "")
     assert measured(nameless) == measured(first) == measured(searched(storage, "nameless too", ""))
 
