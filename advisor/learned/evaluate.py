@@ -21,6 +21,7 @@ from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.judging import Judged
 from advisor.learned.splits import Split
 from advisor.learned.weights import Weights
+from advisor.worker_processes import end_with_parent
 from advisor.writing import replacing
 
 Progress = Callable[[str], None]
@@ -72,7 +73,7 @@ def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress:
 def _run(chosen: Sequence[Split], by: str, progress: Progress, with_baselines: bool, workers: int) -> dict[str, Any]:
     done: dict[int, tuple[Judged, baselines.Found | None]] = {}
     if min(workers, len(chosen)) > 1:
-        with ProcessPoolExecutor(min(workers, len(chosen)), mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(min(workers, len(chosen)), mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
             jobs = {pool.submit(_judged_alone, split, by, with_baselines): number for number, split in enumerate(chosen)}
             for job in as_completed(jobs):
                 done[jobs[job]] = job.result()

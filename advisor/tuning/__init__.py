@@ -16,6 +16,7 @@ from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan
 from advisor.tuning.report import Tuned, report
+from advisor.worker_processes import end_with_parent
 
 if TYPE_CHECKING:
     from advisor.search.study import Tuner
@@ -99,6 +100,7 @@ def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
 
 def work(order: Order, number: int) -> None:
     """One worker process. `number` picks its GPU where there are several."""
+    end_with_parent()
     if order.recorded is None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = visible.split(",") if visible else None
