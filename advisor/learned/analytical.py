@@ -7,12 +7,16 @@ import numpy as np
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction
+from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.space import typical_configurations
 
 SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
 has a 10 % to 90 % range of about -0.30 to +0.30 (A100, A40, H800, L40 pooled; `make bench` prints it)."""
+
+PRODUCTS = ("w13", "w2")
+"""Operators of a fused MoE that a tuned configuration is for."""
 
 Z_80 = 1.2816
 """Standard deviations that the 80 % interval of a normal distribution reaches to either side."""
@@ -27,11 +31,17 @@ class AnalyticalPredictor:
     name = "analytical model"
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
-        """Latency of the configurations; of the ceiling's configuration where the launched one is unknown."""
-        if configuration is None:
-            return self.ceiling(problem, gpu)
-        analysis = pipelines.analyse(problem, configuration, gpu)
-        return _with_interval(np.maximum(analysis.latency_us, analysis.config_bound.us), analysis.config_bound.us)
+        """Latency of the configurations. Where the launched one is unknown, that of a fused-MoE product is the stack's rule
+        (`stack_configuration`; the ceiling's where the GPU cannot launch that), and that of any other kernel the ceiling's."""
+        if configuration is not None:
+            return _of_configurations(problem, configuration, gpu)
+        least = self.ceiling(problem, gpu)
+        if problem.family != "fused_moe" or problem.op not in PRODUCTS:
+            return least
+        served = _of_configurations(problem, stack_configuration(problem, gpu), gpu)
+        launches = np.isfinite(served.us)
+        us, low, high = (np.where(launches, np.maximum(a, b), b) for a, b in zip(_columns(served), _columns(least), strict=True))
+        return Prediction(us=us, low_us=low, high_us=high, learned=served.learned)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
@@ -54,6 +64,15 @@ class AnalyticalPredictor:
         with np.errstate(invalid="ignore"):
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
         return normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
+
+
+def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+    analysis = pipelines.analyse(problem, configuration, gpu)
+    return _with_interval(np.maximum(analysis.latency_us, analysis.config_bound.us), analysis.config_bound.us)
+
+
+def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:
+    return prediction.us, prediction.low_us, prediction.high_us
 
 
 def _with_interval(us: Array, floor: Array) -> Prediction:

@@ -3,6 +3,9 @@ the analytical model answers, and `Prediction.learned` says so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,7 +13,7 @@ from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
 from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
-from advisor.learned.base import Prediction
+from advisor.learned.base import Prediction, Predictor
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
 from advisor.learned.machine import Machine, machine
@@ -34,6 +37,8 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
+        if problem.cache != "warm":
+            return self._with_cache(problem, lambda model, each: model.predict(each, configuration, gpu))
         moe = self._moe(problem)
         if moe is not None:
             known = machine(gpu, problem.dtype)
@@ -41,22 +46,46 @@ class LearnedPredictor:
             launch = moe.launch(problem, configuration, known)
             found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source))
             inside = moe.domain.covers(launch, known)
-            if inside.all():  # nothing to fall back to: only what cannot launch is left to find
-                return _launchable(found, problem, configuration, gpu)
-            return _choose(self._analytical.predict(problem, configuration, gpu), found, inside)
+            learned = _launchable(found, problem, configuration, gpu)
+            return learned if inside.all() else self._outside(learned, ~inside, problem, configuration, gpu)
         fallback = self._analytical.predict(problem, configuration, gpu)
         return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
+        if problem.cache != "warm":
+            return self._with_cache(problem, lambda model, each: model.ceiling(each, gpu))
         fallback = self._analytical.ceiling(problem, gpu)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
             return fallback
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
-        found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST))
+        found = _above(moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST)), problem, gpu)
         return _choose(fallback, found, moe.domain.covers(launch, known))
+
+    def _with_cache(self, problem: ProblemBatch, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
+        """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
+        cold, warm = ask(self._analytical, problem), replace(problem, cache="warm")
+        learned = ask(self, warm)
+        if not learned.learned.any():
+            return cold
+        with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
+            added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
+        us, low, high = (each + added * np.exp(side * SPREAD)
+                         for each, side in ((learned.us, 0), (learned.low_us, -1), (learned.high_us, 1)))  # fmt: skip
+        # Not vouched for: the held-out errors are those of warm launches.
+        return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool))
+
+    def _outside(self, learned: Prediction, where: NDArray[np.bool_], problem: ProblemBatch, configuration: ConfigurationBatch | None,
+                 gpu: GpuSpec) -> Prediction:  # fmt: skip
+        """The analytical model's values in the place of learned ones, `where` [n] these lie outside what was learned."""
+        rows = np.flatnonzero(where)
+        some = None if configuration is None else configuration.take(rows)
+        fallback = self._analytical.predict(problem.take(rows), some, gpu)
+        us, low, high = (a.copy() for a in (learned.us, learned.low_us, learned.high_us))
+        us[rows], low[rows], high[rows] = fallback.us, fallback.low_us, fallback.high_us
+        return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & ~where)
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
         """The winners' launch; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
@@ -65,8 +94,9 @@ class LearnedPredictor:
         return self._last[2]
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        """For ranking configurations of one problem: smaller is better; inf where it cannot launch."""
-        moe = self._moe(problem)
+        """For ranking configurations of one problem: smaller is better; inf where it cannot launch. A cold cache is ranked as a warm one:
+        only that was measured."""
+        moe = self._moe(replace(problem, cache="warm"))
         if moe is None or moe.ranker is None:
             return self._analytical.scores(problem, configuration, gpu)
         return moe.ranker.scores(moe.core.physics, problem, configuration, machine(gpu, problem.dtype))
@@ -118,24 +148,31 @@ class LearnedPredictor:
         return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
 
     def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
-        if not direct.covers_operator(problem) or problem.cache != "warm":
+        if not direct.covers_operator(problem):
             return fallback
         model = self.weights.direct.get(direct.kind_of(problem))
         if model is None:
             return fallback
         us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        return _choose(fallback, (us, low, high), inside)
+        return _choose(fallback, _above((us, low, high), problem, gpu), inside)
 
 
 def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
                 gpu: GpuSpec) -> Prediction:  # fmt: skip
-    """Learned values; infinite where a given configuration cannot launch."""
-    us, low, high = found
+    """Learned values, none below the bound; infinite where a given configuration cannot launch."""
+    us, low, high = _above(found, problem, gpu)
     launches = np.ones(us.shape, dtype=bool)
     if configuration is not None:
         launches = np.broadcast_to(pipelines.schedule(pipelines.demand(problem, configuration, gpu), gpu).resident > 0, us.shape)
     us, low, high = (np.where(launches, a, np.inf) for a in (us, low, high))
     return Prediction(us=us, low_us=low, high_us=high, learned=launches)
+
+
+def _above(found: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+    """A prediction and its interval, none of them below the bound: no launch is, and errors of what was learned do not know it."""
+    least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
+    us, low, high = (np.maximum(each, least) for each in found)
+    return us, low, high
 
 
 def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:

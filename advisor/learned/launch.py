@@ -15,6 +15,12 @@ from advisor.learned.configurations import as_columns
 from advisor.learned.machine import Machine
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.fused_moe import product
+from advisor.pipelines.schedule import spilled_share
+
+REGISTERS_PER_SM = 65536.0
+MOST_REGISTERS = 255.0
+"""Of a thread. Both are those of every NVIDIA GPU since Kepler (CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +92,11 @@ class Launch:
         """The largest of the pipelines' times: what nothing of this configuration can beat, up to the launch."""
         return np.maximum(np.maximum(self.warm_dram_us, self.least_l2_us), self.tensor_sm_us)
 
+    @property
+    def holds_accumulators(self) -> np.ndarray:
+        """Whether the registers of a thread hold its accumulators, [n]: no launch that was measured spills them."""
+        return spilled_share(self.accumulators, 32 * self.warps, REGISTERS_PER_SM, MOST_REGISTERS) == 0
+
     def take(self, index: np.ndarray) -> Launch:
         """Rows `index` of every column."""
         return Launch(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
@@ -127,8 +138,9 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     warp_group = _is_warp_group(c, gpu)
     shared = _pipelined_bytes(c, warp_group, size)
     accumulators = bm * bn / (32 * warps)
-    registers = np.minimum(255, accumulators + np.where(warp_group > 0, 48, (bm + bn) / warps + 64))
-    resident = np.minimum(np.floor(gpu.smem_bytes_per_sm / (shared + 1024)), np.floor(65536 / (np.ceil(registers / 8) * 256 * warps)))
+    registers = np.minimum(MOST_REGISTERS, accumulators + np.where(warp_group > 0, 48, (bm + bn) / warps + 64))
+    by_registers = np.floor(REGISTERS_PER_SM / (np.ceil(registers / 8) * 256 * warps))
+    resident = np.minimum(np.floor(gpu.smem_bytes_per_sm / (shared + 1024)), by_registers)
     resident = np.maximum(1, np.minimum(resident, np.minimum(16, np.floor(gpu.max_warps_per_sm / warps))))
     per_sm = np.ceil(ctas / gpu.num_sms)
     compulsory = p.distinct_a_bytes + p.distinct_b_bytes + p.output_bytes

@@ -92,10 +92,9 @@ class Domain:
     capabilities: tuple[float, ...]
 
     def covers(self, launch: Launch, gpu: Machine) -> NDArray[np.bool_]:
-        """Whether launches lie within what was learned, give or take `DOMAIN_MARGIN`."""
-        inside = np.full(len(launch), gpu.compute_capability >= 8.0 and gpu.compute_capability not in (10.0, 10.3))
-        if gpu.compute_capability in self.capabilities:
-            inside[:] = True
+        """Whether launches lie within what was learned, give or take `DOMAIN_MARGIN`, and hold their accumulators in registers."""
+        known = gpu.compute_capability in self.capabilities
+        inside = launch.holds_accumulators & (known or (gpu.compute_capability >= 8.0 and gpu.compute_capability not in (10.0, 10.3)))
         for name, (least, most) in self.ranges.items():
             value = getattr(launch, name)
             inside &= (value >= least / DOMAIN_MARGIN) & (value <= most * DOMAIN_MARGIN)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.learned.machine import Machine
+from advisor.configs.defaults import default_fields
+from advisor.hardware import GpuSpec
+from advisor.learned.machine import Machine, machine
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
 
 SMALL_SMEM_BYTES = 128 * 1024
@@ -38,3 +40,22 @@ def served_configuration(problem: ProblemBatch, gpu: Machine) -> ConfigurationBa
         num_warps=np.where(block_m * block_n >= 128 * 128, 8.0, 4.0),
         num_stages=np.full(tokens.shape, 3.0),
     )
+
+
+WEIGHT_ONLY = {"int4": "int4_w4a16", "int8": "int8_w8a16", "fp8": "fp8_w8a16"}
+"""How tables name types of weights that meet wider activations."""
+
+
+def stack_configuration(problem: ProblemBatch, gpu: GpuSpec) -> ConfigurationBatch:
+    """Configuration columns [n] of fused-MoE products of any types: `served_configuration`, and vLLM's default for quantised ones.
+
+    Nothing was measured of those as served; the stacks' defaults follow the types.
+    """
+    quantised = problem.block_shape is not None or problem.operand_bytes != 2 or problem.weight_bytes != 2
+    if not quantised:
+        return served_configuration(problem, machine(gpu, problem.dtype))
+    dtype = problem.dtype if problem.weight_dtype in (None, problem.dtype) else WEIGHT_ONLY.get(problem.weight_dtype, problem.dtype)
+    fields = default_fields("vllm", problem.sizes["M"], problem.sizes["E"], dtype=dtype, block_shape=problem.block_shape,
+                            amd=gpu.vendor == "amd")  # fmt: skip
+    columns = {name: column.astype(np.float64) for name, column in fields.items()}
+    return ConfigurationBatch(num_warps=columns.pop("num_warps"), num_stages=columns.pop("num_stages"), parameters=columns)

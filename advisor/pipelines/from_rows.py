@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,4 +166,4 @@ def _further(family: str, rows: Rows, chosen: NDArray[np.int64]) -> dict[str, Ar
 
 def one_problem(batch: ProblemBatch, i: int) -> ProblemBatch:
     """Row i of a batch, as a batch of one."""
-    return replace(batch, sizes={n: c[i : i + 1] if c.size > 1 else c for n, c in batch.sizes.items()})
+    return batch.take(np.array([i]))

@@ -114,9 +114,14 @@ def spill_factor(demand: Demand, gpu: GpuSpec) -> Array:
     accumulators = demand.resources.accumulators
     if accumulators is None:
         return np.ones(1)
-    share = np.floor(gpu.registers_per_sm / (demand.resources.num_warps * gpu.warp_size))
-    available = np.minimum(gpu.max_registers_per_thread, np.maximum(share, 1))
-    return 1 + SPILL_COST * np.maximum((accumulators + ADDRESSES) / available - 1, 0)
+    threads = demand.resources.num_warps * gpu.warp_size
+    return 1 + SPILL_COST * spilled_share(accumulators, threads, gpu.registers_per_sm, gpu.max_registers_per_thread)
+
+
+def spilled_share(accumulators: Array, threads: Array, registers_per_sm: float, most_per_thread: float) -> Array:
+    """Registers that a thread lacks for its accumulators, relative to those that it can have; 0 where they fit."""
+    available = np.minimum(most_per_thread, np.maximum(np.floor(registers_per_sm / threads), 1))
+    return np.maximum((accumulators + ADDRESSES) / available - 1, 0)
 
 
 def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:

@@ -146,7 +146,8 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, warp_group, pipelined),
         num_warps=warps,
         tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, warp_group),
-        accumulators=np.where(tcgen05, 0.0, block_m * block_n / (gpu.warp_size * warps)),
+        # A block-scaled product is scaled into a sum kept beside it: on sm_100 that one is in registers, elsewhere both are.
+        accumulators=(np.where(tcgen05, 0.0, 1.0) + product.block_scaled) * block_m * block_n / (gpu.warp_size * warps),
     )
     concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.
