@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.hardware import GpuSpec
 from advisor.pipelines.tile import compute_pipeline
 
@@ -12,6 +14,10 @@ A100_L2_BYTES_PER_CLOCK = 4809.0
 """L2 bandwidth of compute capability 8.0. The A100 white paper says 5,120 B/clk; 4,809 is what brings the served launches of the
 A100 onto the curve of the other GPUs (6.78 TB/s at 1410 MHz; the published table's 3.2 TB/s would be exceeded by 1.4
 times). Other GPUs of 8.0 have the same share of what their file says."""
+
+MOST_L2_BYTES_PER_CLOCK_PER_SM = {8.9: 17.8, 12.0: 17.0}
+"""What the GPUs that launches were measured on have at the boost clock, by compute capability. The files of their relatives (RTX 4090,
+RTX 5090, the RTX PRO 6000 of workstations) give the rate at the highest clock, which the bound needs and this model did not learn with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
     l2_rate = gpu.l2_bytes_per_s / 1e6
     if capability == 8.0:
         l2_rate = A100_L2_BYTES_PER_CLOCK * clock * (gpu.l2_bytes_per_s / (A100_WHITE_PAPER_BYTES_PER_CLOCK * clock * 1e6))
+    l2_rate = min(l2_rate, MOST_L2_BYTES_PER_CLOCK_PER_SM.get(capability, np.inf) * gpu.num_sms * clock)
     warp_group = gpu.vendor == "nvidia" and (capability == 9.0 or 10.0 <= capability < 12.0)
     return Machine(
         compute_capability=capability,

@@ -1,0 +1,112 @@
+"""What the predictor says outside of what was learned, with the shipped weights: never faster for more work, never below the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor import pipelines
+from advisor.hardware import load_gpu
+from advisor.learned import load_predictor
+from advisor.learned.configurations import as_configuration
+from advisor.learned.machine import machine
+from advisor.learned.weights import shipped
+from advisor.pipelines import ProblemBatch, column, problem_batch
+from advisor.pipelines.from_rows import one_problem
+from advisor.pipelines.space import family_space
+from advisor.schema import Configuration, Problem
+from tests.learned import samples
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return load_predictor(shipped())
+
+
+def moe(M, E=8, topk=2, H=4096, N=1792, op="w13", **kind):
+    sizes = {name: column(value) for name, value in (("M", M), ("E", E), ("topk", topk), ("H", H), ("N", N))}
+    return ProblemBatch(family="fused_moe", op=op, sizes=sizes, **kind)
+
+
+@pytest.mark.parametrize(("gpu", "tokens"), [("RTX PRO 6000 S", 4096), ("A100", 4096), ("H800", 64)])
+def test_the_edge_of_what_was_learned_is_no_step_down_to_the_ceiling(predictor, gpu, tokens):
+    """As served, 2 N = 12,290 is outside; it takes what the launched configuration takes, not what the best one would."""
+    inside, outside = (predictor.predict(moe(tokens, N=n), None, load_gpu(gpu)) for n in (6144, 6145))
+    assert inside.learned.all() and not outside.learned.any()
+    assert outside.us[0] > 0.75 * inside.us[0]
+    assert (outside.us >= predictor.ceiling(moe(tokens, N=6145), load_gpu(gpu)).us).all()
+
+
+@pytest.mark.parametrize("kind", [
+    {"dtype": "fp8", "block_shape": (128, 128)}, {"dtype": "fp8"}, {"weight_dtype": "int4", "block_shape": (128, 128)},
+    {"op": "w2", "dtype": "int8"},
+])  # fmt: skip
+@pytest.mark.parametrize("gpu", ["H100", "B200", "MI300X", "L4"])
+def test_quantised_products_as_served_are_no_faster_than_their_ceiling(predictor, kind, gpu):
+    problem = moe([1, 64, 4096], **kind)
+    served, least = predictor.predict(problem, None, load_gpu(gpu)), predictor.ceiling(problem, load_gpu(gpu))
+    assert np.isfinite(served.us).all()
+    assert (served.us >= least.us).all()
+    assert (served.us > 1.02 * least.us).any()
+
+
+@pytest.mark.parametrize("configuration", [None, as_configuration(samples.CONFIGURATIONS[:1])])
+@pytest.mark.parametrize("gpu", ["A100", "H20", "RTX PRO 6000 S"])
+def test_a_cold_cache_makes_nothing_faster(predictor, configuration, gpu):
+    warm, cold = (moe([1, 16, 64, 512, 4096], E=64, topk=6, H=2048, N=1408, cache=cache) for cache in ("warm", "cold"))
+    spec = load_gpu(gpu)
+    for before, after in ((predictor.predict(warm, configuration, spec), predictor.predict(cold, configuration, spec)),
+                          (predictor.ceiling(warm, spec), predictor.ceiling(cold, spec))):  # fmt: skip
+        assert (after.us >= before.us).all() and (after.us >= pipelines.bound(pipelines.work(cold, spec), spec, "cold").us).all()
+        assert (after.low_us <= after.us).all() and (after.us <= after.high_us).all()
+        assert not after.learned.any()
+
+
+def test_tiles_that_spill_their_accumulators_are_not_fast(predictor):
+    rows = np.array([[128, 256, 64, 16, 8, 4], [256, 256, 32, 1, 8, 2], [256, 256, 32, 1, 4, 2]], dtype=float)
+    p = predictor.predict(moe(4096, H=1024, N=512), as_configuration(rows), load_gpu("H800"))
+    assert p.learned.tolist() == [True, False, False]
+    assert p.us[0] < p.us[1] < p.us[2]
+
+
+def test_a_block_scaled_product_keeps_two_accumulators():
+    """Eight warps hold 128 x 256 of a plain product, and spill where the sum is kept beside the scaled product."""
+    blocks = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 16}
+    tile, sizes, latency = Configuration(parameters=blocks, num_warps=8, num_stages=3), {"M": 4096, "N": 4096, "K": 4096}, {}
+    for block_shape in (None, (128, 128)):
+        problem = problem_batch([Problem(family="gemm", op="gemm", sizes=sizes, dtype="fp8", block_shape=block_shape)])
+        demand = pipelines.demand(problem, pipelines.configuration_batch([tile]), load_gpu("H100"))
+        latency[block_shape] = pipelines.latency_us(demand, load_gpu("H100"))[0]
+    assert latency[(128, 128)] > 1.5 * latency[None]
+
+
+@pytest.mark.parametrize("gpu", ["L40S", "RTX 6000 Ada", "H100 PCIe", "RTX 4090"])
+def test_learned_latencies_are_not_below_the_bound(predictor, gpu):
+    sizes = {"M": column([65536, 1, 8192]), "N": column([7168, 24576, 128]), "K": column([128, 18432, 7168])}
+    problem = ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype="fp8")
+    spec = load_gpu(gpu)
+    p, least = predictor.predict(problem, None, spec), pipelines.bound(pipelines.work(problem, spec), spec, "warm").us
+    assert p.learned.any()
+    assert (p.low_us >= least * (1 - 1e-12)).all() and (p.us >= p.low_us).all() and (p.high_us >= p.us).all()
+
+
+def test_intervals_far_from_what_was_learned_stay_within_a_factor_of_four(predictor):
+    problem = ProblemBatch(family="normalization", op="softmax", sizes={"B": column(16384), "H": column(50257)}, dtype="fp32")
+    for gpu in ("P100", "V100", "A100"):
+        p = predictor.predict(problem, None, load_gpu(gpu))
+        assert p.learned.all()
+        assert p.high_us[0] / p.low_us[0] <= 16
+
+
+def test_the_l2_of_a_relative_runs_at_the_clock_that_was_learned():
+    server, workstation = (machine(load_gpu(f"RTX PRO 6000 {name}"), "bf16") for name in ("S", "Workstation"))
+    assert workstation.l2_rate_bytes / server.l2_rate_bytes == pytest.approx(workstation.clock_mhz / server.clock_mhz, rel=0.01)
+
+
+def test_the_routing_of_every_row_is_its_own(predictor):
+    counts = np.array([[100.0, 1, 1, 1, 1, 1, 1, 1], [1.0, 2, 3, 4, 5, 6, 7, 8]])
+    problem = moe([54, 18], expert_rows=counts, expert_count=np.ones((2, 8)))
+    space, gpu = family_space("fused_moe"), load_gpu("H100")
+    for i in range(2):
+        alone = moe(problem.sizes["M"][i], expert_rows=counts[i], expert_count=np.ones(8))
+        assert np.array_equal(predictor.scores(one_problem(problem, i), space, gpu), predictor.scores(alone, space, gpu))
