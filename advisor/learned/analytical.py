@@ -47,7 +47,7 @@ class AnalyticalPredictor:
         """The least predicted latency over a few dozen configurations that cover the space."""
         least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
         best = np.full(least.shape, np.inf)
-        for configuration in typical_configurations(problem.family):
+        for configuration in typical_configurations(problem.family, gpu.vendor):
             best = np.minimum(best, pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
         return _with_interval(np.maximum(best, least), least)
 

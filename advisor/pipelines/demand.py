@@ -70,6 +70,7 @@ class Demand:
         tensor_rate: Share of the peak tensor rate that the instruction of this configuration can reach.
         resources: Registers, shared memory, warps per CTA.
         largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
+        in_turn: Whether a CTA's tensor and fma pipelines wait for each other in every trip (block-scaled products).
     """
 
     per_cta: Mapping[str, Array]
@@ -87,6 +88,7 @@ class Demand:
     num_stages: Array
     resources: Resources
     largest_cta_ratio: Array | None = None
+    in_turn: bool = False
 
     def totals(self) -> dict[str, Array]:
         """Demand of the whole GPU per pipeline."""

@@ -90,6 +90,9 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
     if "latency" in relax:
         return _overlap(times)
+    if demand.in_turn:  # the next product is not begun before the last one is scaled; only another CTA fills the wait
+        tensor, fma = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in ("tensor", "fma"))
+        times.append(tensor / demand.tensor_rate + fma)
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)

@@ -53,6 +53,10 @@ _TYPICAL: dict[str, tuple[tuple[int, ...], ...]] = {
 }  # fmt: skip
 
 
+MOST_STAGES = {"amd": 2}
+"""Where the stacks try no more: on ROCm their tuners and defaults have two stages only (vLLM, `benchmark_moe.get_rocm_tuning_space`)."""
+
+
 def combinations(space: dict[str, tuple[int, ...]]) -> ConfigurationBatch:
     """All combinations of a space's values, the last parameter fastest."""
     names = tuple(space)
@@ -78,14 +82,14 @@ def family_space(family: str) -> ConfigurationBatch:
 
 
 @lru_cache(maxsize=16)
-def typical_configurations(family: str) -> tuple[ConfigurationBatch, ...]:
+def typical_configurations(family: str, vendor: str = "nvidia") -> tuple[ConfigurationBatch, ...]:
     """A few configurations, one batch of one each, that together come near the best of the space for most problems."""
     if family in ("fused_moe", "gemm"):
         names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
         return tuple(
             ConfigurationBatch(
                 parameters={n: column(v) for n, v in zip(names, row[:4], strict=True)},
-                num_warps=column(row[4]), num_stages=column(row[5]),
+                num_warps=column(row[4]), num_stages=column(min(row[5], MOST_STAGES.get(vendor, row[5]))),
             )
             for row in _TYPICAL["fused_moe"]
         )  # fmt: skip
