@@ -14,6 +14,7 @@ from advisor.writing import unwritable
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+    from optuna.storages.journal import JournalFileOpenLock
 
 _ANOTHER = "give another --storage"
 
@@ -40,6 +41,7 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
                 found = "a folder" if path.is_dir() else "a device or a pipe"
                 raise UsageError(f"{text}: a study cannot be kept there", found, "a file, or the name of a new one", _ANOTHER)
             path.parent.mkdir(parents=True, exist_ok=True)
+            _unlink_dangling_lock(path)
             _repair(path)
             return _journal(path)
     except AdvisorError:
@@ -72,7 +74,7 @@ def _journal(path: Path) -> BaseStorage:
                 raise unwritable(path, error, _ANOTHER) from None
 
     try:
-        return JournalStorage(Backend(os.fspath(path)))
+        return JournalStorage(Backend(os.fspath(path), lock_obj=_lock(path)))
     except OSError as error:
         raise unwritable(path, error, _ANOTHER) from None
 
@@ -94,6 +96,24 @@ def database_errors_named(where: str) -> Iterator[None]:
                          "see to it, then run the same command again: what was finished is kept") from None  # fmt: skip
 
 
+def _lock(path: Path) -> JournalFileOpenLock:
+    """The journal's lock: a file, which Optuna takes for abandoned when it has stayed the same for half a minute.
+
+    Its default, a link to the journal, it waits for without end where a killed writer left it and it leads nowhere: because the path was
+    relative, or the folder has moved since.
+    """
+    from optuna.storages.journal import JournalFileOpenLock
+
+    return JournalFileOpenLock(os.fspath(path))
+
+
+def _unlink_dangling_lock(path: Path) -> None:
+    """Removes a lock of Optuna's default kind that leads nowhere: whoever opened the journal without `_lock` was killed."""
+    lock = path.with_name(f"{path.name}.lock")
+    if lock.is_symlink() and not lock.exists():
+        lock.unlink(missing_ok=True)
+
+
 def _repair(path: Path) -> None:
     """Cuts off a last line without an end, which a killed writer left: what is appended to it could never be read again.
 
@@ -101,11 +121,9 @@ def _repair(path: Path) -> None:
     """
     if not path.exists() or path.stat().st_size == 0:
         return
-    from optuna.storages.journal import JournalFileSymlinkLock
-
     if _whole_bytes(path) == path.stat().st_size:
         return
-    lock = JournalFileSymlinkLock(str(path))
+    lock = _lock(path)
     lock.acquire()
     try:
         os.truncate(path, _whole_bytes(path))

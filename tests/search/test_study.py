@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -208,6 +209,21 @@ def test_a_torn_last_line_is_cut_off(tmp_path):
     tuner.run(backend_of(tuner))
     assert len(tried(tuner)) == 5
     assert b'"wor\n' not in path.read_bytes() and path.read_bytes().startswith(before)
+
+
+@pytest.mark.parametrize("left", ["ours", "a link that leads nowhere"])
+def test_a_lock_that_a_killed_writer_left_does_not_stop_the_next_run(tmp_path, monkeypatch, left):
+    monkeypatch.chdir(tmp_path)
+    make_tuner("out/j")
+    if left == "ours":
+        open_storage("out/j")._backend._lock.acquire()
+    else:
+        os.symlink("out/j", "out/j.lock")
+    seconds = iter(range(0, 1000, 10))  # of waiting; used up where it is waited for without end
+    monkeypatch.setattr("optuna.storages.journal._file.time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
+    tuner = make_tuner("out/j", trials=1)
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) == 1 and os.listdir("out") == ["j"]
 
 
 def test_sqlite_is_a_storage_too(tmp_path):
