@@ -2,7 +2,7 @@
 
 A trial is numbered atomically by every Optuna storage. It may settle on a configuration only when every running trial with a lower
 number has, so each choice sees all earlier ones and no two are the same (a ticket lock; choosing takes milliseconds). A worker
-that died is recognised by its process where that ran on this machine, else by a beat that stopped; its trial fails, marked as
+that died is recognised by its process where that can be seen from here, else by a beat that stopped; its trial fails, marked as
 lost, and its configuration is free again; so does one that this process left with an error. A worker that was only slow finds its trial
 ended and lets go of it.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OWNER = "advisor:owner"  # trial attribute: who runs it
 BEAT = "advisor:beat"  # study attribute per worker: when it last said that it lives, seconds since the epoch
 BEAT_S = 10.0
-DEAD_AFTER_S = 90.0  # without a beat: a worker on another machine is taken for dead (clocks of machines agree to a minute)
+DEAD_AFTER_S = 90.0  # without a beat: a worker that cannot be seen from here is taken for dead (clocks of machines agree to a minute)
 POLL_S = 0.02
 
 _OURS: set[tuple[str, int]] = set()
@@ -38,11 +38,27 @@ _OURS: set[tuple[str, int]] = set()
 
 def owner() -> dict[str, Any]:
     """This process, so that others can tell whether it lives."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid()), "since": time.time()}
+    return {"host": socket.gethostname(), "among": _among(), "pid": os.getpid(), "started": _started(os.getpid()), "since": time.time()}
+
+
+def _among() -> str | None:
+    """Which processes see each other by number: those of one boot in one PID namespace; None: the system does not say.
+
+    Containers on the host's network and cloned machines have one hostname, and process numbers that mean nothing to each other.
+    """
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _beat_of(who: dict[str, Any]) -> str:
+    """The study attribute that a process beats in."""
+    return f"{BEAT}:{who['host']}:{who.get('among')}:{who['pid']}"
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine started, in clock ticks since boot; None: there is none, or the system does not say."""
+    """When a process that can be seen from here started, in clock ticks since boot; None: there is none, or the system does not say."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -53,13 +69,13 @@ def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
     """Whether the owner of a trial still runs."""
     if who is None:
         return beat is None or time.time() - beat < DEAD_AFTER_S
-    if who["host"] == socket.gethostname() and who["started"] is not None:
+    if who["started"] is not None and who.get("among") is not None and who["among"] == _among() and who["host"] == socket.gethostname():
         return _started(int(who["pid"])) == who["started"] and not _is_zombie(int(who["pid"]))
     return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
 
 
 def _is_this_process(who: dict[str, Any]) -> bool:
-    return all(who[key] == value for key, value in owner().items() if key != "since")
+    return all(who.get(key) == value for key, value in owner().items() if key != "since")
 
 
 def _is_zombie(pid: int) -> bool:
@@ -109,7 +125,7 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     if who is None and not anonymous:
         return False
     left = who is not None and _is_this_process(who) and (study.study_name, trial.number) not in _OURS
-    if who is not None and not left and is_alive(who, study.user_attrs.get(f"{BEAT}:{who['host']}:{who['pid']}")):
+    if who is not None and not left and is_alive(who, study.user_attrs.get(_beat_of(who))):
         return False
     with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # it ended by itself, or another worker did this
         study._storage.set_trial_user_attr(trial._trial_id, LOST, True)
@@ -141,7 +157,7 @@ class Heart:
     def beat(self) -> None:
         """One beat; a storage that does not answer now will next time."""
         with contextlib.suppress(Exception):
-            self.study.set_user_attr(f"{BEAT}:{socket.gethostname()}:{os.getpid()}", time.time())
+            self.study.set_user_attr(_beat_of(owner()), time.time())
 
     def _run(self) -> None:
         while not self._stop.wait(BEAT_S):

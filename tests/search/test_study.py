@@ -364,6 +364,24 @@ def test_is_alive():
     assert claims.is_alive(elsewhere, time.time())
 
 
+def test_a_worker_in_another_container_of_the_same_hostname_lives_by_its_beat(tmp_path):
+    """Its process number is another process's here, or nobody's."""
+    tuner = make_tuner(str(tmp_path / "j"))
+    study = tuner.study("M16")
+    trial = study.ask()
+    for pid in (2**22 + 1, os.getpid()):
+        there = {**claims.owner(), "among": "another boot pid:[1]", "pid": pid, "started": "1"}
+        study._storage.set_trial_user_attr(trial._trial_id, claims.OWNER, there)
+        study.set_user_attr(claims._beat_of(there), time.time())
+        assert claims.reap(study) == 0
+        gone = {**there, "since": time.time() - 1000}
+        study._storage.set_trial_user_attr(trial._trial_id, claims.OWNER, gone)
+        assert claims.reap(study) == 0  # an old trial, and the beat of now
+    study.set_user_attr(claims._beat_of(there), time.time() - 1000)
+    with claims.Heart(study):  # the beat of this process is not the other's
+        assert claims.reap(study) == 1
+
+
 def test_journal_path_may_be_new(tmp_path):
     assert open_storage(tmp_path / "a" / "b.journal") is not None
     assert Path(tmp_path / "a" / "b.journal").exists()
