@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.search.sampler import CHOICE, LOST
+from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -94,6 +94,9 @@ def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optun
     try:
         _wait_for_turn(study, trial, beat)
         yield trial
+    except KeyboardInterrupt:  # somebody's wish, and not the configuration's doing: found dead later, it would be taken for that
+        _end_as_lost(study, trial._trial_id, INTERRUPTED)
+        raise
     finally:
         _OURS.discard(mine)
 
@@ -127,10 +130,14 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     left = who is not None and _is_this_process(who) and (study.study_name, trial.number) not in _OURS
     if who is not None and not left and is_alive(who, study.user_attrs.get(_beat_of(who))):
         return False
-    with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # it ended by itself, or another worker did this
-        study._storage.set_trial_user_attr(trial._trial_id, LOST, True)
-        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    _end_as_lost(study, trial._trial_id, DIED)
     return True
+
+
+def _end_as_lost(study: Study, trial_id: int, why: bool | str) -> None:
+    with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):  # it ended by itself, or another worker did this
+        study._storage.set_trial_user_attr(trial_id, LOST, why)
+        study._storage.set_trial_state_values(trial_id, TrialState.FAIL)
 
 
 def reap(study: Study, *, anonymous: bool = False) -> int:

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from advisor.pipelines.same_launch import repeats
 from advisor.schema import SearchReport, SearchTrial
 from advisor.search.memory import HEARD
-from advisor.search.sampler import LOST, SKIPPED, SLOWER
+from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
 from advisor.search.study import FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     again = int(repeats(sampler.prior.launch[usable]).sum())
     reason += f", {again} make the launch of another" if again else ""
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
+    deadly = len(sampler.deadly(trials))
+    reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
     figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     found = []
@@ -77,7 +79,7 @@ def state_of(trial: FrozenTrial) -> str:
     if SKIPPED in trial.user_attrs:
         return "skipped"
     if LOST in trial.user_attrs:
-        return "failed: worker-lost"
+        return "failed: worker-lost" if trial.user_attrs[LOST] == DIED else f"failed: {trial.user_attrs[LOST]}"
     if SLOWER in trial.user_attrs:
         return "failed: not-recorded"
     if FAILURE in trial.user_attrs:

@@ -11,6 +11,7 @@ value, and answers every further question with that configuration's values. The 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
 
 CHOICE = "advisor:choice"  # trial attribute: index of the configuration the sampler settled on
 SLOWER = "advisor:slower"  # trial attribute: no latency, but known to lose
-LOST = "advisor:lost"  # trial attribute: its worker died; the configuration may be tried again
+LOST = "advisor:lost"  # trial attribute: why it was left unfinished (DIED or INTERRUPTED); the configuration may be tried again
+DIED, INTERRUPTED = True, "interrupted"
 SKIPPED = "advisor:skipped"  # trial attribute: it was never begun
+
+MAX_LOST = 3
+"""A configuration whose worker died this often is not tried again: it may be what kills them."""
 
 
 class AdvisorSampler(BaseSampler):
@@ -136,9 +141,15 @@ class AdvisorSampler(BaseSampler):
         return mean, deviation, best
 
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
-        """Configurations that need not be tried (again): settled on by a trial whose worker did not die."""
-        found = {self.index_of(t) for t in trials if t.number != besides and LOST not in t.user_attrs and SKIPPED not in t.user_attrs}
-        return {index for index in found if index is not None}
+        """Configurations that need not be tried (again): settled on by a trial whose worker did not die, or by `MAX_LOST` whose did."""
+        others = [t for t in trials if t.number != besides]
+        found = {self.index_of(t) for t in others if LOST not in t.user_attrs and SKIPPED not in t.user_attrs}
+        return {index for index in found if index is not None} | self.deadly(others)
+
+    def deadly(self, trials: Iterable[FrozenTrial]) -> set[int]:
+        """Configurations whose worker died so often that they are not tried again."""
+        died = Counter(self.index_of(t) for t in trials if t.user_attrs.get(LOST) == DIED)
+        return {index for index, times in died.items() if index is not None and times >= MAX_LOST}
 
     def open_to_trial(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
         """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and their bound is below the best.

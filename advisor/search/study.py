@@ -45,9 +45,6 @@ SPACE = "advisor:space"
 GIVE_UP = 100
 """Trials without a latency after which a search gives up: the kernel does not run, or the recording lacks the space's better part."""
 
-MAX_LOST = 3
-"""A configuration whose worker died this often is not tried again: it may be what kills them."""
-
 
 class TakenForDeadError(Exception):
     """Others ended this worker's trial, because they took it for dead; what it measured since is dropped."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from advisor.schema import Configuration
 from advisor.search.backend import Backend, Versus
+from advisor.search.sampler import MAX_LOST
 from advisor.search.study import Decision, Tuner, measured_latencies
 
 
@@ -72,6 +73,9 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
                       note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip
+    if tuner.space.index_of(today) in tuner.sampler(decision.task.id).deadly(tuner.study(decision.task.id).get_trials(deepcopy=False)):
+        return Winner(configuration=today, changed=False, us=None, best=best,
+                      note=f"kept, and not compared with the search's best: the worker that measured it died {MAX_LOST} times")  # fmt: skip
     versus = backend.compare(decision.task, today, best)
     if versus.better:
         return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,

@@ -95,6 +95,54 @@ def test_a_trial_that_this_process_left_with_an_error_is_lost_and_tried_again(tm
     assert trials[3].params == left.params and len(tried(tuner)) == 5
 
 
+class Killed(BaseException):
+    """Leaves a trial as a kill does: nothing is said of it."""
+
+
+class Deadly(TableBackend):
+    """Kills its worker at one configuration, in trials and in comparisons."""
+
+    def __init__(self, latencies, label, error=Killed) -> None:
+        super().__init__(latencies)
+        self.label, self.error = label, error
+
+    def measure(self, task, configuration, watch):
+        if configuration.label() == self.label:
+            raise self.error
+        return super().measure(task, configuration, watch)
+
+    def compare(self, task, base, head):
+        if base.label() == self.label:
+            raise self.error
+        return super().compare(task, base, head)
+
+
+def test_a_configuration_that_kills_its_workers_is_left_out_and_said_to_be(tmp_path):
+    tuner = make_tuner(str(tmp_path / "s.journal"), trials=5, incumbent=0)  # the incumbent is the first to be tried
+    backend = Deadly(table_of(tuner.space, {"M16": 0.0}), tuner.space.configurations[0].label())
+    for _ in range(3):
+        with pytest.raises(Killed):
+            tuner.run(backend)
+    tuner.run(backend)
+    assert len(tried(tuner)) == 5 and 0 not in tried(tuner)
+    report = search_reports(tuner, tuner.decisions[0], "x")[0]
+    assert report.failures == {"worker-lost": 3}
+    assert report.stopped_because.endswith("; 1 of them not tried again: the worker that tried it died 3 times")
+    kept = decide(tuner, tuner.decisions[0], backend)
+    assert not kept.changed and kept.configuration == tuner.space.configurations[0] and "died 3 times" in kept.note
+
+
+def test_an_interrupted_trial_says_nothing_of_its_configuration(tmp_path):
+    tuner = make_tuner(str(tmp_path / "s.journal"), trials=5, incumbent=0)
+    latencies = table_of(tuner.space, {"M16": 0.0})
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            tuner.run(Deadly(latencies, tuner.space.configurations[0].label(), KeyboardInterrupt))
+    tuner.run(TableBackend(latencies))
+    assert tried(tuner)[0] == 0
+    assert search_reports(tuner, tuner.decisions[0], "x")[0].failures == {"interrupted": 3}
+
+
 def test_a_trial_of_nobody_is_waited_for_and_then_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "DEAD_AFTER_S", 0.3)
     tuner = make_tuner(str(tmp_path / "s.journal"), trials=1)
@@ -218,12 +266,12 @@ def test_a_lock_that_a_killed_writer_left_does_not_stop_the_next_run(tmp_path, m
     if left == "ours":
         open_storage("out/j")._backend._lock.acquire()
     else:
-        os.symlink("out/j", "out/j.lock")
+        Path("out/j.lock").symlink_to("out/j")
     seconds = iter(range(0, 1000, 10))  # of waiting; used up where it is waited for without end
     monkeypatch.setattr("optuna.storages.journal._file.time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
     tuner = make_tuner("out/j", trials=1)
     tuner.run(backend_of(tuner))
-    assert len(tried(tuner)) == 1 and os.listdir("out") == ["j"]
+    assert len(tried(tuner)) == 1 and list(Path("out").iterdir()) == [Path("out/j")]
 
 
 def test_sqlite_is_a_storage_too(tmp_path):
