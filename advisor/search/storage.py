@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from optuna.storages.journal import JournalFileOpenLock
 
 _ANOTHER = "give another --storage"
+_TRIES, _TRY_AGAIN_S = 20, 0.1  # SQLite creates one table at a time: another process can be first at each of them, a dozen
 
 
 def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
@@ -35,7 +37,7 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             if "://" in text:
-                return optuna.storages.get_storage(text)
+                return _database(text)
             path = Path(text)
             if path.exists() and not path.is_file():  # a device such as /dev/zero is read without end
                 found = "a folder" if path.is_dir() else "a device or a pipe"
@@ -53,6 +55,22 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"the storage cannot be opened: {reason}", _without_password(text), "a file, or a URL such as "
                          "postgresql://user@host/database", "check that it is there and may be written") from None  # fmt: skip
+
+
+def _database(url: str) -> BaseStorage:
+    """Optuna's database storage. It creates its tables in a new database: where several processes do so at once, those that come second
+    fail on what is there since they looked, and look again."""
+    import optuna
+    from sqlalchemy.exc import DBAPIError, IntegrityError
+
+    for _ in range(_TRIES - 1):
+        try:
+            return optuna.storages.get_storage(url)
+        except DBAPIError as error:
+            if not isinstance(error, IntegrityError) and "already exists" not in str(error.orig):
+                raise
+            time.sleep(_TRY_AGAIN_S)
+    return optuna.storages.get_storage(url)
 
 
 def _journal(path: Path) -> BaseStorage:

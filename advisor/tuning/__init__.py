@@ -46,7 +46,7 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
         except NoGpuError as error:
             remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
             raise NoGpuError(error.what, error.got, error.limit, remedy) from None
-    from advisor.search.storage import database_errors_named
+    from advisor.search.storage import database_errors_named, open_storage
 
     plan = make_plan(order)
     with ExitStack() as stack:
@@ -54,6 +54,7 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
         if workers > 1:
             with open_backend(plan):  # what is wrong with it is said once, not by every worker
                 pass
+            open_storage(order.storage)  # the same; and a new database has its tables before they all want to create them
             _run_workers(order, workers)
         backend = stack.enter_context(open_backend(plan))
         tuner = make_tuner(plan, watch)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy.exc import IntegrityError
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.search import claims
@@ -278,6 +279,33 @@ def test_sqlite_is_a_storage_too(tmp_path):
     tuner = make_tuner(f"sqlite:///{tmp_path / 'studies.db'}", trials=4)
     tuner.run(backend_of(tuner))
     assert len(tried(tuner)) == 4
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_database_whose_tables_another_process_creates_meanwhile(tmp_path, monkeypatch, first):
+    """Whether it came first to the tables, or to the row that says which revision they are of."""
+    from optuna.storages._rdb import models, storage
+
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    create_all, stamp = models.BaseModel.metadata.create_all, storage._VersionManager._set_alembic_revision
+    times = []
+
+    def late_tables(engine):
+        times.append("looked")
+        if first and len(times) == 1:
+            create_all(engine)
+        create_all(engine, checkfirst=len(times) > 1)
+
+    def late_stamp(manager, revision):
+        if not first and len(times) == 1:
+            stamp(manager, revision)
+            raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed: alembic_version.version_num"))
+        stamp(manager, revision)
+
+    monkeypatch.setattr(models.BaseModel.metadata, "create_all", late_tables)
+    monkeypatch.setattr(storage._VersionManager, "_set_alembic_revision", late_stamp)
+    assert open_storage(url).get_all_studies() == []
+    assert len(times) == 2
 
 
 def test_winner_within_the_noise_is_the_same_whatever_the_order(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,18 @@ def test_without_a_gpu_the_remedy_is_one_that_tune_knows(tmp_path, capsys, monke
 def test_workers_are_processes(tmp_path, capsys):
     assert tune(tmp_path, "--workers", "2", "--trials", "6", "--margin", "0", tokens="16,64") == 0
     assert "improved" in capsys.readouterr().out
+
+
+def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkeypatch):
+    database, found = tmp_path / "studies.db", []
+
+    def run_workers(order, workers):
+        with sqlite3.connect(database) as connection:
+            found.extend(connection.execute("SELECT version_num FROM alembic_version"))
+
+    monkeypatch.setattr("advisor.tuning._run_workers", run_workers)
+    assert tune(tmp_path, "--workers", "4", "--trials", "2", "--storage", f"sqlite:///{database}") == 0
+    assert len(found) == 1
 
 
 def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
