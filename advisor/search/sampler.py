@@ -11,6 +11,7 @@ value, and answers every further question with that configuration's values. The 
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
@@ -41,6 +42,10 @@ SKIPPED = "advisor:skipped"  # trial attribute: it was never begun
 
 MAX_LOST = 3
 """A configuration whose worker died this often is not tried again: it may be what kills them."""
+
+_CHOOSING = threading.Lock()
+"""Held until a choice is in the storage: threads of one study (`n_jobs`) must not settle on the same. A sampler with a lock of its own
+could not be pickled."""
 
 
 class AdvisorSampler(BaseSampler):
@@ -92,8 +97,9 @@ class AdvisorSampler(BaseSampler):
         index = trial.system_attrs.get(CHOICE)
         fixed = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
         if index is None or not self.space.matching(fixed)[index]:
-            index = self.choose(study, trial, fixed=fixed)
-            study._storage.set_trial_system_attr(trial._trial_id, CHOICE, index)
+            with _CHOOSING:
+                index = self.choose(study, trial, fixed=fixed)
+                study._storage.set_trial_system_attr(trial._trial_id, CHOICE, index)
             trial.system_attrs[CHOICE] = index
         value = self.space.columns[param_name][index]
         if not param_distribution._contains(param_distribution.to_internal_repr(value)):
@@ -113,19 +119,22 @@ class AdvisorSampler(BaseSampler):
             if index is None or trial.number == besides or LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
                 continue
             if trial.state == TrialState.COMPLETE and trial.value is not None:
-                found.append(self._observed(index, trial.value))
+                found += self._observed(index, trial.value)
             elif trial.state == TrialState.PRUNED and trial.intermediate_values and SLOWER not in trial.user_attrs:
-                found.append(self._observed(index, trial.intermediate_values[max(trial.intermediate_values)]))
+                found += self._observed(index, trial.intermediate_values[max(trial.intermediate_values)])
             elif SLOWER in trial.user_attrs:
                 found.append(Observation(prior=self.prior, index=index, kind="slower"))
             elif trial.state == TrialState.RUNNING:
                 found.append(Observation(prior=self.prior, index=index, kind="running"))
         return found
 
-    def _observed(self, index: int, value: float) -> Observation:
-        if not value > 0 or not math.isfinite(value):
+    def _observed(self, index: int, value: float) -> list[Observation]:
+        """What a value says; nothing where it is infinite or no number, as autotuners have it for a launch that failed."""
+        if value <= 0:
             raise UsageError("the objective must be a latency", value, "a positive number, to be minimised")
-        return Observation(prior=self.prior, index=index, kind="measured", log_us=math.log(value * self.unit_us))
+        if not math.isfinite(value):
+            return []
+        return [Observation(prior=self.prior, index=index, kind="measured", log_us=math.log(value * self.unit_us))]
 
     def index_of(self, trial: FrozenTrial) -> int | None:
         """The configuration of a trial, where it has settled on one."""
@@ -168,7 +177,11 @@ class AdvisorSampler(BaseSampler):
 
         Raises:
             optuna.TrialPruned: Nothing is left to try.
+            UsageError: The study does not minimise one value.
         """
+        if study.directions != [StudyDirection.MINIMIZE]:
+            raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
+                             "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
         trials = study.get_trials(deepcopy=False)
         usable = self.open_to_trial(trials, trial.number)
         if fixed:

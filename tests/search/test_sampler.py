@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import pickle
+import time
+
 import numpy as np
 import optuna
 import pytest
@@ -75,6 +79,49 @@ def test_objectives_that_are_no_latency_are_refused():
     study = study_of()
     with pytest.raises(UsageError, match="must be a latency"):
         study.optimize(lambda trial: (SPACE.suggest(trial), -1.0)[1], n_trials=2)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_value_that_is_not_finite_is_a_launch_that_failed(pruned):
+    def failing_once(trial: optuna.Trial) -> float:
+        latency = objective(trial)
+        if trial.number != 1:
+            return latency
+        if not pruned:
+            return math.inf
+        trial.report(math.nan, step=3)
+        raise optuna.TrialPruned
+
+    study = study_of()
+    study.optimize(failing_once, n_trials=10)
+    assert study.best_value <= 1.01 * LATENCY.min()
+    assert len({tuple(t.params.items()) for t in study.trials}) == 10
+
+
+@pytest.mark.parametrize("options", [{"direction": "maximize"}, {"directions": ["minimize", "minimize"]}])
+def test_studies_that_do_not_minimise_one_latency_are_refused(options):
+    study = study_of(**options)
+    with pytest.raises(UsageError, match=r"must minimise a latency; got .*; expected minimize; create it with"):
+        study.optimize(objective, n_trials=1)
+
+
+def test_threads_of_one_study_never_measure_the_same():
+    class Hesitating(AdvisorSampler):
+        """Takes its time between choosing and having chosen."""
+
+        def choose(self, *arguments, **options):
+            index = super().choose(*arguments, **options)
+            time.sleep(0.02)
+            return index
+
+    study = study_of(Hesitating(SPACE, small_prior(SPACE)))
+    study.optimize(objective, n_trials=12, n_jobs=4)
+    assert len({tuple(t.params.items()) for t in study.trials}) == 12
+
+
+def test_a_sampler_can_be_stored_with_its_study():
+    sampler = pickle.loads(pickle.dumps(AdvisorSampler(SPACE, small_prior(SPACE))))
+    study_of(sampler).optimize(objective, n_trials=2)
 
 
 def test_when_nothing_is_left_trials_are_pruned():
