@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import optuna
@@ -41,6 +41,7 @@ STOPPED = "advisor:stopped"  # study attributes
 STOPPED_CAUSE = "advisor:stopped-cause"
 STOPPED_WITHIN = "advisor:stopped-within"
 SPACE = "advisor:space"
+NOISE_FLOOR = "advisor:noise-floor"
 
 GIVE_UP = 100
 """Trials without a latency after which a search gives up: the kernel does not run, or the recording lacks the space's better part."""
@@ -154,6 +155,10 @@ class Tuner:
         """Its sampler."""
         return self._samplers[task]
 
+    def noise_floor(self, task: str) -> float:
+        """Relative: latencies of a decision that differ by less are as good. As its first trial measured it, whoever asks and when."""
+        return max(self._studies[task].user_attrs.get(NOISE_FLOOR, 0.0), self.stopping.noise_floor)
+
     def run(self, backend: Backend) -> None:
         """Searches until every decision has a reason to stop. What is there is kept, whatever ends it."""
         end = None if self.budget.time_limit_s is None else self.clock() + self.budget.time_limit_s
@@ -171,7 +176,7 @@ class Tuner:
             while True:
                 claims.reap(study, anonymous=self.clock() - waiting_since > claims.DEAD_AFTER_S)
                 trials = study.get_trials(deepcopy=False)
-                reason = self._reason(decision, sampler, trials, backend, deadline)
+                reason = self._reason(decision, sampler, trials, deadline)
                 if reason is not None:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
@@ -204,8 +209,7 @@ class Tuner:
         nearer = cause == "ceiling" and self.stopping.margin < study.user_attrs.get(STOPPED_WITHIN, 0.0)
         return not (cause in ("trials", "time") or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
 
-    def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], backend: Backend,
-                deadline: float | None) -> Stop | None:  # fmt: skip
+    def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], deadline: float | None) -> Stop | None:
         if deadline is not None and self.clock() >= deadline:
             return Stop("time", f"the time limit of {self.budget.time_limit_s:g} s for all decisions")
         begun = sum(counts(t) or t.state == TrialState.RUNNING for t in trials)
@@ -215,7 +219,7 @@ class Tuner:
         if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
             return Stop("no latency", f"none of {GIVE_UP} trials gave a latency; another --study starts anew")
         tried = sum(o.kind != "running" for o in sampler.observations(trials))
-        rule = self.stopping if backend.noise_floor is None else _with_floor(self.stopping, backend.noise_floor)
+        rule = replace(self.stopping, noise_floor=self.noise_floor(decision.task.id))
         usable = sampler.open_to_trial(trials)
         if self._incumbent_index(decision, trials) is not None:
             return None
@@ -259,6 +263,8 @@ class Tuner:
                     return trial.should_prune()
 
             found = backend.measure(decision.task, configuration, watch)
+            if backend.noise_floor is not None and NOISE_FLOOR not in study.user_attrs:  # another process measures another one, or none
+                study.set_user_attr(NOISE_FLOOR, backend.noise_floor)
             with _ended_by_others(study, trial):
                 _tell(study, trial, found)
 
@@ -309,12 +315,6 @@ def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
         study.tell(trial, state=TrialState.PRUNED)
     else:
         study.tell(trial, found.us)
-
-
-def _with_floor(rule: StoppingRule, floor: float) -> StoppingRule:
-    from dataclasses import replace
-
-    return replace(rule, noise_floor=max(floor, rule.noise_floor))
 
 
 def measured_latencies(study: Study) -> Iterator[tuple[FrozenTrial, float, Mapping[str, float]]]:

@@ -59,8 +59,7 @@ def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuratio
 
 def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
     """Chooses the winner and measures it against the incumbent, in the same rounds."""
-    band = max(backend.noise_floor or 0.0, tuner.stopping.noise_floor)
-    found = best_of(tuner, decision, band)
+    found = best_of(tuner, decision, tuner.noise_floor(decision.task.id))
     today = decision.incumbent
     if found is None:
         return Winner(configuration=today, changed=False, us=None, best=None, note="nothing was measured with success; unchanged")

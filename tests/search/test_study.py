@@ -342,6 +342,22 @@ def test_winner_is_kept_only_if_it_wins(tmp_path):
     assert not decide(at_best, at_best.decisions[0], backend).changed
 
 
+@pytest.mark.parametrize("floor", [None, 0.0, 0.1])
+def test_the_noise_that_the_search_measured_decides_in_a_later_run_too(tmp_path, floor):
+    """Whose backend measured nothing yet, or other noise."""
+    space = make_tuner("sqlite://").space
+    near = next(int(i) for i in np.argsort(truth(space)) if truth(space)[i] > 1.02 * truth(space).min())
+    winners = []
+    for each in (0.05, floor):
+        tuner = make_tuner(str(tmp_path / "j"), incumbent=near)
+        backend = backend_of(tuner)
+        backend.noise_floor = each
+        tuner.run(backend)
+        winners.append(decide(tuner, tuner.decisions[0], backend))
+    assert truth(space)[near] < 1.05 * truth(space).min()
+    assert winners[0] == winners[1] and not winners[0].changed
+
+
 def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) -> tuple[Tuner, int]:
     """Workers on one storage, the first `kill` of them killed in mid-trial; the search that is left, and how many died."""
     context = multiprocessing.get_context("spawn")
