@@ -12,7 +12,7 @@ from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of, merge, render_table
-from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, table_findings
+from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec
@@ -149,8 +149,7 @@ def _group(
     # By prediction alone (like with like), and still so where a measurement says what is true now. One below the bound counts too:
     # whatever is wrong with it, a promise of more than was measured is no reason to change.
     now = sum(
-        measured[launch.id].latency.us if launch.id in measured else float(predicted.us[0])
-        for launch, _, _, _, predicted, _ in drafts
+        measured[launch.id].latency.us if launch.id in measured else float(predicted.us[0]) for launch, _, _, _, predicted, _ in drafts
     )
     unset = group[0].configuration is None  # then the prediction is of the choice itself
     if not unset:
@@ -165,10 +164,13 @@ def _group(
         launch.id: _ceiling(launch, analysis, predicted, ceiling, given, choice.ceilings[launch.id])
         for launch, _, _, analysis, predicted, ceiling in drafts
     }
-    sharing = [
-        Sharing(id=launch.id, problem=launch.problem, predicted_us=float(predicted.us[0]), least_us=float(least[launch.id].us[0]))
-        for launch, _, _, _, predicted, _ in drafts
-    ]
+    sharing = []
+    for launch, _, _, analysis, predicted, _ in drafts:
+        us = measured[launch.id].latency.us if launch.id in measured else None
+        today = now_us(float(predicted.us[0]), us, float(analysis.bound.us[0]))
+        # What was measured is reached: no ceiling is higher.
+        lowest = min(float(least[launch.id].us[0]), today)
+        sharing.append(Sharing(id=launch.id, problem=launch.problem, now_us=today, least_us=lowest))
     reports = []
     for draft in drafts:
         name = draft[0].id
@@ -188,8 +190,7 @@ def _recommended_change(launch: PlannedLaunch, pricing: Pricing, choice: _Choice
     """What the recommended configuration brings a launch, and costs those that share it."""
     if choice is None or choice.configuration == launch.configuration:
         return None
-    slower = {other.id: choice.latencies[other.id].us - other.predicted_us
-              for other in pricing.sharing if np.isfinite(other.predicted_us)}  # fmt: skip
+    slower = {other.id: choice.latencies[other.id].us - other.now_us for other in pricing.sharing if np.isfinite(other.now_us)}
     return Change(parameters={}, us=choice.latencies[launch.id].us, slower_us=slower)
 
 

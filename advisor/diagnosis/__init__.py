@@ -7,7 +7,7 @@ from advisor.diagnosis.context import LaunchContext, context
 from advisor.diagnosis.diagnose import Diagnosis, diagnose
 from advisor.diagnosis.gap import gap_parts
 from advisor.diagnosis.neighbours import Change
-from advisor.diagnosis.pricing import Pricing, Sharing
+from advisor.diagnosis.pricing import Pricing, Sharing, now_us
 from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
 from advisor.diagnosis.tables import table_findings
@@ -24,5 +24,6 @@ __all__ = [
     "context",
     "diagnose",
     "gap_parts",
+    "now_us",
     "table_findings",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from advisor import pipelines
 from advisor.diagnosis.columns import first, take_row
 from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, neighbourhood
-from advisor.diagnosis.pricing import Pricing
+from advisor.diagnosis.pricing import Pricing, now_us
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
 from advisor.schema import Configuration, Problem
@@ -116,6 +116,16 @@ class LaunchContext:
         return self.predicted_us
 
     @property
+    def now_us(self) -> float:
+        """What the launch takes as it is, for rules that need `runs`: the prediction, or a measurement that is faster."""
+        return now_us(self.current_us, self.measured_us, self.bound_us)
+
+    @property
+    def available_us(self) -> float:
+        """Microseconds between the bound and what the launch takes now: nothing saves more."""
+        return max(self.now_us - self.bound_us, 0.0)
+
+    @property
     def asked(self) -> Demand:
         """The demand, for rules that need `configuration`."""
         if self.demand is None:
@@ -174,16 +184,16 @@ class LaunchContext:
         if "all" not in self._memory:
             if self.configuration is None:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
-            now_us = self.current_us if self.runs else math.inf
+            now = self.now_us if self.runs else math.inf
             self._memory["all"] = neighbourhood(
-                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now_us, limits=self.limits, pricing=self.pricing
+                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now, limits=self.limits, pricing=self.pricing
             )
         return self._memory["all"]
 
     @property
     def limits(self) -> Limits:
         """What no other configuration is promised to undercut: the tunable ceiling, and what is recommended."""
-        least = min(self.ceiling_us or 0.0, self.current_us) if self.runs else 0.0
+        least = min(self.ceiling_us or 0.0, self.now_us) if self.runs else 0.0
         return Limits(least_us=least, recommended=self.recommended)
 
     def changed(self, **changes: int) -> Change:
@@ -200,25 +210,25 @@ class LaunchContext:
         return self.limits.apply(changes, us, slower)
 
     def saving(self, after_us: float) -> float:
-        """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now, predicted
-        or measured."""
-        if not math.isfinite(after_us):
-            return 0.0
-        now = self.current_us
-        if self.measured_us is not None and self.measured_us >= self.bound_us:  # below it, a fault: nothing follows from that
-            now = min(now, self.measured_us)
-        return min(max(self.current_us - after_us, 0.0), max(now - self.bound_us, 0.0))
+        """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now."""
+        return min(max(self.now_us - after_us, 0.0), self.available_us) if math.isfinite(after_us) else 0.0
+
+    def costs(self, without_us: float) -> float:
+        """Microseconds that a cause costs, in the model's account of the launch, which would take `without_us` without it.
+
+        Against the prediction, as the waterfall: what a measurement differs from it by is unexplained, and no cause's."""
+        return max(self.current_us - without_us, 0.0) if math.isfinite(without_us) else 0.0
 
     def matters(self, saving_us: float, better: Change | None = None) -> bool:
         """Whether a saving is worth reporting: to the launch, and, where `better` brings it, to all that run with the configuration."""
-        if not (saving_us >= THRESHOLD * self.current_us and saving_us > 0):
+        if not (saving_us >= THRESHOLD * self.now_us and saving_us > 0):
             return False
         if better is None:
             return True
         if self.measured_us is not None and better.us >= self.measured_us:  # what runs is faster than what is promised
             return False
         others = self.pricing.sharing if self.pricing is not None else ()
-        together = self.current_us + sum(each.predicted_us for each in others if math.isfinite(each.predicted_us))
+        together = self.now_us + sum(each.now_us for each in others if math.isfinite(each.now_us))
         return saving_us - sum(better.slower_us.values()) >= THRESHOLD * together
 
 

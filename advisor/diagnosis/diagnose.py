@@ -75,7 +75,7 @@ def _bounded(finding: Finding, context: LaunchContext) -> Finding:
         return finding
     if not math.isfinite(finding.saving_us) or context.predicted_us is None:
         return replace(finding, saving_us=None, net_saving_us=None)
-    saving = context.saving(context.predicted_us - finding.saving_us)
+    saving = min(finding.saving_us, context.available_us)
     net = finding.net_saving_us - (finding.saving_us - saving) if finding.net_saving_us is not None else None
     return replace(finding, saving_us=saving, net_saving_us=net)
 

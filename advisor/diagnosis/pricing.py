@@ -14,16 +14,25 @@ from advisor.pipelines import Array, ConfigurationBatch
 from advisor.schema import Problem
 
 
+def now_us(predicted_us: float, measured_us: float | None, bound_us: float) -> float:
+    """What a launch takes as it is, to be set against what is predicted of a change.
+
+    The prediction, like with like, unless the launch was measured faster: what tuning has won already is not won again. A measurement
+    below the bound is a fault, and nothing follows from it.
+    """
+    return min(predicted_us, measured_us) if measured_us is not None and measured_us >= bound_us else predicted_us
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
     """Another launch that runs with the same configuration (w13 and w2 of one table entry): whatever is changed, it gets too.
 
-    `predicted_us` is what it takes now, inf where it cannot launch; `least_us` is its tunable ceiling.
+    `now_us` is what it takes as it is (`now_us` of this module), inf where it cannot launch; `least_us` is its tunable ceiling.
     """
 
     id: str
     problem: Problem
-    predicted_us: float
+    now_us: float
     least_us: float = 0.0
 
 
@@ -44,8 +53,8 @@ class Pricing:
         slower = {}
         for other in self.sharing:
             after = np.maximum(self.us(other.problem, batch, gpu), other.least_us)
-            if math.isfinite(other.predicted_us):
-                slower[other.id] = after - other.predicted_us
+            if math.isfinite(other.now_us):
+                slower[other.id] = after - other.now_us
             else:  # it cannot launch as it is, and has nothing to lose; but it must launch afterwards
                 slower[other.id] = np.where(np.isfinite(after), 0.0, np.inf)
         return slower

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from advisor.advise import advise
+from advisor.advise import Measured, advise
 from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
-from advisor.schema import LaunchReport
+from advisor.schema import Latency, LaunchReport
 from advisor.targets import Request, resolve_target
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 
 
 @pytest.mark.parametrize(("us", "slower", "promised", "limit"), [
@@ -34,3 +38,19 @@ def test_no_finding_saves_more_than_what_is_recommended(gpu: str, model: str) ->
             assert (finding.net_saving_us or 0.0) <= sum(gains) * 1.0001, finding
             looked_at += 1
     assert looked_at > 2
+
+
+def test_no_saving_exceeds_what_is_left_to_the_ceiling_of_what_was_measured() -> None:
+    """Both launches of an entry that runs faster than predicted: the one that is diagnosed, and the one that shares its entry."""
+    target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(64,)))
+    us_of = {"w13-M64": 245.0, "w2-M64": 115.5}
+    measured = {name: Measured(latency=Latency(us=us, origin="measured", source="rows")) for name, us in us_of.items()}
+    result = advise(target, load_predictor(None), command="", measured=measured)
+    w13, w2 = result.launches
+    assert w13.ceiling is not None and w2.ceiling is not None and w2.ceiling.us == 115.5
+    left = 245.0 - w13.ceiling.us
+    savings = [finding.saving_us for finding in w13.findings if finding.saving_us is not None]
+    assert savings and max(savings) <= left * 1.0001
+    assert not [finding for finding in w2.findings if finding.saving_us], "it runs at its ceiling"
+    assert all(0 < action.saving_us <= left * 1.0001 for action in result.actions)
+    assert not [finding for finding in w13.findings if "takes" in finding.remedy and "less" in finding.remedy], "w2 has nothing to win"

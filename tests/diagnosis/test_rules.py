@@ -168,7 +168,7 @@ class Priced:
 
 def shared(w13: dict[int, float], w2: dict[int, float], **options: float) -> LaunchContext:
     """w13 with GROUP_SIZE_M=32, in an entry that w2 runs with too; the bounds lie near 140 and 70 µs."""
-    pricing = Pricing(predictor=Priced({"w13": w13, "w2": w2}), sharing=(Sharing(id="w2-M64", problem=moe(64, "w2"), predicted_us=w2[32]),))
+    pricing = Pricing(predictor=Priced({"w13": w13, "w2": w2}), sharing=(Sharing(id="w2-M64", problem=moe(64, "w2"), now_us=w2[32]),))
     return launch(moe(64), tile(16, 64, 128, 32), "H200", predicted_us=w13[32], pricing=pricing, **options)
 
 
@@ -194,4 +194,5 @@ def test_what_was_measured_faster_than_a_remedy_is_left_alone(measured: float) -
     """Below the bound or not: nothing slower than what was measured is a remedy."""
     w13, w2 = {32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}
     assert BY_ID["group-size-l2"].check(shared(w13, w2, measured_us=measured)) is None
-    assert BY_ID["group-size-l2"].check(shared(w13, w2, measured_us=310.0)) is not None
+    finding = BY_ID["group-size-l2"].check(shared(w13, w2, measured_us=320.0))
+    assert finding is not None and finding.saving_us == pytest.approx(20.0), "against what was measured, not what was predicted"
