@@ -58,11 +58,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """The best configuration for launches that share one, with what is predicted of each of them under it."""
+    """The first-ranked configuration for launches that share one, with what is predicted of each of them under it."""
 
     configuration: Configuration
     latencies: Mapping[str, Latency]  # by launch id
-    ceilings: Mapping[str, tuple[float, Configuration]]  # each launch's own best
+    ceilings: Mapping[str, tuple[float, Configuration]]  # each launch's own first
     demands: Mapping[str, dict[str, float]]  # by launch id, then by pipeline
 
 
@@ -332,7 +332,7 @@ def _recommendation(launch: PlannedLaunch, current: Configuration, choice: _Choi
     configuration = choice.configuration
     if configuration == current and launch.configuration is not None:
         return None
-    reason = "best predicted of the configuration space"
+    reason = "ranked first of the configuration space"  # in an order learned for itself: another may be predicted faster
     if len(choice.latencies) > 1:
         reason += f", for the {len(choice.latencies)} launches that share this entry together"
     if now is None:

@@ -134,7 +134,7 @@ def compares(launch: LaunchReport) -> bool:
 
 
 def unset(launch: LaunchReport) -> bool:
-    """Whether nothing is known of the launch as it is: its latency is then that of the best configuration, not of what runs."""
+    """Whether nothing is known of the launch as it is: its latency is then that of the first-ranked configuration, not of what runs."""
     return launch.configuration is None and launch.measured is None
 
 

@@ -72,7 +72,7 @@ class LaunchView:
     share: float | None  # ceiling / now
     compares: bool  # whether a speedup of the recommendation can be said
     stuck: bool  # it cannot launch, and `now` is the bound of its configuration
-    unset: bool  # which configuration runs is not known, and `now` is predicted of the best
+    unset: bool  # which configuration runs is not known, and `now` is predicted of the one ranked first
     to_win: float
     steps: tuple[Step, ...]
     ceiling_at: float | None  # per cent, on the scale of the steps

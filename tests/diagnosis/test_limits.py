@@ -9,8 +9,12 @@ import pytest
 from advisor.advise import Measured, advise
 from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.rendering import markdown, page, terminal
 from advisor.schema import Latency, LaunchReport
 from advisor.targets import Request, resolve_target
+
+from .launches import tile
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 
@@ -54,3 +58,18 @@ def test_no_saving_exceeds_what_is_left_to_the_ceiling_of_what_was_measured() ->
     assert not [finding for finding in w2.findings if finding.saving_us], "it runs at its ceiling"
     assert all(0 < action.saving_us <= left * 1.0001 for action in result.actions)
     assert not [finding for finding in w13.findings if "takes" in finding.remedy and "less" in finding.remedy], "w2 has nothing to win"
+
+
+def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is_predicted() -> None:
+    """The order is learned for itself: here 16/128/128 is predicted faster for both launches than what is ranked first."""
+    predictor = load_predictor(None)
+    target = resolve_target("fused_moe", Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(64,)))
+    result = advise(target, predictor, command="")
+    faster = configuration_batch([tile(16, 128, 128, 1, 4, 3)])
+    for launch in result.launches:
+        assert launch.recommendation is not None and launch.ceiling is not None and launch.predicted is not None
+        shown = launch.recommendation.latency.us
+        assert predictor.predict(problem_batch([launch.problem]), faster, target.gpu).us[0] < shown
+        assert launch.recommendation.reason.startswith("ranked first of the configuration space")
+        assert launch.ceiling.us <= min(shown, launch.predicted.us)
+    assert "best predicted" not in f"{terminal.to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"
