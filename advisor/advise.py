@@ -175,7 +175,8 @@ def _group(
     for draft in drafts:
         name = draft[0].id
         pricing = Pricing(predictor=predictor, sharing=tuple(other for other in sharing if other.id != name))
-        reports.append(_report(*draft, given, choice.ceilings[name], least[name], pricing, measured.get(name), target, predictor))
+        ranked = _ranked_change(name, pricing, choice)
+        reports.append(_report(*draft, given, ranked, choice.ceilings[name], least[name], pricing, measured.get(name), target, predictor))
     return reports
 
 
@@ -186,12 +187,10 @@ def _ceiling(launch: PlannedLaunch, analysis: Analysis, predicted: Prediction, c
     return tunable_ceiling(ceiling, analysis.bound.us, predicted.us, *(np.array([us]) for us in named))
 
 
-def _recommended_change(launch: PlannedLaunch, pricing: Pricing, choice: _Choice | None) -> Change | None:
-    """What the recommended configuration brings a launch, and costs those that share it."""
-    if choice is None or choice.configuration == launch.configuration:
-        return None
+def _ranked_change(launch: str, pricing: Pricing, choice: _Choice) -> Change:
+    """What the first-ranked configuration brings a launch, and costs those that share it."""
     slower = {other.id: choice.latencies[other.id].us - other.now_us for other in pricing.sharing if np.isfinite(other.now_us)}
-    return Change(parameters={}, us=choice.latencies[launch.id].us, slower_us=slower)
+    return Change(parameters={}, us=choice.latencies[launch].us, slower_us=slower)
 
 
 def _credible_us(measured: Measured | None, bound_us: float) -> float | None:
@@ -260,6 +259,7 @@ def _report(
     predicted: Prediction,
     ceiling: Prediction,
     choice: _Choice | None,
+    ranked: Change,
     own_best: tuple[float, Configuration],
     least: Prediction,
     pricing: Pricing,
@@ -282,7 +282,8 @@ def _report(
         context(
             launch.problem, current, gpu, analysis=analysis, predicted_us=float(predicted.us[0]), ceiling_us=lowest,
             measured_us=measured.latency.us if measured else None, entry=launch.entry, entry_m=launch.entry_key,
-            stack=target.stack, pricing=pricing, recommended=_recommended_change(launch, pricing, choice),
+            stack=target.stack, pricing=pricing, ranked=ranked,
+            recommended=ranked if choice is not None and choice.configuration != launch.configuration else None,
         )
     )  # fmt: skip
     return LaunchReport(

@@ -50,6 +50,7 @@ class LaunchContext:
         pricing: What prices changed configurations, for this launch and those that share its configuration; None: the analytical
             model, scaled, for this launch alone.
         recommended: The configuration that is recommended instead, if one is.
+        ranked: The configuration that the order of the space has first, recommended or not; None: there is no such order.
         source_file: Where the kernel is, if known.
         source_line: Line of it.
     """
@@ -70,6 +71,7 @@ class LaunchContext:
     analytical_us: float | None
     pricing: Pricing | None = None
     recommended: Change | None = None
+    ranked: Change | None = None
     source_file: str | None = None
     source_line: int | None = None
     _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
@@ -192,9 +194,9 @@ class LaunchContext:
 
     @property
     def limits(self) -> Limits:
-        """What no other configuration is promised to undercut: the tunable ceiling, and what is recommended."""
+        """What no other configuration is promised to undercut: the tunable ceiling, and what is ranked first."""
         least = min(self.ceiling_us or 0.0, self.now_us) if self.runs else 0.0
-        return Limits(least_us=least, recommended=self.recommended)
+        return Limits(least_us=least, ranked=self.ranked)
 
     def changed(self, **changes: int) -> Change:
         """A change and what is then predicted; us is inf where it could not launch."""
@@ -257,6 +259,7 @@ def context(
     stack: str | None = None,
     pricing: Pricing | None = None,
     recommended: Change | None = None,
+    ranked: Change | None = None,
     source_file: str | None = None,
     source_line: int | None = None,
 ) -> LaunchContext:
@@ -276,6 +279,7 @@ def context(
         stack: "vllm" or "sglang".
         pricing: What prices changed configurations; the analytical model where it is None.
         recommended: What is recommended in place of the configuration.
+        ranked: What the order of the space has first.
         source_file: Where the kernel is.
         source_line: Line of it.
     """
@@ -308,6 +312,7 @@ def context(
         analytical_us=analytical_us,
         pricing=pricing,
         recommended=recommended,
+        ranked=ranked,
         source_file=source_file,
         source_line=source_line,
     )

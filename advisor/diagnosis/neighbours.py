@@ -74,22 +74,23 @@ class Change:
 class Limits:
     """What no change to a configuration is promised to undercut.
 
-    `least_us`: the tunable ceiling, which is the best of the space that neighbours belong to. `recommended`: what the order of the space
+    `least_us`: the tunable ceiling, which is the best of the space that neighbours belong to. `ranked`: what the order of the space
     has first. It is learned for itself and finds the best sooner than predicted latencies do (in 864 published sweeps its first is within
     1 % of the best in 95 of 100, what is predicted fastest in 6; the weights had seen them), which may be lower for another
-    configuration: a page that recommends the one does not promise more of the other.
+    configuration: a page that recommends the one does not promise more of the other, and one that finds it not worth a change finds no
+    other worth it.
     """
 
     least_us: float = 0.0
-    recommended: Change | None = None
+    ranked: Change | None = None
 
     def apply(self, parameters: Mapping[str, int], us: float, slower_us: Mapping[str, float]) -> Change:
         """A change that is predicted to take `us`, and promises no less than the limits."""
         least, limit = self.least_us, "the tunable ceiling"
-        if self.recommended is not None:
-            as_recommended = self.recommended.together_us - sum(slower_us.values())
-            if as_recommended > least:
-                least, limit = as_recommended, "at best what the recommended configuration brings"
+        if self.ranked is not None:
+            as_ranked = self.ranked.together_us - sum(slower_us.values())
+            if as_ranked > least:
+                least, limit = as_ranked, "at best what the first-ranked configuration brings"
         return Change(parameters=parameters, us=max(us, least), slower_us=slower_us, limit=limit if us < least else "")
 
 

@@ -20,11 +20,11 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,
 
 
 @pytest.mark.parametrize(("us", "slower", "promised", "limit"), [
-    (9.0, {}, 9.0, ""), (5.0, {}, 8.0, "recommended"), (5.0, {"w2": 4.0}, 6.0, "ceiling"), (7.0, {"w2": -3.0}, 11.0, "recommended"),
+    (9.0, {}, 9.0, ""), (5.0, {}, 8.0, "ranked"), (5.0, {"w2": 4.0}, 6.0, "ceiling"), (7.0, {"w2": -3.0}, 11.0, "ranked"),
 ])  # fmt: skip
 def test_limits(us: float, slower: dict[str, float], promised: float, limit: str) -> None:
     """Over all launches that run with the configuration: what others win, this one need not."""
-    found = Limits(least_us=6.0, recommended=Change(parameters={}, us=7.0, slower_us={"w2": 1.0})).apply({"num_warps": 8}, us, slower)
+    found = Limits(least_us=6.0, ranked=Change(parameters={}, us=7.0, slower_us={"w2": 1.0})).apply({"num_warps": 8}, us, slower)
     assert found.us == promised and limit in found.limit and bool(found.limit) == bool(limit)
     assert Limits(least_us=6.0).apply({}, us, slower).us == max(us, 6.0)
 
@@ -73,3 +73,12 @@ def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is
         assert launch.recommendation.reason.startswith("ranked first of the configuration space")
         assert launch.ceiling.us <= min(shown, launch.predicted.us)
     assert "best predicted" not in f"{terminal.to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"
+
+
+def test_what_the_actions_change_the_table_of_sizes_changes_too() -> None:
+    """M=8: neither the first-ranked configuration nor another is worth a change, and no rule says that one is."""
+    result = advise(resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(8, 64))), load_predictor(None), command="")
+    kept = {launch.id for launch in result.launches if launch.recommendation is None}
+    assert kept == {"w13-M8", "w2-M8"}
+    assert not [finding for launch in result.launches if launch.id in kept for finding in launch.findings if finding.net_saving_us]
+    assert all(action.snippet is not None and not kept & set(action.launches) for action in result.actions)
