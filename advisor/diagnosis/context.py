@@ -1,8 +1,9 @@
 """What a rule may look at: one launch, what the analytical model says of it, and what it would say after a change.
 
 Savings are in the currency of the prediction that is shown. Another configuration is priced by the predictor that made it
-(`pricing`). What no predictor prices (a cause that costs nothing, another problem) is a latency of the analytical model, multiplied
-by predicted / analytical latency of the launch as it is, so that a learned prediction and the model's what-ifs compare.
+(`pricing`). What no predictor prices (another problem) is a latency of the analytical model, multiplied by predicted / analytical latency
+of the launch as it is, so that a learned prediction and the model's what-ifs compare. What a cause costs is part of what lies above the
+bound, and is scaled as that is: a page says the same of it in the waterfall and in a finding.
 """
 
 from __future__ import annotations
@@ -148,24 +149,29 @@ class LaunchContext:
             return 1.0
         return self.current_us / self.analytical_us
 
+    @property
+    def divided(self) -> dict[str, float]:
+        """What lies above the bound by the analytical model, by cause, unscaled."""
+        parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
+        return {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
+
+    @property
+    def excess(self) -> float:
+        """Predicted / analytical latency above the bound: the bound is the same for both, and only what is above it has causes."""
+        modelled = math.fsum(self.divided.values())
+        if not self.runs or modelled <= 0:
+            return 0.0
+        return max(self.current_us - self.bound_us, 0.0) / modelled
+
     def parameter(self, name: str, default: int = 1) -> int:
         """A numeric parameter or launch option of the configuration as it runs."""
         return parameter_of(self.configuration, name, default)
 
-    def what_if(
-        self,
-        *,
-        relax: Collection[str] = (),
-        problem: Problem | None = None,
-        demand: Mapping[str, Any] | None = None,
-        **changes: int,
-    ) -> float:
+    def what_if(self, *, problem: Problem | None = None, **changes: int) -> float:
         """Predicted latency after a change, in microseconds; inf where it could not launch.
 
         Args:
-            relax: Causes (`pipelines.schedule.CAUSES`) that cost nothing.
             problem: Another problem.
-            demand: Fields of `Demand` to replace.
             changes: Parameters and launch options to replace: BLOCK_SIZE_M=32, num_warps=8.
         """
         if self.configuration is None:
@@ -173,9 +179,7 @@ class LaunchContext:
         asked = self.asked
         if changes or problem is not None:
             asked = self._demand(problem or self.problem, change(self.configuration, changes))
-        if demand:
-            asked = replace(asked, **demand)
-        return self.scale * first(pipelines.latency_us(asked, self.gpu, relax))
+        return self.scale * first(pipelines.latency_us(asked, self.gpu))
 
     def _demand(self, problem: Problem, configuration: Configuration) -> Demand:
         batch = pipelines.configuration_batch([configuration])
@@ -188,8 +192,9 @@ class LaunchContext:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now = self.now_us if self.runs else math.inf
             self._memory["all"] = neighbourhood(
-                self.problem, self.configuration, self.gpu, scale=self.scale, now_us=now, limits=self.limits, pricing=self.pricing
-            )
+                self.problem, self.configuration, self.gpu, scale=self.scale, excess=self.excess, now_us=now, limits=self.limits,
+                pricing=self.pricing,
+            )  # fmt: skip
         return self._memory["all"]
 
     @property
@@ -215,11 +220,16 @@ class LaunchContext:
         """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now."""
         return min(max(self.now_us - after_us, 0.0), self.available_us) if math.isfinite(after_us) else 0.0
 
-    def costs(self, without_us: float) -> float:
-        """Microseconds that a cause costs, in the model's account of the launch, which would take `without_us` without it.
+    def costs(self, *, relax: Collection[str] = (), demand: Mapping[str, Any] | None = None) -> float:
+        """Microseconds that a cause costs in the prediction, in the measure of the waterfall (`excess`).
 
-        Against the prediction, as the waterfall: what a measurement differs from it by is unexplained, and no cause's."""
-        return max(self.current_us - without_us, 0.0) if math.isfinite(without_us) else 0.0
+        Args:
+            relax: Causes (`pipelines.schedule.CAUSES`) that cost nothing.
+            demand: Fields of `Demand` as they were without the cause.
+        """
+        asked = replace(self.asked, **demand) if demand else self.asked
+        saved = (self.analytical_us or 0.0) - first(pipelines.latency_us(asked, self.gpu, relax))
+        return self.excess * max(saved, 0.0) if math.isfinite(saved) else 0.0
 
     def matters(self, saving_us: float, better: Change | None = None) -> bool:
         """Whether a saving is worth reporting: to the launch, and, where `better` brings it, to all that run with the configuration."""

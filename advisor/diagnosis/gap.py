@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from advisor import pipelines
-from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext
 from advisor.pipelines.schedule import CAUSES
 from advisor.schema import GapPart
@@ -43,8 +41,7 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
             return (*_split({}, 0.0), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
         rest = GapPart(cause="unexplained", us=measured - bound, origin="measured", note="measured against the bound")
         return (*_split({}, 0.0), rest)
-    split = pipelines.gap(context.demand, context.gpu, context.bound.us)
-    parts = _split({cause: max(first(us), 0.0) for cause, us in split.items()}, total)
+    parts = _split(context.divided, total)
     if measured is None:
         return parts
     rest_us = measured - bound - math.fsum(part.us for part in parts)
@@ -54,7 +51,6 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
 
 def _split(weights: dict[str, float], total: float) -> tuple[GapPart, ...]:
     """`total` divided in proportion to `weights`; all of it is `efficiency` where they say nothing."""
-    weights = {cause: weight for cause, weight in weights.items() if math.isfinite(weight)}
     everything = math.fsum(weights.values())
     parts = {cause: total * weights.get(cause, 0.0) / everything if everything > 0 else 0.0 for cause in CAUSES}
     parts["efficiency"] = max(total - math.fsum(parts.values()), 0.0)

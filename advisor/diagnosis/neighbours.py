@@ -99,7 +99,7 @@ class Neighbourhood:
     """Changed configurations in columns [c].
 
     `latency_us` is what the predictor says of each, as of the launch that runs; inf where one cannot launch. Causes are split by the
-    analytical model: `modelled_us` is its latency, scaled as the shown prediction is. No change promises less than `limits` allow.
+    analytical model: `modelled_us` is its latency, and `excess` scales what a cause has of it. No change promises less than `limits` allow.
     `slower_us`, by launch id, is what it costs each other launch that runs with the configuration.
     """
 
@@ -111,7 +111,7 @@ class Neighbourhood:
     values: dict[str, Array]  # every parameter, after the change
     held: Array  # registers per thread that certainly hold values
     gpu: GpuSpec
-    scale: float
+    excess: float
     now_us: float  # as it is; inf where it cannot launch
     limits: Limits
     slower_us: Mapping[str, Array] = field(default_factory=dict)
@@ -121,10 +121,11 @@ class Neighbourhood:
         return np.broadcast_to(values, self.latency_us.shape)
 
     def cost(self, cause: str) -> Array:
-        """What a cause of `pipelines.schedule.CAUSES` costs each neighbour, in scaled microseconds."""
-        free = self.scale * np.broadcast_to(pipelines.latency_us(self.demand, self.gpu, (cause,)), self.latency_us.shape)
+        """What a cause of `pipelines.schedule.CAUSES` costs each neighbour, in the measure of `LaunchContext.costs`."""
+        free = np.broadcast_to(pipelines.latency_us(self.demand, self.gpu, (cause,)), self.latency_us.shape)
         finite = np.isfinite(self.modelled_us)
-        return np.where(finite, np.where(finite, self.modelled_us, 0.0) - np.where(finite, free, 0.0), np.inf)
+        saved = np.where(finite, self.modelled_us, 0.0) - np.where(finite, free, 0.0)
+        return np.where(finite, self.excess * saved, np.inf)
 
     def only(self, *names: str) -> NDArray[np.bool_]:
         """Which neighbours change nothing but these."""
@@ -213,12 +214,13 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
 
 
 def neighbourhood(
-    problem: Problem, configuration: Configuration, gpu: GpuSpec, *, scale: float, now_us: float, limits: Limits,
+    problem: Problem, configuration: Configuration, gpu: GpuSpec, *, scale: float, excess: float, now_us: float, limits: Limits,
     pricing: Pricing | None = None,
 ) -> Neighbourhood:  # fmt: skip
     """All single changes, and the pairs of changes that tuners usually make together, in one call of each model.
 
-    `scale` takes the analytical latency to the shown one, which is `now_us`; `limits` are what no change is promised to undercut.
+    `scale` takes the analytical latency to the shown one, and `excess` what of it lies above the bound; `now_us` is what the launch takes,
+    `limits` are what no change is promised to undercut.
     Without `pricing` the scaled analytical model prices neighbours. Those whose accumulators alone would not fit the registers are
     left out: no model prices spills.
     """
@@ -229,10 +231,10 @@ def neighbourhood(
     configurations = [change(configuration, c) for c in changes] or [configuration]
     batch = pipelines.configuration_batch([configuration, *configurations])
     demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
-    modelled = scale * np.broadcast_to(pipelines.latency_us(demand, gpu), (len(batch),))
+    modelled = np.broadcast_to(pipelines.latency_us(demand, gpu), (len(batch),))
     held = accumulators(problem, batch, gpu, demand)
     modelled = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
-    latency = modelled if pricing is None else np.where(np.isfinite(modelled), pricing.us(problem, batch, gpu), np.inf)
+    latency = scale * modelled if pricing is None else np.where(np.isfinite(modelled), pricing.us(problem, batch, gpu), np.inf)
     slower = pricing.slower_us(batch, gpu) if pricing is not None else {}
     index = np.arange(1, len(changes) + 1)
     values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}
@@ -247,7 +249,7 @@ def neighbourhood(
         values=values,
         held=held[index],
         gpu=gpu,
-        scale=scale,
+        excess=excess,
         now_us=now_us,
         limits=limits,
         slower_us={name: column[index] for name, column in slower.items()},

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from advisor.diagnosis import gap_parts
+from advisor.diagnosis import diagnose, gap_parts
+from advisor.diagnosis.rule import microseconds
 from advisor.schema import GAP_CAUSES
 
 from .launches import launch, moe, tile
@@ -54,3 +55,14 @@ def test_without_a_prediction_all_is_unexplained() -> None:
     split = gap_parts(launch(moe(64), None, "H100", measured_us=500.0))
     assert [part.cause for part in split] == ["unexplained"]
     assert gap_parts(launch(moe(64), None, "H100")) == ()
+
+
+@pytest.mark.parametrize("predicted", [None, 450.0, 2000.0])
+def test_padding_costs_the_same_in_the_waterfall_and_in_its_finding(predicted: float | None) -> None:
+    """Whatever is predicted: the bound is no part of what a cause costs, and is not scaled."""
+    context = launch(moe(512), tile(128, 64, 64, 32), "H20", predicted_us=predicted)
+    padding = next(part.us for part in gap_parts(context) if part.cause == "padding")
+    assert context.costs(relax=("padding",)) == pytest.approx(padding)
+    (finding,) = [finding for finding in diagnose(context).findings if finding.rule == "expert-padding"]
+    assert f"padding costs {microseconds(padding)} in all" in finding.evidence
+    assert finding.saving_us is not None and finding.saving_us <= padding * (1 + 1e-9)

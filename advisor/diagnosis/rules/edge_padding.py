@@ -54,7 +54,7 @@ CTAs.
             blocks.pop("BLOCK_SIZE_M")  # rows are padded per expert: another rule
         wasted = {n: 1 - sizes[n] / (math.ceil(sizes[n] / block) * block) for n, block in blocks.items()}
         name = max(wasted, key=lambda n: wasted[n])
-        costs = context.costs(context.what_if(relax=("padding",)))
+        costs = context.costs(relax=("padding",))
         if wasted[name] <= 0 or not context.matters(costs):
             return None
         around = context.neighbours()

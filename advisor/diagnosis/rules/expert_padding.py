@@ -41,7 +41,7 @@ vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
         rows, count = routing.of_batch(problem_batch([context.problem]))
         slots = float((rows * count).sum())
         padded = float((count * np.ceil(rows / block)).sum()) * block
-        costs = context.costs(context.what_if(relax=("padding",)))
+        costs = context.costs(relax=("padding",))
         if padded <= slots or not context.matters(costs):
             return None
         around = context.neighbours()

@@ -33,7 +33,7 @@ Load latencies: arXiv 2402.13499 (H100, A100, RTX 4090); Little's law.
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a deeper pipeline or longer steps save time."""
-        costs = context.costs(context.what_if(relax=("latency",)))
+        costs = context.costs(relax=("latency",))
         if not context.matters(costs):
             return None
         stages, trips = context.parameter("num_stages", 3), first(context.asked.k_iterations)

@@ -39,7 +39,7 @@ limits.
         plan, resources, gpu = context.plan, context.asked.resources, context.gpu
         if plan.limiter_name(0) in ("grid", "none"):
             return None
-        costs = context.costs(context.what_if(relax=("occupancy",)))
+        costs = context.costs(relax=("occupancy",))
         if not context.matters(costs):
             return None
         resident = first(plan.resident)

@@ -42,7 +42,7 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         l2, dram, distinct = first(asked.l2_bytes), first(asked.dram_bytes), first(asked.compulsory_bytes)
         if l2 < L2_AGAIN * distinct and dram < DRAM_AGAIN * distinct:
             return None
-        costs = context.costs(context.what_if(relax=("traffic",)))
+        costs = context.costs(relax=("traffic",))
         if not context.matters(costs):
             return None
         around = context.neighbours()

@@ -41,7 +41,7 @@ warps).
         if smem <= 0:
             return None
         none = {**asked.per_cta, "smem": np.zeros_like(asked.per_cta["smem"])}
-        costs = context.costs(context.what_if(demand={"per_cta": none}))
+        costs = context.costs(demand={"per_cta": none})
         if not context.matters(costs):
             return None
         total = first(asked.ctas) * smem

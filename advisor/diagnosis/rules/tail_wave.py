@@ -39,7 +39,7 @@ NVIDIA, "Matrix Multiplication Background User's Guide", wave quantisation; Tile
         plan, ctas, sms = context.plan, first(context.asked.ctas), context.gpu.num_sms
         if ctas < sms:
             return None
-        costs = context.costs(context.what_if(relax=("tail-wave",)))
+        costs = context.costs(relax=("tail-wave",))
         if not context.matters(costs):
             return None
         around = context.neighbours()

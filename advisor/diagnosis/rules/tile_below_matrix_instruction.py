@@ -42,8 +42,7 @@ peak).
             return None
         # wgmma reads its operands from shared memory by itself: with the lower rate goes the reading through registers.
         free = {**context.asked.per_cta, "smem": np.zeros_like(context.asked.per_cta["smem"])}
-        faster = context.what_if(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate), "per_cta": free})
-        costs = context.costs(faster)
+        costs = context.costs(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate), "per_cta": free})
         if not context.matters(costs):
             return None
         around = context.neighbours()

@@ -37,7 +37,7 @@ The routing histogram given with `--routing`.
         if loads is None or not sum(loads):
             return None
         even = context.what_if(problem=replace(context.problem, routing=None))
-        costs = context.costs(even)
+        costs = context.current_us - even
         if not context.matters(costs):
             return None
         mean = sum(loads) / len(loads)
