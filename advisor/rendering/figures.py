@@ -117,6 +117,12 @@ def ceiling_origins(result: Result) -> str:
     return _mixture([ceiling.origin == "measured" for ceiling in ceilings]) or next((each.origin for each in ceilings), "predicted")
 
 
+def counted(result: Result) -> str:
+    """How many launches the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
+    count, whole = len(_summed(result)), len(result.launches)
+    return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
+
+
 def _summed(result: Result) -> list[LaunchReport]:
     """The launches whose figures add up to the verdict's."""
     return [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]

@@ -82,10 +82,12 @@ def _head(result: Result) -> list[str]:
     verdict = result.verdict
     share = figures.share_text(verdict.percent_of_ceiling / 100 or None, passed="beyond the predicted ceiling")
     ceiling = f"{figures.microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else "not known"
+    origins, counted = figures.origins(result), figures.counted(result)
+    origins += "" if counted.startswith("all ") else f", {counted}"
     parts = [
         f"### {escape(verdict.sentence, longest=600)}\n",
         f"{code(result.target)} on {escape(result.gpu)}" + (f", {escape(result.model)}" if result.model else "") + "\n",
-        f"| {figures.origins(result)} | ceiling ({figures.ceiling_origins(result)}) | bound | of ceiling | binding pipeline |\n"
+        f"| {origins} | ceiling ({figures.ceiling_origins(result)}) | bound | of ceiling | binding pipeline |\n"
         "|--:|--:|--:|--:|---|\n"
         f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
         f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",

@@ -164,7 +164,7 @@ def _verdict_lines(result: Result) -> list[Text]:
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
         origins, us = figures.origins(result), f"{figures.microseconds(verdict.current_us)} µs"
-        line = Text(f"  all {len(result.launches)} launches: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
+        line = Text(f"  {figures.counted(result)}: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
         if verdict.ceiling_us > 0:
             line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
         line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from advisor.rendering import figures, terminal
-from advisor.schema import Result
+from advisor.rendering import figures, markdown, page, terminal
+from advisor.schema import Latency, Result
 
 from . import factory
 from .golden import compare
@@ -146,6 +146,19 @@ def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
     assert "(predicted, no faster)" in text and "1.00x" not in text
     assert re.search(r"all 2 launches: [\d,.]+ µs \(1 measured, 1 predicted\)", text)
     assert "all 2 launches: predicted" in terminal.to_text(replace(result, launches=(first, second)))
+
+
+def test_a_sum_says_how_many_launches_are_in_it() -> None:
+    """Of three launches one cannot launch and one was measured below its bound."""
+    result = factory.result((1, 64, 1024), ("w13",))
+    stuck, fault, able = result.launches
+    stuck = replace(stuck, predicted=None)
+    fault = replace(fault, measured=Latency(us=fault.bound.us / 2, origin="measured", source="rows"))
+    assert "\n  all 3 launches: " in terminal.to_text(result) and "sum of all 3 launches" in page.to_html(result)
+    result = replace(result, launches=(stuck, fault, able))
+    assert "\n  1 of 3 launches: " in terminal.to_text(result)
+    assert "| predicted, 1 of 3 launches | ceiling" in markdown.to_markdown(result)
+    assert "sum of 1 of 3 launches" in page.to_html(result)
 
 
 def test_console_of_rich_is_not_shared() -> None:
