@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
+from advisor.configs.names import TableName
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of, merge, render_table
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
-from advisor.hardware import GpuSpec
+from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.caveats import unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
@@ -436,6 +437,14 @@ def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
     return tuple(out)
 
 
+def _table_name(name: TableName, gpu: GpuSpec) -> TableName:
+    """The name of a table for `gpu`: its own, unless that says another GPU, which would then load what was chosen for this one."""
+    said = match_device_name(name.device_name)
+    if said is None or said.name == gpu.name:
+        return name
+    return replace(name, device_name=gpu.sglang_device_name() if name.stack == "sglang" else gpu.vllm_device_name())
+
+
 def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export, ...]:
     """The recommended table (or list of triton.Config), where there is anything to change."""
     by_share: dict[str, Recommendation] = {}
@@ -452,7 +461,8 @@ def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export
             for launch in target.launches
             if launch.share in by_share and launch.tokens is not None
         }
-        out.append(Export(name=target.table.name.file_name(), kind="table", content=render_table(merge(target.table, updates))))
+        name = _table_name(target.table.name, target.gpu).file_name()
+        out.append(Export(name=name, kind="table", content=render_table(merge(target.table, updates))))
     distinct = dict.fromkeys(recommendation.triton_config for recommendation in by_share.values())
     out.append(Export(name="triton.Config list", kind="triton-configs", content="[\n" + "".join(f"    {c},\n" for c in distinct) + "]\n"))
     return tuple(out)
