@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -126,7 +127,7 @@ def make_plan(order: Order) -> Plan:
     else:
         space, valid = _recorded_space(recording, _space(target, kernel, shares, measuring=False)[0], shares)
     subjects = {launch.id: Subject(id=launch.id, problem=launch.problem, kernel=kernel) for launch in target.launches}
-    source = f"recorded {recording.source}" if recording is not None else "measured"
+    sources = _sources(order, kernel, recording, shares)
     decisions = []
     for share, group in shares.items():
         prior = prior_of([launch.problem for launch in group], space, target.gpu, predictor)
@@ -141,7 +142,7 @@ def make_plan(order: Order) -> Plan:
         decisions.append(
             Decision(
                 task=Task(id=share, launches=tuple(launch.id for launch in group)), prior=prior,
-                incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {source}; {identity}",
+                incumbent=None if today is None else within(space, today), identity=f"{target.gpu.name}; {sources[share]}; {identity}",
                 kind=_kind(target.gpu, group), incumbent_fails=_why_today_fails(target, group[0]),
             )
         )  # fmt: skip
@@ -151,6 +152,36 @@ def make_plan(order: Order) -> Plan:
         base_table=base, name=name, warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
     )  # fmt: skip
+
+
+def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None,
+             shares: Mapping[str, list[PlannedLaunch]]) -> dict[str, str]:  # fmt: skip
+    """Where each decision's latencies come from: another kernel's, another device's or other rows say nothing of it.
+
+    By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
+    """
+    if recording is None:
+        from advisor.measurement import find_device
+
+        device = find_device(order.device, look=False)
+        if device.path is None:
+            assert kernel is not None
+            on = " ".join([device.kind, *(f"{name}={value}" for name, value in sorted(device.options.items()))])
+            return dict.fromkeys(shares, f"{kernel.function} {_digest(Path(kernel.file).read_bytes())} on {on}")
+        gpu = device.options.get("gpu")
+        recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
+    else:
+        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones not known"
+    found = {}
+    for share, group in shares.items():
+        rows = [sorted(repr((key, us)) for key, (us, _) in recording.latencies.get(recorded_problem_key(launch.problem), {}).items())
+                for launch in group]  # fmt: skip
+        found[share] = f"recorded rows {_digest(repr(rows).encode())}, {how}"
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
 
 
 def _study_name(target: Target) -> str:

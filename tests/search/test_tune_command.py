@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ import pytest
 from advisor.cli import main
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
+from advisor.measurement import find_kernels
 from advisor.measurement.device import no_gpu
 from advisor.result_json import from_json
+from advisor.targets import Request
+from advisor.tuning import Order, make_plan
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
 MODEL = ["--model", "Qwen3-30B-A3B", "--gpu", "H200"]
@@ -116,6 +120,55 @@ def test_resumes_by_name_and_goes_on(tmp_path, capsys):
     assert tune(tmp_path, "--study", "mine", tokens="16") == 0
     assert main(["tune", "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64", "--dtype", "fp16", "--recorded",
                  str(SWEEP), "--output", str(tmp_path / "out"), "--study", "mine"]) in (2, 5)  # fmt: skip
+
+
+def other_rows(path: Path) -> Path:
+    """The sweep, everything three times as slow."""
+    with SWEEP.open() as file:
+        rows = list(csv.DictReader(file))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({**row, "latency_us": 3 * float(row["latency_us"])} for row in rows)
+    return path
+
+
+def test_a_study_of_other_rows_is_not_gone_on_with(tmp_path, capsys):
+    """Whatever their file is called: its trials are not the new file's."""
+    common = ["tune", "fused_moe", *MODEL, "--tokens", "64", "--trials", "2", "--output", str(tmp_path / "out"), "--recorded"]
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(SWEEP.read_bytes())
+    (tmp_path / "other").mkdir()
+    assert main([*common, str(SWEEP)]) == 0 and main([*common, str(copy)]) == 0
+    assert main([*common, str(other_rows(tmp_path / "other" / SWEEP.name))]) == 2
+    error = capsys.readouterr().err
+    assert "another space, problem, GPU or source" in error and "recorded rows" in error and "--study" in error
+
+
+def test_a_study_of_another_kernel_or_device_is_not_gone_on_with(tmp_path, capsys):
+    """A dry run on the fake device does not answer for the GPU, nor a kernel for what its file says today."""
+    (tmp_path / "there").mkdir()
+    mine, there = tmp_path / "mine.py", tmp_path / "there" / "mine.py"
+    mine.write_text(Path(find_kernels("softmax")[0].file).read_text())
+    there.write_text(mine.read_text())
+
+    def again(file: Path = mine, device: str = "fake,gpu=H200,seed=1") -> int:
+        return main(["tune", f"{file}::softmax_kernel", "--device", device, "--sizes", "B=64,H=512", "--trials", "2", "--output",
+                     str(tmp_path / "out")])  # fmt: skip
+
+    assert again() == 0 and again(there) == 0
+    assert again(device="fake,gpu=H200,seed=2") == 2 and "on fake gpu=H200 seed=2" in capsys.readouterr().err
+    for changed in (there, mine):
+        changed.write_text(changed.read_text() + "\n# another kernel\n")
+        assert again(changed) == 2
+        assert "another space, problem, GPU or source" in capsys.readouterr().err
+
+
+def test_a_real_gpu_is_no_fake_one():
+    """No GPU is needed to tell them apart, nor is one looked for."""
+    order = Order(target="softmax", request=Request(gpu="H200"), storage="none", sizes=({"B": 64, "H": 512},))
+    fake, cuda, auto = (make_plan(replace(order, device=device)).decisions[0].identity for device in ("fake", "cuda", "auto"))
+    assert fake != cuda == auto
 
 
 def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
