@@ -350,7 +350,10 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
 
 def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,
            measuring: bool) -> tuple[SearchSpace, dict[str, np.ndarray]]:  # fmt: skip
-    """The space, today's configurations included where it can name them, and per decision which of it the kernel's file accepts."""
+    """The space, and per decision which of it the kernel's file accepts.
+
+    What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
+    """
     if measuring and kernel is not None:
         accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
         listed = {key: configuration for group in shares.values() for launch in group
@@ -363,15 +366,7 @@ def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[P
     blocks = [launch.problem.block_shape for group in shares.values() for launch in group if launch.problem.block_shape is not None]
     if blocks and "BLOCK_SIZE_K" in space.columns:  # the launcher cuts a larger BLOCK_SIZE_K down: not what would be tuned
         space = SearchSpace.of(c for c in space.configurations if all(b[1] % int(c.parameters["BLOCK_SIZE_K"]) == 0 for b in blocks))
-    names = set(space.names)
-    today = []
-    for group in shares.values():
-        if (configuration := group[0].configuration) is not None:
-            inside = within(space, configuration)
-            values = {name for name, value in flat(inside).items() if name not in ("num_ctas", "maxnreg") or value not in (1, None)}
-            if values == names:
-                today.append(inside)
-    return SearchSpace.of([*space.configurations, *today]), {}
+    return space, {}
 
 
 def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]) -> tuple[SearchSpace,
