@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from advisor.advise import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
+from advisor.configs.defaults import default_configuration, default_fields
+from advisor.configs.names import TableName
 from advisor.configs.tables import Table, merge, new_table, render_table
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
+from advisor.targets import STANDARD_TOKENS
 from advisor.tuning.plan import Plan, table_name
 from advisor.writing import replacing
+
+MOST_TOKENS = 1 << 17
+"""Of one launch; vLLM and SGLang prefill at most some thousand tokens at a time unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +75,24 @@ def markdown(rows: Sequence[Row], title: str, source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None, tuple[str, ...]]:
-    """The table with every entry that won (None: the target is none), and a sentence for every entry of it that a launch refuses.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTable:
+    """A table in the making: what ran `before` (the table there was, else the stack's default as one), and what won against that."""
 
-    Into a table that exists only winners go. A new table gets an entry for every decision, since the stacks would otherwise run a
-    neighbour's. No entry goes in that `advisor audit` finds an error in; those that were there and are not tuned are the user's, and stay.
+    before: Table
+    winners: Mapping[int, Configuration]
+
+    @property
+    def table(self) -> Table:
+        """Both together."""
+        return merge(self.before, self.winners)
+
+
+def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
+    """The table with every entry that won, and sentences on what else is in it.
+
+    None: the target is no table, or nothing won that one would have to be made for. No entry goes in that `advisor audit` finds an error
+    in; those that were there and are not tuned are the user's, and stay.
     """
     name = table_name(plan.target)
     if name is None:
@@ -81,7 +102,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None
     warnings = []
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
-        if tokens is None or winner.configuration is None or not (winner.changed or plan.base_table is None):
+        if tokens is None or winner.configuration is None or not winner.changed:
             continue
         entry = plan.launched(winner.configuration, launches[task].id)
         wrong = entry_errors(entry, name, plan.target.gpu)
@@ -90,12 +111,38 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[Table | None
         else:
             updates[tokens] = entry
     if plan.base_table is None:
-        return new_table(name, updates) if updates else None, tuple(warnings)
+        if not updates:
+            return None, tuple(warnings)
+        before = default_table(name, plan)
+        kept = ", ".join(str(tokens) for tokens in before.keys if tokens not in updates)
+        warnings.append(f"{name.file_name()}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are "
+                        "nearest to one of those run as before")  # fmt: skip
+        return TunedTable(before=before, winners=updates), tuple(warnings)
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
         if wrong:
             warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {_messages(wrong)}")
-    return merge(plan.base_table, updates), tuple(warnings)
+    return TunedTable(before=plan.base_table, winners=updates), tuple(warnings)
+
+
+def default_table(name: TableName, plan: Plan) -> Table:
+    """What the stack launches with where it finds no table, as one: without it, the nearest of the tuned token counts would run.
+
+    The default is constant between the token counts at which it changes. With a key on either side of each of those, the nearest key is
+    one of the same stretch: a token count runs what it ran, or what won for one of its stretch. The usual keys between them, and those
+    that were tuned without a winner, keep a winner to its neighbourhood. What fails without a table as well is left out.
+    """
+    problem, gpu = plan.target.launches[0].problem, plan.target.gpu
+    experts, dtype, amd = problem.sizes["E"], problem.dtype, gpu.vendor == "amd"
+    fields = np.stack([*default_fields("vllm", np.arange(1, MOST_TOKENS + 1), experts, dtype=dtype, amd=amd).values()])
+    last = 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))
+    changes = [int(tokens) for each in last for tokens in (each, each + 1)]
+    keys = {*STANDARD_TOKENS, *plan.tokens.values(), *changes}
+    between = STANDARD_TOKENS[-1]
+    while (between := 2 * between) < max(changes, default=0):  # no hole, as audit calls it, before the last of them
+        keys.add(between)
+    entries = {tokens: default_configuration("vllm", tokens, experts, dtype=dtype, amd=amd) for tokens in keys}
+    return new_table(name, {tokens: entry for tokens, entry in entries.items() if not entry_errors(entry, name, gpu)})
 
 
 def _messages(issues: Sequence[AuditIssue]) -> str:
@@ -107,7 +154,7 @@ def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ..
     found = []
     table, warnings = tuned_table(plan, winners)
     if table is not None:
-        found.append(Export(name=table.name.file_name(), kind="table", content=render_table(table)))
+        found.append(Export(name=table.table.name.file_name(), kind="table", content=render_table(table.table)))
     known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]
     chosen = dict.fromkeys(triton_config(configuration) for configuration in known)
     if chosen:

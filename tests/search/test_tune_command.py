@@ -12,7 +12,8 @@ import pytest
 
 from advisor.cli import main
 from advisor.configs.audit import audit_table
-from advisor.configs.tables import read_table
+from advisor.configs.defaults import default_configuration
+from advisor.configs.tables import read_table, select
 from advisor.measurement import find_kernels
 from advisor.measurement.device import no_gpu
 from advisor.result_json import from_json
@@ -59,12 +60,33 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
-    assert list(table) == ["16", "64", "256"]
-    for tokens, entry in table.items():
-        assert entry_us(int(tokens), entry) <= 1.05 * min(latencies(int(tokens)).values())
+    for tokens in (16, 64, 256):
+        assert entry_us(tokens, table[str(tokens)]) <= 1.05 * min(latencies(tokens).values())
     before_after = (tmp_path / "tables" / "before-after.md").read_text()
     assert before_after.count("improved") == 3 and "| speedup |" in before_after
     assert "triton.Config(" in (tmp_path / "tables" / "triton_configs.txt").read_text()
+
+
+def test_a_new_table_changes_nothing_far_from_what_was_tuned(tmp_path, capsys):
+    """The stacks take the nearest key: without the default's own entries a prefill would run what won for 256 tokens."""
+    assert tune(tmp_path, "--trials", "4", "--export", str(tmp_path / "tables"), tokens="16,64,256") == 0
+    assert f"{TABLE}: new; beside what won it has what runs without a table, at M = 1, 2, 4, 8, 24," in capsys.readouterr().err
+    table, issues = audit_table(tmp_path / "tables" / TABLE)
+    assert not [issue for issue in issues if issue.severity != "info"]
+    ends = {32: 1, 64: 33, 96: 65, 128: 97, 512: 129, 16511: 513, 40_000: 16512}  # vLLM's default is the same from one to the other
+    tuned = {16: range(13, 21), 64: range(57, 65), 256: range(193, 385)}
+    for last, first in ends.items():
+        today = default_configuration("vllm", first, 128)
+        assert default_configuration("vllm", last, 128) == today
+        for tokens in range(first, last + 1):
+            won = any(tokens in near for near in tuned.values())
+            assert (select(table, tokens).configuration == today) != won, tokens
+
+
+def test_no_table_where_nothing_won(tmp_path):
+    """One that pins today's default would keep a later one of the stack from running."""
+    assert tune(tmp_path, "--trials", "1", "--export", str(tmp_path / "tables")) == 0
+    assert not (tmp_path / "tables" / TABLE).exists() and (tmp_path / "tables" / "before-after.md").exists()
 
 
 def test_an_existing_table_keeps_what_was_not_beaten(tmp_path):
