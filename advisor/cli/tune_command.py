@@ -79,7 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
     options.write_text(output / "result.json", to_json(tuned.result))
     options.write_text(output / "report.html", to_html(tuned.result))
     before_after = markdown(tuned.rows, tuned.result.target, tuned.source)
-    written = write_exports(Path(arguments.export), tuned.result.exports, before_after) if arguments.export else []
+    written: list[Path] = []
+    if arguments.export:
+        written, warnings = write_exports(Path(arguments.export), tuned.result.exports, before_after, tuned.table)
+        for warning in warnings:
+            options.warn(warning)
     if arguments.format == "json":
         sys.stdout.write(to_json(tuned.result))
     elif arguments.format == "md":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from advisor.advise import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.defaults import default_configuration, default_fields
 from advisor.configs.names import TableName
-from advisor.configs.tables import Table, merge, new_table, render_table
+from advisor.configs.tables import Table, merge, new_table, read_table, render_table, select
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.targets import STANDARD_TOKENS
 from advisor.tuning.plan import Plan, table_name
-from advisor.writing import replacing
+from advisor.writing import replacing, unwritable
+
+ANOTHER = "choose another --export"
 
 MOST_TOKENS = 1 << 17
 """Of one launch; vLLM and SGLang prefill at most some thousand tokens at a time unless told otherwise."""
@@ -86,6 +90,25 @@ class TunedTable:
     def table(self) -> Table:
         """Both together."""
         return merge(self.before, self.winners)
+
+    def merged_into(self, now: Table) -> tuple[Table, tuple[int, ...]]:
+        """The winners in a table that others may have changed since `before`, and the token counts whose winner stays out of it.
+
+        A winner was measured against what ran before; where something else runs now, that may be the better one.
+        """
+        kept, left = {}, []
+        for tokens, entry in self.winners.items():
+            runs = _runs(now, tokens)
+            if runs == _runs(self.before, tokens):
+                kept[tokens] = entry
+            elif runs != entry:
+                left.append(tokens)
+        return merge(now, kept), tuple(left)
+
+
+def _runs(table: Table, tokens: int) -> Configuration | None:
+    """What runs with a table, which may be empty."""
+    return select(table, tokens).configuration if table.keys else None
 
 
 def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
@@ -163,17 +186,62 @@ def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ..
     return tuple(found), warnings
 
 
-def write_exports(folder: Path, found: Sequence[Export], before_after: str) -> list[Path]:
-    """Writes the artefacts and `before-after.md`; the paths.
+def write_exports(folder: Path, found: Sequence[Export], before_after: str,
+                  tuned: TunedTable | None = None) -> tuple[list[Path], tuple[str, ...]]:  # fmt: skip
+    """Writes the artefacts and `before-after.md`; the paths, and what to warn of.
+
+    Args:
+        folder: Where to; it is made where there is none.
+        found: The artefacts.
+        before_after: The text of `before-after.md`.
+        tuned: The table among them, to be merged into the one that lies there by now: others may have written theirs since the search
+            began.
 
     Raises:
         UsageError: A file cannot be written.
+        InputError: The table that lies there by now cannot be read.
     """
+    paths, warnings = [], []
+    if tuned is not None:
+        path = folder / tuned.before.name.file_name()
+        with _alone(path):
+            table, left = tuned.merged_into(read_table(path)) if path.exists() else (tuned.table, ())
+            _write(path, render_table(table))
+        paths.append(path)
+        if left:
+            warnings.append(f"{path.name}: what won for M = {', '.join(map(str, left))} is not written: the table was changed in the "
+                            "meantime, and it was not measured against what runs there now; run it again")  # fmt: skip
     names = {"triton-configs": "triton_configs.txt"}
-    files = {names.get(export.kind, export.name): export.content for export in found}
-    files["before-after.md"] = before_after
+    files = {names[export.kind]: export.content for export in found if export.kind in names}
+    files["before-after.md"] = before_after + "".join(f"\n{warning}\n" for warning in warnings)
     for name, content in files.items():
-        with replacing(folder / name, "choose another --export") as place:
-            folder.mkdir(parents=True, exist_ok=True)
-            place.write_text(content, encoding="utf-8")
-    return [folder / name for name in files]
+        _write(folder / name, content)
+        paths.append(folder / name)
+    return paths, tuple(warnings)
+
+
+def _write(path: Path, content: str) -> None:
+    with replacing(path, ANOTHER) as place:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keeps other runs from a file while it is read, changed and written; one that was killed in between holds it up half a minute.
+
+    Raises:
+        UsageError: Nothing can be written beside it.
+    """
+    from optuna.storages.journal import JournalFileOpenLock
+
+    lock = JournalFileOpenLock(os.fspath(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (OSError, ValueError) as error:
+        raise unwritable(path, error, ANOTHER) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -17,7 +17,7 @@ from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport
 from advisor.targets import PlannedLaunch, Target
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend
-from advisor.tuning.export import Row, exports
+from advisor.tuning.export import Row, TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
 from advisor.verdict import verdict
 
@@ -32,12 +32,13 @@ WORTH_NAMING = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What came out: the result, the before/after rows, where latencies came from, and the study's name."""
+    """What came out: the result, the before/after rows, where latencies came from, the study's name, and the table, if there is one."""
 
     result: Result
     rows: tuple[Row, ...]
     source: str
     study: str
+    table: TunedTable | None = None
 
 
 def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
@@ -69,7 +70,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings),
     )  # fmt: skip
-    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name)
+    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name, table=tuned_table(plan, winners)[0])
 
 
 def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:

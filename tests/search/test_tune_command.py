@@ -83,6 +83,25 @@ def test_a_new_table_changes_nothing_far_from_what_was_tuned(tmp_path, capsys):
             assert (select(table, tokens).configuration == today) != won, tokens
 
 
+def test_two_runs_export_into_one_folder(tmp_path, monkeypatch):
+    """The second one began before the first had written."""
+    from advisor import tuning
+
+    folder, search = tmp_path / "tables", tuning.tune
+
+    def meanwhile(*arguments, **options):
+        monkeypatch.setattr(tuning, "tune", search)
+        found = search(*arguments, **options)
+        assert tune(tmp_path / "other", "--trials", "4", "--export", str(folder), tokens="16") == 0
+        return found
+
+    monkeypatch.setattr(tuning, "tune", meanwhile)
+    assert tune(tmp_path, "--trials", "4", "--export", str(folder)) == 0
+    table = json.loads((folder / TABLE).read_text())
+    for tokens in (16, 64):
+        assert entry_us(tokens, table[str(tokens)]) <= 1.05 * min(latencies(tokens).values())
+
+
 def test_no_table_where_nothing_won(tmp_path):
     """One that pins today's default would keep a later one of the stack from running."""
     assert tune(tmp_path, "--trials", "1", "--export", str(tmp_path / "tables")) == 0

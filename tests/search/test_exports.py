@@ -1,0 +1,69 @@
+"""What a tuning run writes, where others write as well."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from advisor.configs.names import parse_table_name
+from advisor.configs.tables import Table, new_table, read_table, write_table
+from advisor.schema import Configuration
+from advisor.tuning.export import TunedTable, write_exports
+
+TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
+
+
+def blocks(m: int) -> Configuration:
+    parameters = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    return Configuration(parameters=parameters, num_warps=4, num_stages=3)
+
+
+def table_of(**entries: int) -> Table:
+    """A table of token counts (M16=…) and their BLOCK_SIZE_M."""
+    return new_table(parse_table_name(TABLE), {int(key[1:]): blocks(m) for key, m in entries.items()})
+
+
+def written(folder: Path) -> dict[str, int]:
+    return {key: entry["BLOCK_SIZE_M"] for key, entry in json.loads((folder / TABLE).read_text()).items()}
+
+
+@pytest.mark.parametrize(("before", "now", "winners", "after", "left"), [
+    (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {64: 64}, {"16": 32, "64": 64}, ""),  # another entry was tuned
+    (table_of(M16=16, M64=16), table_of(M16=32, M64=16), {16: 64}, {"16": 32, "64": 16}, "M = 16"),  # this one was
+    (table_of(M16=16, M64=16), table_of(M16=64, M64=16), {16: 64}, {"16": 64, "64": 16}, ""),  # to the same
+    (table_of(M16=16), table_of(M16=16, M40=32), {48: 64}, {"16": 16, "40": 32}, "M = 48"),  # and what is nearest now is another
+    (table_of(M1=16, M64=32), table_of(M1=16, M16=128, M64=32), {64: 64}, {"1": 16, "16": 128, "64": 64}, ""),  # a new table, by two runs
+    (table_of(), table_of(M16=32), {16: 64, 24: 64}, {"16": 32}, "M = 16, 24"),  # nothing ran before
+])  # fmt: skip
+def test_winners_go_into_the_table_that_is_there_by_now(tmp_path, before, now, winners, after, left):
+    write_table(now, tmp_path / TABLE)
+    tuned = TunedTable(before=before, winners={tokens: blocks(m) for tokens, m in winners.items()})
+    paths, warnings = write_exports(tmp_path, (), "# what won\n", tuned)
+    assert written(tmp_path) == after
+    assert len(warnings) == bool(left) and all(f"what won for {left} is not written" in warning for warning in warnings)
+    assert (tmp_path / "before-after.md").read_text().count("is not written") == len(warnings)
+    assert sorted(paths) == sorted(tmp_path.iterdir())  # and no lock stays
+
+
+def test_a_table_that_is_not_there_is_written_whole(tmp_path):
+    folder = tmp_path / "new" / "tables"
+    write_exports(folder, (), "", TunedTable(before=table_of(M1=16), winners={64: blocks(64)}))
+    assert written(folder) == {"1": 16, "64": 64}
+
+
+def test_waits_for_another_run_that_is_writing(tmp_path):
+    path, tuned = tmp_path / TABLE, TunedTable(before=table_of(M16=16, M64=16), winners={64: blocks(64)})
+    write_table(tuned.before, path)
+    lock = tmp_path / f"{TABLE}.lock"
+    lock.touch()
+    writer = threading.Thread(target=write_exports, args=(tmp_path, (), "", tuned))
+    writer.start()
+    writer.join(timeout=0.3)
+    assert writer.is_alive() and read_table(path).entries == tuned.before.entries
+    write_table(table_of(M16=32, M64=16), path)
+    lock.unlink()
+    writer.join(timeout=60)
+    assert written(tmp_path) == {"16": 32, "64": 64}
