@@ -277,20 +277,20 @@ def near_optimal(path: Path) -> Path:
 
 
 def test_goes_on_where_an_entry_outside_the_space_was_replaced(tmp_path, capsys):
-    """The space is the same before and after the export."""
-    odd = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 2, "num_warps": 4, "num_stages": 4}
-    (tmp_path / TABLE).write_text(json.dumps({"64": odd}))
-    again = ["tune", "fused_moe", *MODEL, "--tokens", "64", "--recorded", str(near_optimal(tmp_path / "near.csv")), "--output",
-             str(tmp_path / "out"), "--export", str(tmp_path)]  # fmt: skip
-    assert main(again) == 0 and "1 of 1 improved" in capsys.readouterr().out
-    written = (tmp_path / TABLE).read_text()
-    assert json.loads(written)["64"]["GROUP_SIZE_M"] != 2
-    assert main(again) == 0 and (tmp_path / TABLE).read_text() == written
+    """By an export, by hand: the study's space stays the same."""
+    slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+    for entry, printed in (({**slow, "GROUP_SIZE_M": 2}, "0 of 1 improved"), (slow, "1 of 1 improved")):
+        (tmp_path / TABLE).write_text(json.dumps({"64": entry}))
+        assert tune(tmp_path, "--trials", "6", "--export", str(tmp_path)) == 0
+        assert printed in capsys.readouterr().out
 
 
 def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
-    recorded = near_optimal(tmp_path / "near.csv")
-    code = main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--recorded", str(recorded), "--trials", "3", "--output",
+    rows = SWEEP.read_text().splitlines()
+    best = min(latencies(64).values())
+    kept = [rows[0], *(r for r in rows[1:] if r.split(",")[2] == "64" and float(r.split(",")[13]) <= 1.01 * best)]
+    (tmp_path / "near.csv").write_text("\n".join(kept) + "\n")
+    code = main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--recorded", str(tmp_path / "near.csv"), "--trials", "3", "--output",
                  str(tmp_path / "out")])  # fmt: skip
     result = from_json((tmp_path / "out" / "result.json").read_text())
     trials = result.searches[0].trials
