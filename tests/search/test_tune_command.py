@@ -266,16 +266,6 @@ def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkey
     assert len(found) == 1
 
 
-def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
-def near_optimal(path: Path) -> Path:
-    """The sweep's rows of 64 tokens within 1 % of the best."""
-    rows = SWEEP.read_text().splitlines()
-    best = min(latencies(64).values())
-    kept = [rows[0], *(r for r in rows[1:] if r.split(",")[2] == "64" and float(r.split(",")[13]) <= 1.01 * best)]
-    path.write_text("\n".join(kept) + "\n")
-    return path
-
-
 def test_goes_on_where_an_entry_outside_the_space_was_replaced(tmp_path, capsys):
     """By an export, by hand: the study's space stays the same."""
     slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
