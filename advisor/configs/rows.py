@@ -85,6 +85,9 @@ _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "nor
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
 
+UNTILED_OPERATORS = ("activation", "combine")
+"""Operators of a tiled family that multiply nothing: their kernels have no tiles, and BLOCK_SIZE in the column `parameters`."""
+
 REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
     "gemm": ("M", "N", "K"),
     "fused_moe": ("M", "E", "topk", "H", "N"),
@@ -108,6 +111,11 @@ DTYPES: dict[str, str] = {
     "int8_w8a8": "int8",
 }
 """Spellings of data types -> the advisor's names."""
+
+
+def is_tiled(family: str, op: str) -> bool:
+    """Whether configurations of an operator are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
+    return family in TILED_FAMILIES and op not in UNTILED_OPERATORS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +197,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     family, op, dtype = _kinds(label, raw, columns, len(body))
     _check_sizes(label, columns, family)
     _exchange_depth_and_width(raw.get("op", ()), columns)
+    tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     return Rows(
         path=path,
         header=tuple(header),
@@ -197,7 +206,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         family=family,
         op=op,
         dtype=dtype,
-        has_configuration=_configurations(label, columns, len(body), np.isin(family, TILED_FAMILIES)),
+        has_configuration=_configurations(label, columns, len(body), tiled),
     )
 
 
@@ -405,7 +414,7 @@ def _check_sizes(label: str, columns: dict[str, np.ndarray], family: np.ndarray)
 def _configurations(label: str, columns: dict[str, np.ndarray], count: int, tiled: np.ndarray) -> np.ndarray:
     """Which rows name a configuration; what they leave out is filled in place with the defaults.
 
-    Rows of `tiled` families must name all three block sizes; other kernels have parameters of their own (column `parameters`).
+    Rows of `tiled` operators must name all three block sizes; other kernels have parameters of their own (column `parameters`).
     """
     present = [name for name in CONFIG_COLUMNS if name in columns]
     if not present:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import CONFIG_COLUMNS, Rows, read_rows
+from advisor.configs.rows import CONFIG_COLUMNS, UNTILED_OPERATORS, Rows, read_rows
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.learned import published
@@ -27,7 +27,8 @@ class Measured:
     """Launches of one GPU and one kind, with their latencies.
 
     Attributes:
-        kind: "served" (configuration unknown), "exact", "best" (of a sweep), or "gemm/fp8", "elementwise/add/fp32", …
+        kind: of the products of fused MoE "served" (configuration unknown), "exact" or "best" (of a sweep); of all else "gemm/fp8",
+            "elementwise/add/fp32", "fused_moe/combine/bf16", …
         gpu: The GPU.
         problem: Columns [n].
         configuration: Columns [n], where known.
@@ -163,7 +164,7 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
         if "latency_us" in rows.columns:
             latency = rows.columns["latency_us"][index]
             good = np.isfinite(latency) & (latency > 0)
-            if problem.family == "fused_moe":
+            if problem.family == "fused_moe" and problem.op not in UNTILED_OPERATORS:
                 kind = "exact" if batch.configuration is not None else "served"
             else:
                 kind = f"{problem.family}/{problem.op}/{problem.dtype}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.errors import InputError
 from advisor.learned import calibration, evidence, quality
 from advisor.learned.calibration import Calibration
 from advisor.learned.folds import SCALE_FOLDS, leave_out
@@ -88,7 +89,8 @@ def _sizes(found: Mapping[str, Table], held: Mapping[str, HeldOut], errors: Mapp
     """The forest of expected error sizes, and the sizes of all rows held out; NaN for the others."""
     kinds = [k for k in found if np.isfinite(errors["model"][k]).any()]
     if not kinds:
-        raise ValueError("calibration needs rows of at least two models")
+        raise InputError("too few models to calibrate the fused-MoE model on", "one", "rows of at least two (E, topk, H, N)",
+                         "measure more")  # fmt: skip
     ok = {k: np.isfinite(errors["model"][k]) for k in kinds}
     x = np.concatenate([held["model"].features[k][ok[k]] for k in kinds])
     y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.configs.launchability import refused_dtype
-from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, TILED_FAMILIES, Rows
+from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
 from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
@@ -100,7 +100,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                 parameters = {
                     n: rows.columns[n][chosen].astype(np.float64)
                     for n in CONFIG_COLUMNS
-                    if n in rows.columns and n not in LAUNCH_COLUMNS and (family in TILED_FAMILIES or n not in BLOCK_COLUMNS)
+                    if n in rows.columns and n not in LAUNCH_COLUMNS and (is_tiled(family, op) or n not in BLOCK_COLUMNS)
                 }
                 parameters |= _further(family, rows, chosen)
                 for parameter, value in _parameters(named.get("parameters", ""), where).items():

@@ -300,6 +300,23 @@ def test_a_few_rows_of_a_library_kernel_teach_nothing(tmp_path, capsys):
     assert "2 of gemm/bf16" in error and "at least 200" in error and not out.exists()
 
 
+def test_what_measure_writes_every_command_reads(tmp_path, capsys):
+    """The activation and the sum over top-k are launches of the layer too, and have no tiles."""
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    measured = ["measure", "fused_moe", "--device", "fake,gpu=H200", "--model", "Qwen3-30B-A3B", "--tokens", "64", "-o", str(rows)]
+    assert main(measured) == 0
+    assert main(["predict", str(rows), "-o", str(out)]) == 0
+    with out.open() as stream:
+        lines = {line["op"]: line for line in csv.DictReader(stream)}
+    assert list(lines) == ["w13", "w2", "activation", "combine"] and all(float(line["predicted_us"]) > 0 for line in lines.values())
+    capsys.readouterr()
+    assert main(["evaluate", str(rows), "--format", "json"]) == 0
+    judged = json.loads(capsys.readouterr().out)
+    assert "fused_moe/combine/bf16" in json.dumps(judged)
+    assert main(["train", str(rows), "-o", str(tmp_path / "weights.npz")]) == 2, "of one model nothing is learned that holds for others"
+    assert "at least two" in capsys.readouterr().err
+
+
 def test_rows_without_latencies_teach_nothing(tmp_path, capsys):
     rows = str(ROOT / "tests/data/rows.csv")
     for command in (["train", rows, "-o", str(tmp_path / "weights.npz")], ["evaluate", rows]):
