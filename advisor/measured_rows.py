@@ -3,58 +3,143 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 from advisor.advise import Measured
-from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, Rows, read_rows
+from advisor.configs.rows import CONFIG_DEFAULTS, DTYPES, FAMILY_PARAMETERS, Rows, read_rows
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.schema import Latency
-from advisor.targets import PlannedLaunch, Target
+from advisor.measurement.rows import read_configuration
+from advisor.schema import Configuration, Latency
+from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
 
-def match(target: Target, path: str | os.PathLike[str]) -> tuple[Mapping[str, Measured], str | None]:
-    """Latencies by launch id, and a sentence on what was left unmatched (None: nothing).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """A target with the measurements of its launches.
 
-    A row belongs to a launch when GPU, operator and all sizes agree, and the configuration too where the row names one. Several
-    rows of one launch give their median, with least and greatest as the interval.
+    Where nobody says which configuration a launch of `target` runs with, it is the one that was measured; `target.unknowns` has a
+    sentence on that. `unmatched` is one on what was left over, None where nothing was.
+    """
+
+    target: Target
+    measured: Mapping[str, Measured]  # by launch id
+    unmatched: str | None
+
+
+def match(target: Target, path: str | os.PathLike[str]) -> Matched:
+    """Latencies of a target's launches from a file of rows.
+
+    A row belongs to a launch when GPU, operator and all sizes agree, what else of the problem the file has columns for (types, routing,
+    cache state, blocks of scales), and the configuration too where the row names one. Several rows of one launch give their median,
+    with least and greatest as the interval.
 
     Raises:
         InputError: The file cannot be read, or has no latency_us.
         NothingMatchedError: No row belongs to any launch.
     """
-    rows = read_rows(path)
+    rows, label = read_rows(path), Path(path).name
     latency = rows.columns.get("latency_us")
     if latency is None:
-        raise InputError(f"{Path(path).name}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
-    on_gpu = _on_gpu(rows, target)
-    out: dict[str, Measured] = {}
-    used = np.zeros(len(rows), dtype=bool)
+        raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
+    usable = _on_gpu(rows, target) & np.isfinite(latency) & (latency > 0)
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        chosen = on_gpu & _same_problem(rows, launch) & _same_configuration(rows, launch) & np.isfinite(latency) & (latency > 0)
-        if not chosen.any():
-            continue
-        used |= chosen
-        values = latency[chosen]
-        several = values.size > 1
-        source = f"{Path(path).name}, {values.size} rows" if several else Path(path).name
-        out[launch.id] = Measured(
-            latency=Latency(
-                us=float(np.median(values)), origin="measured", source=source,
-                low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
-                coverage=1.0 if several else None,
-            )
-        )  # fmt: skip
-    if not out:
-        raise NothingMatchedError(f"{Path(path).name}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}",
-                                  None, "rows with the same GPU, sizes and configuration", "check the columns")  # fmt: skip
-    missing, spare = len(target.launches) - len(out), int((~used).sum())
-    if not missing and not spare:
-        return out, None
-    return out, f"{Path(path).name}: {len(out)} of {len(target.launches)} launches have a measurement; {spare} rows belong to none"
+        shares[launch.share].append(launch)
+    launches: dict[str, PlannedLaunch] = {}
+    measured: dict[str, Measured] = {}
+    used = np.zeros(len(rows), dtype=bool)
+    chosen_from = 0
+    for group in shares.values():
+        found = {launch.id: _rows_of(rows, label, usable & _same_problem(rows, launch, target)) for launch in group}
+        mine = {launch.id: _own(found[launch.id], launch) for launch in group}
+        if not any(mine.values()) and (tried := _fastest(found, latency)) is not None and target.table is None:
+            configuration, several = tried
+            chosen_from = max(chosen_from, several)
+            source = f"the fastest of {several} measured in {label}" if several > 1 else f"as measured in {label}"
+            group = [replace(launch, configuration=configuration, source=source) for launch in group]
+            mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
+        for launch in group:
+            launches[launch.id] = launch
+            if mine[launch.id]:
+                used[mine[launch.id]] = True
+                measured[launch.id] = _median(latency[mine[launch.id]], label)
+    if not measured:
+        raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
+                                  "rows with the same GPU, sizes, types, cache state and configuration",
+                                  "check the columns, and --cache and --dtype")  # fmt: skip
+    unknowns = list(target.unknowns)
+    if all(launch.configuration is not None for launch in launches.values()):
+        unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
+    if chosen_from:
+        which = f"the fastest of those measured there (up to {chosen_from})" if chosen_from > 1 else "the one measured there"
+        unknowns.append(f"Which configuration is launched is not said: where {label} has the problem, it is taken as {which}.")
+    target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
+    missing, spare = len(launches) - len(measured), int((~used).sum())
+    left = f"{label}: {len(measured)} of {len(launches)} launches have a measurement; {spare} rows belong to none"
+    return Matched(target=target, measured=measured, unmatched=left if missing or spare else None)
+
+
+_Row = tuple[int, Configuration | None]
+"""Number of a row, from 0, and its configuration."""
+
+
+def _rows_of(rows: Rows, label: str, chosen: np.ndarray) -> list[_Row]:
+    return [
+        (row, read_configuration(label, row + 1, {name: rows.text[name][row] for name in rows.header}))
+        for row in np.flatnonzero(chosen).tolist()
+    ]
+
+
+def _own(found: Sequence[_Row], launch: PlannedLaunch) -> list[int]:
+    """The rows of the launch's problem that ran with its configuration; rows that name none count as that."""
+    return [row for row, its in found if its is None or (launch.configuration is not None and _same(its, launch))]
+
+
+def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
+    """Whether two configurations agree in all that both name, or that stands for a known value where it is not named."""
+    assert launch.configuration is not None
+    unnamed: dict[str, int] = {**CONFIG_DEFAULTS, **FAMILY_PARAMETERS.get(launch.problem.family, {})}
+    sides = [{**unnamed, **each.parameters} for each in (configuration, launch.configuration)]
+    options = [(each.num_warps, each.num_stages, each.num_ctas, each.maxnreg) for each in (configuration, launch.configuration)]
+    return options[0] == options[1] and all(sides[0][name] == sides[1][name] for name in sides[0].keys() & sides[1].keys())
+
+
+def _fastest(found: Mapping[str, Sequence[_Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
+    """Of the configurations that all launches of a group were measured with, the one whose medians sum to least, and how many there
+    were; launches of which nothing was measured have no say. None: there is no such configuration."""
+    sides: list[dict[str, list[float]]] = []
+    known: dict[str, Configuration] = {}
+    for rows in found.values():
+        times: dict[str, list[float]] = defaultdict(list)
+        for row, configuration in rows:
+            if configuration is not None:
+                known.setdefault(repr(configuration), configuration)
+                times[repr(configuration)].append(float(latency[row]))
+        if times:
+            sides.append(times)
+    common = [key for key in known if all(key in times for times in sides)]
+    if not common:
+        return None
+    return known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)
+
+
+def _median(values: np.ndarray, label: str) -> Measured:
+    several = values.size > 1
+    return Measured(
+        latency=Latency(
+            us=float(np.median(values)), origin="measured", source=f"{label}, {values.size} rows" if several else label,
+            low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
+            coverage=1.0 if several else None,
+        )
+    )  # fmt: skip
 
 
 def _on_gpu(rows: Rows, target: Target) -> np.ndarray:
@@ -65,24 +150,38 @@ def _on_gpu(rows: Rows, target: Target) -> np.ndarray:
     return np.isin(names, list(same | {target.gpu.name}))
 
 
-def _same_problem(rows: Rows, launch: PlannedLaunch) -> np.ndarray:
+def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target) -> np.ndarray:
+    """Rows of the launch's problem, by what the file has columns for."""
     problem = launch.problem
     same = (rows.family == problem.family) & (rows.op == problem.op)
     for name, value in problem.sizes.items():
         same &= rows.columns[name] == value if name in rows.columns else False
     if "dtype" in rows.header:
         same &= rows.dtype == problem.dtype
-    return same
+    result = "bf16" if problem.dtype in ("fp8", "int8") else problem.dtype  # of a launch that does not say
+    same &= _cells(rows, "weight_dtype", lambda cell: (_dtype(cell) or problem.dtype) == (problem.weight_dtype or problem.dtype))
+    same &= _cells(rows, "output_dtype", lambda cell: (_dtype(cell) or result) == (problem.output_dtype or result))
+    same &= _cells(rows, "cache", lambda cell: (cell or "warm") == problem.cache)
+    same &= _cells(rows, "routing", lambda cell: _numbers(cell) == (problem.routing or ()))
+    if target.table is not None:  # which kernel serves a table is the stack's word, and rows may call it otherwise
+        return same & _cells(rows, "block_shape", lambda cell: _numbers(cell) == (problem.block_shape or ()))
+    # A bundled kernel scales fp8 by blocks without its target saying so; another kernel of its family is not it.
+    return same & _cells(rows, "kernel", lambda cell: cell in ("", launch.kernel.lower()))
 
 
-def _same_configuration(rows: Rows, launch: PlannedLaunch) -> np.ndarray:
-    """Rows without a configuration count as any."""
-    if launch.configuration is None:
-        return ~rows.has_configuration
-    same = np.ones(len(rows), dtype=bool)
-    fields = {**launch.configuration.parameters, "num_warps": launch.configuration.num_warps,
-              "num_stages": launch.configuration.num_stages}  # fmt: skip
-    for name in (*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(launch.problem.family, ())):
-        if name in rows.columns and name in fields:
-            same &= rows.columns[name] == fields[name]
-    return same | ~rows.has_configuration
+def _cells(rows: Rows, name: str, agrees: Callable[[str], bool]) -> np.ndarray:
+    """Where the cells of a column agree; everywhere, where there is no such column."""
+    cells = rows.text.get(name)
+    if cells is None:
+        return np.ones(len(rows), dtype=bool)
+    known = {cell for cell in set(cells) if agrees(cell.strip().lower())}
+    return np.array([cell in known for cell in cells], dtype=bool)
+
+
+def _dtype(cell: str) -> str:
+    return DTYPES.get(cell.removeprefix("torch."), cell)
+
+
+def _numbers(cell: str) -> tuple[int, ...]:
+    """`128 128` or `[128, 128]`; of a word such as "uniform", none."""
+    return tuple(map(int, re.findall(r"\d+", cell)))

@@ -43,6 +43,9 @@ STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536
 GEMM_OF_LAYER = ("w13", "w2")
 
 
+CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the report shows what the best one would take."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What the user asked besides the target."""
@@ -365,7 +368,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     return Target(
         title=f"{file.name}::{name}", gpu=gpu, launches=launches, space=_space(source, entry, [each.problem for each in launches], gpu),
         unknowns=(
-            "Which configuration is launched is not known: the report shows what the best one would take.",
+            CONFIGURATION_UNKNOWN,
             *([f"Sizes that are not given are those of the file's example: {', '.join(assumed)} (give --sizes)."] if assumed else []),
         ),
         warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),

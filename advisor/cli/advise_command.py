@@ -256,9 +256,10 @@ def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace,
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
-        measured, unmatched = match(target, arguments.measured)
-        if unmatched:
-            options.warn(unmatched)
+        matched = match(target, arguments.measured)
+        target, measured = matched.target, matched.measured
+        if matched.unmatched:
+            options.warn(matched.unmatched)
     for warning in target.warnings:
         options.warn(warning)
     return advise(target, predictor, command=command, measured=measured)

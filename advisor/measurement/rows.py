@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
@@ -31,6 +32,8 @@ PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "outp
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
 PARAMETER_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 OPTION_COLUMNS = ("num_warps", "num_stages")
+_FURTHER_COLUMNS = tuple(dict.fromkeys(name for parameters in FAMILY_PARAMETERS.values() for name in parameters))
+"""Parameters that other files (what `advisor rank` writes, say) have as columns, and these in `parameters`."""
 MEASURED_COLUMNS = (
     "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
     "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
@@ -246,9 +249,18 @@ def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtyp
     )  # fmt: skip
 
 
+def read_configuration(label: str, row: int, cells: Mapping[str, str]) -> Configuration | None:
+    """The configuration in the cells of a row, None where they have none; `label` and `row` (from 1) are for errors.
+
+    Raises:
+        InputError: A cell is off.
+    """
+    return _read_configuration(_Source(label, row, cells), "")
+
+
 def _read_configuration(source: _Source, prefix: str) -> Configuration | None:
     rest = source.document("parameters")
-    parameters = {name: source.integer(prefix + name) for name in PARAMETER_COLUMNS}
+    parameters = {name: source.integer(prefix + name) for name in (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS)}
     given: dict[str, int | bool | str] = {name: value for name, value in parameters.items() if value is not None}
     warps, stages = source.integer(prefix + "num_warps"), source.integer(prefix + "num_stages")
     if not given and not rest and warps is None and stages is None:

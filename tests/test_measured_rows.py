@@ -1,0 +1,90 @@
+"""Which measured rows belong to which launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor import Request, resolve_target
+from advisor.cli import main
+from advisor.errors import NothingMatchedError
+from advisor.measured_rows import match
+from advisor.targets import CONFIGURATION_UNKNOWN
+
+SIZES = {"E": 128, "N": 768, "H": 2048, "topk": 8}
+
+
+@pytest.fixture
+def layer():
+    """The bundled kernel's launches for 64 tokens, w13 and w2."""
+    return resolve_target("fused_moe", Request(gpu="H200", tokens=(64,), sizes=SIZES))
+
+
+def written(folder: Path, header: str, *lines: str) -> Path:
+    path = folder / "rows.csv"
+    path.write_text("\n".join([f"gemm,M,E,topk,H,N,{header},latency_us", *(f"w13,64,128,8,2048,768,{line}" for line in lines)]) + "\n")
+    return path
+
+
+def test_what_measure_writes_of_a_layer_is_matched(tmp_path, layer):
+    """Of four launches two are products; what they ran with is not what vLLM launches without a table."""
+    rows = tmp_path / "rows.csv"
+    assert main(["measure", "fused_moe", "--device", "fake,gpu=H200", "--model", "Qwen3-30B-A3B", "--tokens", "64", "-o", str(rows)]) == 0
+    found = match(layer, rows)
+    assert set(found.measured) == {"w13-M64", "w2-M64"} and "2 rows belong to none" in found.unmatched
+    assert {launch.source for launch in found.target.launches} == {"as measured in rows.csv"}
+    assert len({launch.configuration.label() for launch in found.target.launches}) == 1
+    assert any("the one measured there" in text for text in found.target.unknowns)
+
+
+def test_of_a_sweep_the_fastest_is_what_runs(tmp_path):
+    rows = tmp_path / "rows.csv"
+    assert main(["measure", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "--configurations", "all", "-o", str(rows)]) == 0
+    found = match(resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512})), rows)
+    launch = found.target.launches[0]
+    latencies = [float(line.split(",ok,")[0].split(",")[-3]) for line in rows.read_text().splitlines()[1:]]
+    assert found.measured[launch.id].latency.us == pytest.approx(min(latencies))
+    assert {"BLOCK_SIZE", "ROWS_PER_CTA"} <= launch.configuration.parameters.keys()
+    assert CONFIGURATION_UNKNOWN not in found.target.unknowns and any(f"up to {len(latencies)}" in text for text in found.target.unknowns)
+
+
+def test_rows_of_another_kernel_of_the_family_are_not_its(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,kernel,M,N,K,latency_us\nH200,gemm_persistent_kernel,64,512,512,5.0\nH200,gemm_kernel,64,512,512,9.0\n")
+    found = match(resolve_target("gemm", Request(gpu="H200", sizes={"M": 64, "N": 512, "K": 512})), rows)
+    assert [each.latency.us for each in found.measured.values()] == [9.0]
+
+
+@pytest.mark.parametrize(
+    ("header", "mine", "other", "request_of"),
+    [
+        ("cache", "cold", "warm", {"cache": "cold"}),
+        ("cache", "", "cold", {}),
+        ("routing", "4 " * 128, "uniform", {"routing": (4,) * 128}),
+        ("routing", "uniform", "4 " * 128, {}),
+        ("dtype", "bfloat16", "fp16", {}),
+        ("weight_dtype", "", "int8", {}),
+        ("output_dtype", "bf16", "fp32", {}),
+    ],
+)
+def test_the_whole_problem_is_compared(tmp_path, header, mine, other, request_of):
+    """A warm row says nothing of a cold launch, and the median of both of neither."""
+    target = resolve_target("fused_moe", Request(gpu="H200", tokens=(64,), sizes=SIZES, **request_of))
+    found = match(target, written(tmp_path, header, f"{mine},300", f"{other},100"))
+    assert found.measured["w13-M64"].latency.us == 300 and found.measured["w13-M64"].latency.low_us is None
+    with pytest.raises(NothingMatchedError, match="--cache"):
+        match(target, written(tmp_path, header, f"{other},100"))
+
+
+def test_blocks_of_scales_and_split_k_are_compared(tmp_path):
+    table = tmp_path / "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    table.write_text('{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, '
+                     '"num_stages": 4}}')  # fmt: skip
+    target = resolve_target(str(table), Request(hidden_size=2048, top_k=8))
+    header = "dtype,block_shape,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,parameters"
+    lines = ["fp8,128 128,16,64,128,4,4,,300", "fp8,,16,64,128,4,4,,100", "fp8,128 128,16,64,128,4,4,\"{\"\"num_ctas\"\": 2}\",200"]
+    found = match(target, written(tmp_path, header, *lines))
+    assert [each.latency.us for each in found.measured.values()] == [300]
+    with pytest.raises(NothingMatchedError):  # a table says what runs: no other configuration is taken for it
+        match(target, written(tmp_path, header, "fp8,128 128,32,64,128,4,4,,100"))
