@@ -99,6 +99,13 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
     return list(names)
 
 
+def gpu_column(name: str | None, count: int) -> dict[str, list[object]]:
+    """The column that says which GPU rows are for, where `--gpu` says so in place of theirs; nothing where it does not."""
+    from advisor.hardware import load_gpu
+
+    return {} if name is None else {"gpu": [load_gpu(name).name] * count}
+
+
 def write_text(path: Path, text: str, remedy: str = "name a folder you may write to with --output") -> None:
     """Write a file whole or not at all, making its folder where there is none.
 

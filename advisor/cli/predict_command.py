@@ -9,14 +9,26 @@ predicted_us where that is lower; `advise` and `tune` rank the space, and may na
 Where latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. Of a sweep's summary (best_us,
 default_us) the default is the launch: its columns default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A
 library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its prediction, and
-p_speedup_10pct stays empty.
+p_speedup_10pct stays empty. Of a configuration that cannot launch nothing is predicted. Warnings on stderr name such rows, and those
+whose latency_us is below the bound.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from advisor.hardware import GpuSpec
+    from advisor.pipelines import Demand
+
+SHOWN = 20
+"""Rows that a warning is printed of; the rest is counted."""
 
 HELP = "predict the latency of every row of a CSV file"
 
@@ -58,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     binding = np.full(len(rows), "", dtype=object)
     measured = rows.columns.get("latency_us")
     blank = 0
-    gpus = []
+    gpus: list[GpuSpec] = []
+    stuck: list[str] = []
     for batch in batches(rows, load_gpu, arguments.gpu):
         gpus.append(batch.gpu)
         index, problem, gpu = batch.rows, batch.problem, batch.gpu
@@ -70,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
             demand = pipelines.demand(problem, batch.configuration, gpu)
             out["config_bound_us"][index] = pipelines.config_bound(work, demand, gpu, problem.cache).us
         prediction = predictor.predict(problem, batch.configuration, gpu)
+        launches = np.isfinite(prediction.us)
+        if batch.configuration is not None:
+            stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, gpu)
         # What a library launches was tuned by others, and cannot be tuned here.
         library = problem.family != "fused_moe" and batch.configuration is None
         ceiling = prediction if library else predictor.ceiling(problem, gpu)
@@ -86,14 +102,50 @@ def run(arguments: argparse.Namespace) -> int:
         if known.any():
             now = np.where(known, latency, prediction.us)
             p = np.where(known, predictor.p_speedup(problem, gpu, now, prediction, ceiling, batch.configuration), p)
-        out["p_speedup_10pct"][index] = p
+        out["p_speedup_10pct"][index] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
     if blank:
         print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
               "there is nothing to tune", file=sys.stderr)  # fmt: skip
     # A configuration that cannot launch has no latency: an empty cell, not infinity.
     for name in names:
         out[name][~np.isfinite(out[name])] = np.nan
-    write_rows(rows, arguments.output, {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]})
+    appended: dict[str, Any] = {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]}
+    write_rows(rows, arguments.output, appended | options.gpu_column(arguments.gpu, len(rows)))
+    _warn_of(stuck)
+    if measured is not None:
+        _warn_of([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the model or "
+                  "of the measurement" for i in np.flatnonzero(measured < out["bound_us"])])  # fmt: skip
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0
+
+
+def _warn_of(told: list[str]) -> None:
+    for text in told[:SHOWN]:
+        options.warn(text)
+    if len(told) > SHOWN:
+        options.warn(f"{len(told) - SHOWN} more rows are like the last")
+
+
+def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec) -> list[str]:
+    """Why not one CTA of the `chosen` [n] launches of a batch fits the GPU, by their numbers `rows` [n] in the file."""
+    import numpy as np
+
+    from advisor import pipelines
+    from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
+
+    if not chosen.any():
+        return []
+    plan, held = pipelines.schedule(demand, gpu), demand.resources
+    columns = (held.shared_memory_bytes, held.num_warps, plan.limiter)
+    memory, warps, limiters = (np.broadcast_to(column, rows.shape)[chosen].tolist() for column in columns)
+    out = []
+    for row, needed, warp_count, limiter in zip(rows[chosen].tolist(), memory, warps, limiters, strict=True):
+        if LIMITERS[limiter] == "shared-memory":
+            why = f"a CTA needs {needed / 1024:.0f} KiB of shared memory, at most {gpu.smem_bytes_per_cta / 1024:.0f} KiB are allowed"
+        elif LIMITERS[limiter] == "warps":
+            why = f"num_warps={warp_count:.0f} of {gpu.warp_size} threads, allowed are powers of two up to {MAX_THREADS_PER_CTA:,} threads"
+        else:
+            why = f"no CTA fits an SM ({LIMITERS[limiter]})"
+        out.append(f"row {row + 1} cannot launch on {gpu.name}: {why}")
+    return out

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     index = np.array([row for row in order for _ in found[row]], dtype=np.int64)
     names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
     ranked = [(rank, configuration, us) for row in order for rank, (configuration, us) in enumerate(found[row], start=1)]
-    appended: dict[str, list[object]] = {"rank": [rank for rank, _, _ in ranked]}
+    appended: dict[str, list[object]] = {**options.gpu_column(arguments.gpu, len(ranked)), "rank": [rank for rank, _, _ in ranked]}
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
     for caveat in unmeasured_vendor(gpus):

@@ -351,6 +351,31 @@ def test_predict_adds_its_columns(tmp_path):
     assert rows[3]["config_bound_us"] == "" and rows[0]["config_bound_us"]
 
 
+def test_predict_says_what_cannot_be(tmp_path, capsys):
+    """A latency below the bound, and configurations that cannot launch: named on stderr, with no chance of a gain made up for them."""
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    problem = "H200,w13,64,128,8,2048,768"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,latency_us\n"
+                    f"{problem},16,128,128,4,3,50\n{problem},256,256,256,4,8,\n{problem},64,64,64,64,3,\n{problem},16,128,128,4,3,300\n")
+    assert main(["predict", str(rows), "-o", str(out)]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3 and all("warning" in line for line in told), told
+    assert "row 2 cannot launch" in told[0] and "2048 KiB" in told[0] and "row 3 cannot launch" in told[1] and "num_warps=64" in told[1]
+    assert "row 1" in told[2] and "50 µs is below the bound" in told[2] and "fault" in told[2]
+    with out.open() as stream:
+        written = list(csv.DictReader(stream))
+    assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_rows_say_the_gpu_they_were_predicted_for(tmp_path, command):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N\nH200,w13,64,128,8,2048,768\n")
+    assert main([command, str(rows), "-o", str(out), "--gpu", "NVIDIA H100"]) == 0
+    with out.open() as stream:
+        assert {row["gpu"] for row in csv.DictReader(stream)} == {"H100"}
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
