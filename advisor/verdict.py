@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from advisor.rendering.figures import share_text
 from advisor.schema import LaunchReport, Verdict
 
 
@@ -62,7 +63,9 @@ def _sentence(
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
         sentence += f"{current / bound_us:.2f} times the bound; {binds}, and no other configuration is known to compare with"
     else:
-        sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} at {percent:.0f} % of the tunable ceiling ({origin}); "
+        share = share_text(percent / 100, passed="")
+        sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} {f'at {share} of' if share else 'beyond'} "
+        sentence += f"the tunable ceiling ({origin}); "
         sentence += binds
         losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
         if losing:

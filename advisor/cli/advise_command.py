@@ -298,6 +298,7 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
     from dataclasses import replace
 
     from advisor.errors import AdvisorError, NothingMatchedError
+    from advisor.rendering.figures import share_text
     from advisor.targets import table_target, tables_in
 
     found = tables_in(path)
@@ -321,7 +322,7 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
             lines.append({"table": str(relative), "verdict": result.verdict.sentence, "current_us": result.verdict.current_us,
                           "ceiling_us": result.verdict.ceiling_us, "bound_us": result.verdict.bound_us})  # fmt: skip
         else:
-            print(f"{result.verdict.percent_of_ceiling:5.0f} % of ceiling  {relative}: {result.verdict.sentence}")
+            print(f"{share_text(result.verdict.percent_of_ceiling / 100 or None):>7} of ceiling  {relative}: {result.verdict.sentence}")
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")

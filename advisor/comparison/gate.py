@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
 from advisor.errors import UsageError
+from advisor.rendering.figures import share_text
 
 CONDITIONS: dict[str, str] = {
     "regressed": "a measured regression",
@@ -86,12 +87,12 @@ def _spills(subject: Subject) -> Iterator[str]:
 def _below(subject: Subject, row: StaticRow, percent: float) -> Iterator[str]:
     now = row.head.predicted if row.head is not None else None
     if row.changed and now is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * now.us:
-        yield f"ceiling<{percent:g}: {_name(subject, row)} (predicted at {100 * row.ceiling.us / now.us:.0f} % of the ceiling)"
+        yield f"ceiling<{percent:g}: {_name(subject, row)} (predicted at {share_text(row.ceiling.us / now.us)} of the ceiling)"
 
 
 def _below_measured(subject: Subject, row: MeasuredRow, percent: float) -> Iterator[str]:
     if row.head is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * row.head.us:
-        yield f"ceiling<{percent:g}: {_name(subject, row)} (measured at {100 * row.ceiling.us / row.head.us:.0f} % of the ceiling)"
+        yield f"ceiling<{percent:g}: {_name(subject, row)} (measured at {share_text(row.ceiling.us / row.head.us)} of the ceiling)"
 
 
 def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:

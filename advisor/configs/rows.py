@@ -166,7 +166,7 @@ def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, requ
         InputError: Names file, row, column, value, limit and remedy.
     """
     label = Path(path).name
-    return parse_rows(_read(path, label), label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
+    return parse_rows(read_text(path), label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
 
 
 def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (),
@@ -265,14 +265,18 @@ def _formatted(values: Sequence[Any] | np.ndarray) -> list[str]:
     return ["" if value is None else str(value) for value in array.tolist()]
 
 
-def _read(path: str | os.PathLike[str], label: str) -> str:
-    """The text of the file, unpacked; at most `TEXT_SIZE_LIMIT_BYTES` of it (a small .gz can hold terabytes)."""
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file or pipe, unpacked, read once; at most `TEXT_SIZE_LIMIT_BYTES` of it (a small .gz can hold terabytes).
+
+    Raises:
+        InputError: It cannot be read, is too large, or is no text.
+    """
+    label = Path(path).name
     try:
         if Path(path).is_dir():
             raise InputError(f"{label}: is a directory", os.fspath(path), "a CSV file", "name the file inside it")
         with Path(path).open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
-            stream.seek(0)
+            packed = stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
             source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
             data = source.read(TEXT_SIZE_LIMIT_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile):

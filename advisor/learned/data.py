@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import CONFIG_COLUMNS, UNTILED_OPERATORS, Rows, read_rows
+from advisor.configs.rows import CONFIG_COLUMNS, UNTILED_OPERATORS, Rows, parse_rows, read_text
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.learned import published
@@ -117,13 +114,10 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
 
 def _rows(path: Path) -> Rows:
     """Rows of a file in our layout, or in one of the published ones."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, EOFError, zlib.error):
-        opener = gzip.open if path.name.endswith(".gz") else open
-        with opener(path, "rt", encoding="utf-8", newline="") as stream:
-            first = stream.readline(100_000)
-            if published.is_published(tuple(first.strip().split(","))):
-                return published.read(path, first + stream.read())
-    return read_rows(path, required=("gpu",))  # says what is wrong where the file cannot be read
+    text = read_text(path)
+    if published.is_published(tuple(text.partition("\n")[0].strip().split(","))):
+        return published.read(path, text)
+    return parse_rows(text, path.name, str(path), required=("gpu",))
 
 
 def implied_dtype(header: Sequence[str], name: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import stat
@@ -365,6 +366,38 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     with out.open() as stream:
         written = list(csv.DictReader(stream))
     assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_come_through_a_pipe(tmp_path, packed):
+    """As in `advisor predict <(zcat rows.csv.gz)`; evaluate looks at the header first, to know a published layout."""
+    data = b"gpu,gemm,M,E,topk,H,N,latency_us\nH200,w13,64,128,8,2048,768,300\n"
+
+    def piped(*command: str) -> int:
+        reading, writing = os.pipe()
+        os.write(writing, gzip.compress(data) if packed else data)
+        os.close(writing)
+        try:
+            return main([command[0], f"/dev/fd/{reading}", *command[1:]])
+        finally:
+            os.close(reading)
+
+    assert piped("predict", "-o", str(tmp_path / "out.csv")) == 0
+    assert piped("evaluate") == 0
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2
+
+
+def test_the_verdict_and_the_sum_say_the_same_share(tmp_path, capsys):
+    """99.6 % is not all of it, in a sentence as in a figure."""
+    rows = tmp_path / "rows.csv"
+    assert main(["advise", str(EXAMPLE), "--model", "Qwen3-30B-A3B", "--tokens", "64", "--output", str(tmp_path)]) == 0
+    ceilings = [launch["ceiling"]["us"] for launch in json.loads((tmp_path / "result.json").read_text())["launches"]]
+    rows.write_text("gemm,M,E,topk,H,N,latency_us\n"
+                    + "".join(f"{op},64,128,8,2048,768,{us / 0.996}\n" for op, us in zip(("w13", "w2"), ceilings, strict=True)))
+    capsys.readouterr()
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--measured", str(rows)) == 0
+    printed = capsys.readouterr().out
+    assert "run at 99 % of the tunable ceiling" in printed and "100 %" not in printed, printed
 
 
 @pytest.mark.parametrize("command", ["predict", "rank"])
