@@ -291,18 +291,23 @@ def _layer_sizes(request: Request) -> dict[str, int]:
     """E, topk, H, N of one rank's experts: the model's, and what is given over them.
 
     Raises:
-        UsageError: A size is missing, or the model does not split so.
+        UsageError: A size is missing or contradicts the model, or the model does not split so.
     """
     known: dict[str, int] = {}
+    given = {key: value for key, value in (("H", request.hidden_size), ("topk", request.top_k)) if value is not None}
+    given |= request.sizes or {}
     if request.model is not None:
         model = models.find_model(request.model)
+        _check_shape(model, given, request)
         split, ranks = request.tensor_parallel or 1, request.expert_parallel or 1
         if model.N % split or model.E % ranks:
             raise UsageError(f"{model.name} does not split so", f"tensor-parallel {split}, expert-parallel {ranks}",
                              f"divisors of N = {model.N} and E = {model.E}")  # fmt: skip
         known = {"E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
-    known |= {key: value for key, value in (("H", request.hidden_size), ("topk", request.top_k)) if value is not None}
-    known |= request.sizes or {}
+    elif request.tensor_parallel is not None:
+        raise UsageError("--tensor-parallel splits a model, and none is named", request.tensor_parallel, None,
+                         "add --model NAME, or give the N of one rank with --sizes and leave it out")  # fmt: skip
+    known |= given
     names = ("E", "topk", "H", "N")
     if unknown := [key for key in known if key not in names]:
         raise UsageError("fused_moe has no such size", ", ".join(unknown), "among " + ", ".join(names), "give token counts as --tokens")
@@ -315,6 +320,22 @@ def _layer_sizes(request: Request) -> dict[str, int]:
                          "correct --top-k, or the sizes")  # fmt: skip
     topk = min(known["topk"], known["E"])  # a rank that holds fewer experts than a token takes: all of them
     return {"M": 1, "E": known["E"], "topk": topk, "H": known["H"], "N": known["N"]}
+
+
+def _check_shape(model: models.Model, given: Mapping[str, int], request: Request) -> None:
+    """Refuse sizes that no rank of a model has: the report would bear its name. Top-k may differ, as for a table."""
+    if given.get("H", model.H) != model.H:
+        raise UsageError(f"the hidden size contradicts {model.name}", f"H={given['H']}", f"H={model.H}", "leave out one of the two")
+    if "E" not in given and "N" not in given:
+        return
+    tensor, expert = request.tensor_parallel, request.expert_parallel
+    E, N = given.get("E", model.E // (expert or 1)), given.get("N", model.N // (tensor or 1))
+    splits = models.candidates_of(model, E, N) if E > 0 and N > 0 else ()
+    if not any(tensor in (None, each.tensor_parallel) and expert in (None, each.expert_parallel) for each in splits):
+        said = [f"--{kind}-parallel {size}" for kind, size in (("tensor", tensor), ("expert", expert)) if size is not None]
+        raise UsageError(f"no rank of {model.name} has these sizes", ", ".join([f"E={E}", f"N={N}", *said]),
+                         f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
+                         "leave out --model, or the sizes")  # fmt: skip
 
 
 def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Target:
@@ -331,6 +352,9 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     names = [name for name in described if kernel in (None, name)]
     if not names:
         raise UsageError(f"{file.name} describes no such kernel", kernel, "one of " + (", ".join(described) or "none at all"))
+    said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+    if unfit := [f"--{option.replace('_', '-')}" for option in said if getattr(request, option) is not None]:
+        raise UsageError(f"{', '.join(unfit)} is for fused_moe and its tables", f"{file.stem}::{names[0]}", None, "give --sizes")
     if request.gpu is None:
         raise UsageError("a kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
     gpu = load_gpu(request.gpu)

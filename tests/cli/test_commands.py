@@ -654,6 +654,11 @@ def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
         (["advise", "softmax", "--gpu", "H200", "--tokens", "64"], "--tokens"),
         (["advise", "attention", "--gpu", "H200", "--sizes", "H=8,H_kv=3"], "H_kv"),
         (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,N=512"], "no topk, H"),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,N=512,H=64,topk=2", "--tensor-parallel", "8"], "--model NAME"),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=128,N=768", "--model", "Mixtral-8x7B"], "no rank of Mixtral-8x7B"),
+        (["advise", "fused_moe", "--gpu", "H200", "--sizes", "N=7168", "--model", "Mixtral-8x7B", "--tensor-parallel", "4"], "N=7168"),
+        (["advise", "fused_moe", "--gpu", "H200", "--hidden-size", "2048", "--model", "Mixtral-8x7B"], "contradicts Mixtral-8x7B"),
+        (["advise", "gemm", "--gpu", "H200", "--model", "Mixtral-8x7B"], "--model is for fused_moe"),
         (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,Q=512"], "Q"),
     ],
 )
@@ -701,6 +706,14 @@ def test_fused_moe_takes_its_sizes(tmp_path):
     assert main(["advise", "fused_moe", "--gpu", "H200", *given, "--tokens", "64", "--output", str(tmp_path)]) == 0
     sizes = json.loads((tmp_path / "result.json").read_text())["launches"][0]["problem"]["sizes"]
     assert sizes == {"M": 64, "E": 64, "topk": 6, "H": 2048, "N": 1408}
+
+
+def test_the_sizes_of_a_rank_may_stand_beside_its_model(tmp_path):
+    given = ["--model", "Mixtral-8x7B", "--sizes", "E=8,N=3584,topk=1"]
+    assert main(["advise", "fused_moe", "--gpu", "H200", *given, "--tokens", "64", "--output", str(tmp_path)]) == 0
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["model"] == "Mixtral-8x7B"
+    assert result["launches"][0]["problem"]["sizes"] == {"M": 64, "E": 8, "topk": 1, "H": 4096, "N": 3584}
 
 
 def test_options_that_do_not_apply_are_refused(tmp_path, capsys):
