@@ -35,7 +35,10 @@ def resource_rows(
     name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Configuration], gpus: Sequence[GpuSpec],
     compiling: Compiling, element: str, problem: Problem | None = None,
 ) -> tuple[tuple[ResourceRow, ...], list[str]]:  # fmt: skip
-    """One row per compile target among the GPUs, and why there are none where there are none."""
+    """One row per compile target and configuration among the GPUs, and why there are none where there are none.
+
+    `best` has the configuration that each GPU would run with, by its name.
+    """
     if not compiling.wanted:
         return (), []
     if (old is None or new is None) and not best and _first(new or old) is None:
@@ -46,12 +49,13 @@ def resource_rows(
         version()
     except (ImportError, AdvisorError) as error:
         return (), [f"Not compiled: {error}"]
-    by_target: dict[tuple[Any, ...], list[GpuSpec]] = {}
+    alike: dict[tuple[Any, ...], list[GpuSpec]] = {}
+    launched = {gpu.name: best.get(gpu.name) or _first(new or old) for gpu in gpus}
     for gpu in gpus:
-        by_target.setdefault(gpu.triton_target, []).append(gpu)
+        alike.setdefault((gpu.triton_target, repr(launched[gpu.name])), []).append(gpu)
     rows, notes = [], []
-    for group in by_target.values():
-        configuration = best.get(group[0].name) or _first(new or old)
+    for group in alike.values():
+        configuration = launched[group[0].name]
         needed = (old is not None) + (new is not None)
         if compiling.left < needed:
             notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")

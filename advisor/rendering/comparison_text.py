@@ -45,7 +45,7 @@ def _subject(subject: Subject) -> list[str]:
         )
     for compiled in subject.resources:
         cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in words.resource_cells(compiled))
-        lines.append(f"  compiled for {compiled.gpu}: {cells}" + (f" ({compiled.reason})" if compiled.reason else ""))
+        lines.append(f"  compiled for {compiled.gpu} with {compiled.label}: {cells}" + (f" ({compiled.reason})" if compiled.reason else ""))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
         lines += [f"  configuration {word}: {text}" for text in items]
     for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
