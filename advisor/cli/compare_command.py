@@ -27,6 +27,7 @@ from advisor.cli import options
 if TYPE_CHECKING:
     from advisor.comparison import Options
     from advisor.comparison_schema import ComparisonResult
+    from advisor.errors import UsageError
     from advisor.learned.base import Predictor
 
 HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
@@ -42,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merge-base", metavar="REF", help="compare HEAD with the commit it has in common with REF")
     parser.add_argument("--baseline", metavar="DIR", help="compare one result or rows file with the one stored for its GPU and Triton")
     parser.add_argument("--update", action="store_true", help="store HEAD as the new baseline (only with --baseline)")
-    parser.add_argument("--gpu", metavar="NAME", action="append", default=[], help="GPU to predict for; repeat it, or separate with commas")
+    parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
+                        help="GPU to predict kernels and two tables for (tables in folders and revisions are for that of their name); "
+                        "repeat it, or separate with commas")  # fmt: skip
     parser.add_argument(
         "--fail-on", type=options.gate_conditions, metavar="LIST",
         help="what makes the exit code 1: regressed, inconclusive, failed, cannot-launch, spills, predicted-regressed, ceiling<70, or none "
@@ -80,7 +83,7 @@ def exit_code(result: ComparisonResult) -> int:
         return NOTHING_CHANGED
     able = sum(count for counts in (result.measured_counts, result.static_counts) for word, count in counts.items()
                if word != "not comparable")  # fmt: skip
-    if not able and result.measured_counts.get("not comparable"):
+    if not able and "not comparable" in {*result.measured_counts, *result.static_counts}:
         print("advisor: not comparable", file=sys.stderr)
         return NOT_COMPARABLE
     measured = set(result.measured_counts)
@@ -149,18 +152,22 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
     from advisor.errors import InputError
 
     folder = git.repository(Path(arguments.repository))
+    if folder is None and sides and all(Path(side).exists() for side in sides):
+        raise _one_path(sides[0], sides)
     if folder is None:
         missing = next((side for side in sides if not Path(side).exists()), arguments.repository)
         raise InputError(f"{missing}: no such file, and {arguments.repository} is no git repository whose revision it could be",
                          remedy="check the path, or name the repository with --repository DIR")  # fmt: skip
     head_name = (sides[0] if sides else "HEAD") if arguments.merge_base else (sides[1] if len(sides) == 2 else "HEAD")
     base_name = arguments.merge_base or sides[0]
-    commits = []
-    for name in (base_name, head_name):
-        found = git.commit(folder, name)
-        if found is None:
+    found = {name: git.commit(folder, name) for name in (base_name, head_name)}
+    lost = [name for name, commit in found.items() if commit is None]
+    for name in lost:
+        if not Path(name).exists():
             raise InputError(f"{name}: neither a path nor a revision of this repository", remedy="check the spelling, or fetch it")
-        commits.append(found)
+    if lost:
+        raise _one_path(lost[0], sides)
+    commits = [found[base_name] or "", found[head_name] or ""]
     base, label = commits[0], base_name
     if arguments.merge_base:
         base, label = git.merge_base(folder, commits[0], commits[1]), f"merge base with {base_name}"
@@ -168,16 +175,25 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
     return compare_trees(trees[0], trees[1], wanted, predictor)
 
 
+def _one_path(name: str, sides: list[str]) -> UsageError:
+    """That a path has nothing of its kind beside it."""
+    from advisor.errors import UsageError
+
+    return UsageError(f"{name} is a path, and is compared with another one", " ".join(sides), "two files, two folders or two revisions",
+                      "name the other side, or where its baseline lies with --baseline DIR")  # fmt: skip
+
+
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import baselines, compare_files, compare_results
-    from advisor.comparison.compare import missing_baseline
+    from advisor.comparison.compare import missing_baseline, refuse_gpus
     from advisor.errors import UsageError
     from advisor.measurement.rows import read_measured
     from advisor.result_json import from_json
 
     if len(arguments.sides) != 1:
         raise UsageError("--baseline takes one side", " ".join(arguments.sides) or None, "one result.json or ROWS.csv")
+    refuse_gpus(wanted)
     head = options.existing_file(arguments.sides[0])
     rows = head.name.endswith(".csv")
     if rows:

@@ -20,7 +20,7 @@ from advisor.comparison.trees import Entry, FileChange, FolderTree, RevisionTree
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.configs.names import parse_table_name
 from advisor.configs.source import SourceFile
-from advisor.errors import AdvisorError, InputError, NotOursError
+from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measurement.rows import read_measured
@@ -59,6 +59,8 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     if kinds[0] != kinds[1]:
         raise InputError("the two sides are not of a kind", f"{base.name} ({kinds[0]}) and {head.name} ({kinds[1]})",
                          "two results, two files of rows, two tables, two Python files, two folders or two revisions")  # fmt: skip
+    if kinds[0] in ("result", "rows"):
+        refuse_gpus(options)
     gpus = _gpus(options, settings)
     subjects: Sequence[Subject]
     if kinds[0] == "result":
@@ -71,8 +73,8 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     elif kinds[0] == "table":
         request = _request(options, settings, str(head))
         subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
-                                  base_path=str(base))]  # fmt: skip
-        warnings = _other_gpu(base, head, gpus)
+                                  base_path=str(base), anywhere=bool(options.gpus))]  # fmt: skip
+        warnings = () if options.gpus else _other_gpu(base, head, gpus)
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         named = [(path, Path(path)) for path in settings.launches]
@@ -81,6 +83,17 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
                                    recorded=read_recorded([*_given(options), *named]))  # fmt: skip
     sides = [Compared(label=str(path), fingerprint=mark) for path, mark in zip((base, head), fingerprints, strict=True)]
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
+
+
+def refuse_gpus(options: Options) -> None:
+    """Results and rows say which GPU they are for: refuse another word on it.
+
+    Raises:
+        UsageError: A GPU is asked for.
+    """
+    if options.gpus:
+        raise UsageError("--gpu is for kernels and tables; results and rows say which GPU they are for", ", ".join(options.gpus), None,
+                         "leave it out, or make the results with `advisor advise --gpu NAME`")  # fmt: skip
 
 
 def _other_gpu(base: Path, head: Path, gpus: Sequence[GpuSpec]) -> tuple[str, ...]:

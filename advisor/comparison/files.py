@@ -9,7 +9,7 @@ from pathlib import PurePath
 from advisor.advise import Measured, advise
 from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
 from advisor.comparison.static import static_row
-from advisor.comparison_schema import MeasuredRow, StaticRow, Subject
+from advisor.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
@@ -90,15 +90,32 @@ def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor
         configuration = f" {shown.configuration.label()}" if _problem_key(shown) in swept and shown.configuration else ""
         label, identifier = launch_label(shown.problem) + configuration, f"row-{number}"
         reports = [_report(run, predictor) if run is not None else None for run in (before, after)]
+        silent = [run for run, report in zip((before, after), reports, strict=True) if run is not None and report is None]
         context = Context()
         if any(reports):
             row = static_row(identifier, label, shown.gpu, *([each] if each else None for each in reports))
-            static.append(row)
             context = Context(bound=row.bound, ceiling=row.ceiling, cause=row.new_findings, advice=row.advice)
+            if not silent:  # a side of which nothing can be predicted is no side that is missing
+                static.append(row)
         if any(run is not None and (run.latency or run.rounds or run.failure) for run in (before, after)):
             measured.append(measured_row(identifier, label, before, after, context))
+        elif silent:
+            static.append(_without_figures(identifier, label, before, after, silent[0]))
     return Subject(kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
                    notes=tuple(notes))  # fmt: skip
+
+
+def _without_figures(identifier: str, label: str, before: Ran | None, after: Ran | None, silent: Ran) -> StaticRow:
+    """The row of a problem that was not measured and of which, for a side at least, nothing can be predicted."""
+    if silent.configuration is None:
+        reason = "it names neither a configuration nor a latency"
+    else:
+        reason = "its GPU, operator or configuration has no model, and it names no latency"
+    verdict: StaticVerdict = "new" if before is None else "missing" if after is None else "not comparable"
+    return StaticRow(
+        id=identifier, label=label, kernel=silent.kernel, gpu=silent.gpu, problems=(silent.problem,), base=None, head=None, default=None,
+        compared_with="nothing", bound=None, ceiling=None, change=None, verdict=verdict, reason=reason, changed=False,
+    )  # fmt: skip
 
 
 def _runs(rows: Iterable[Row]) -> list[Ran]:

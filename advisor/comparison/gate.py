@@ -43,8 +43,12 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...]) -> Gate:
     """Whether the subjects pass."""
     triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
     listed = ", ".join(wanted) or "nothing"
+    verdicts: set[str] = {row.verdict for subject in subjects for row in subject.measured}
+    verdicts |= {row.verdict for subject in subjects for row in subject.static}
     if not subjects:
         sentence = "Nothing was compared: no kernel and no table changed."
+    elif not triggered and verdicts == {"not comparable"}:
+        sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:
         sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
     else:

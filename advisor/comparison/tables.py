@@ -61,7 +61,7 @@ def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None
 
 def table_subject(
     path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
-    predictor: Predictor, base_path: str | None = None,
+    predictor: Predictor, base_path: str | None = None, anywhere: bool = False,
 ) -> Subject:  # fmt: skip
     """Compare two versions of one table; either may be missing.
 
@@ -74,6 +74,7 @@ def table_subject(
         gpus: The GPUs to predict for, where the table's own name says none that is known.
         predictor: Where predictions come from.
         base_path: Where the old version lies, if elsewhere.
+        anywhere: Predict for `gpus`, whatever the name says.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         old = read_version(base, base_path or path, Path(folder, "base"))
@@ -82,7 +83,7 @@ def table_subject(
         own = match_device_name(name.device_name)
         notes = [] if own is not None else [f"The GPU in its name is not described in ceilings/ ({name.device_name})."]
         rows: list[StaticRow] = []
-        for gpu in (own,) if own is not None else tuple(gpus):
+        for gpu in (own,) if own is not None and not anywhere else tuple(gpus):
             try:
                 found, said = _rows(old, new, replace(request, gpu=gpu.name), gpu, predictor)
             except AdvisorError as error:

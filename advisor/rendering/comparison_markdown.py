@@ -171,7 +171,7 @@ def _static_line(row: StaticRow, table: bool, gpu: bool) -> str:
         escape(row.label), *([escape(row.gpu)] if gpu else []), *([words.side_text(row.default)] if table else []),
         words.side_text(row.base), words.side_text(row.head), words.interval_text(head), delta, words.latency_text(row.ceiling),
         f"{words.share_text(row.ceiling, before)} → {words.share_text(row.ceiling, head)}",
-        f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(row.reason)}" if row.verdict == "cannot-launch" else ""),
+        f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(row.reason)}" if row.verdict in words.REASONED else ""),
         code(", ".join(words.configuration_change(row)) or "none") if row.changed else "",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |\n"

@@ -30,6 +30,10 @@ QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})
 """Verdicts whose rows are folded."""
 
 
+REASONED = frozenset({"cannot-launch", "not comparable"})
+"""Static verdicts that mean little without their reason."""
+
+
 def verdict_word(verdict: str) -> str:
     """A verdict in words."""
     return STATIC_WORDS.get(verdict, verdict)

@@ -192,3 +192,44 @@ def test_tables_of_two_gpus_are_told(tmp_path, capsys):
     assert "is for H20 and" in capsys.readouterr().err
     assert main(["compare", str(other), str(other), "--model", "Qwen3-30B-A3B"]) == 0
     assert "is for" not in capsys.readouterr().err
+
+
+def test_the_gpu_asked_for_is_honoured_or_refused(tmp_path, capsys):
+    before, after = str(DATA / "before.json"), str(DATA / "after.json")
+    rows = str(DATA.parent / "rows.csv")
+    example = str(Path(__file__).parents[2] / "reports/examples/E=128,N=768,device_name=NVIDIA_H20.json")
+    for sides in ([before, after], [rows, rows], ["--baseline", str(tmp_path), before]):
+        assert main(["compare", *sides, "--gpu", "H100"]) == 2
+        assert "say which GPU they are for" in capsys.readouterr().err
+    assert main(["compare", example, example, "--model", "Qwen3-30B-A3B", "--gpu", "H100", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == ["H100"]
+
+
+def test_rows_of_which_nothing_is_known_are_shown_and_compare_with_nothing(tmp_path, capsys):
+    """As the serving stack launches it, and not measured: neither figure is there."""
+    rows = DATA.parent / "rows.csv"
+    assert main(["compare", str(rows), str(rows)]) == 0
+    out = capsys.readouterr().out
+    assert "1 not comparable, 3 predicted unchanged" in out and "L40" in out and "neither a configuration nor a latency" in out
+    lines = rows.read_text().splitlines()
+    served, empty = tmp_path / "served.csv", tmp_path / "empty.csv"
+    served.write_text(f"{lines[0]}\n{lines[-1]}\n")
+    empty.write_text(f"{lines[0]}\n{lines[1]}\n")
+    for style in ("text", "md", "json"):
+        assert main(["compare", str(served), str(served), "--format", style]) == 4
+        captured = capsys.readouterr()
+        assert "Nothing could be compared" in captured.out and "not comparable" in captured.err
+    assert main(["compare", str(served), str(empty)]) == 0
+    assert "1 new, 1 missing" in capsys.readouterr().out
+
+
+def test_a_side_that_is_not_there_is_the_one_named(tmp_path, monkeypatch, capsys):
+    before = str(DATA / "before.json")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for folder in (Path(__file__).parent, tmp_path):  # in a repository, and in none
+        monkeypatch.chdir(folder)
+        assert main(["compare", before, "nope"]) == 2
+        assert "error: nope: " in capsys.readouterr().err
+        assert main(["compare", before]) == 2
+        told = capsys.readouterr().err
+        assert "before.json is a path" in told and "--baseline DIR" in told
