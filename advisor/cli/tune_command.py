@@ -116,10 +116,13 @@ def _order(arguments: argparse.Namespace) -> Order:
 
 def _print(tuned: Tuned, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
+    from advisor.search.backend import NOT_RECORDED
     from advisor.tuning.export import cells
 
     improved, new = (sum(row.verdict == verdict for row in tuned.rows if row.changed) for verdict in ("improved", "new"))
+    unknown = sum(row.verdict == NOT_RECORDED for row in tuned.rows)
     counted = f"{improved} of {len(tuned.rows)} improved" + (f", {new} new" if new else "")
+    counted += f", {unknown} not recorded as they run today" if unknown else ""
     trials = sum(row.tried for row in tuned.rows)
     print(f"{tuned.result.target} on {tuned.result.gpu}: {counted} in {trials} trials ({tuned.source})")
     for row in tuned.rows:

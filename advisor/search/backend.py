@@ -11,6 +11,9 @@ from advisor.schema import Configuration
 Watch = Callable[[int, float], bool]
 """Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""
 
+NOT_RECORDED = "not recorded"
+"""Verdict where what runs today has no recorded latency: neither better nor worse is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -33,7 +36,7 @@ class Measurement:
         us: Latency of all launches of the task together, microseconds; None where there is none.
         parts_us: The same by launch.
         failure: Why there is no latency, a class (out-of-resources, hang, wrong-output, …); None where there is one, or it was stopped.
-        slower: There is no number, but it is known to lose (a recording of the best rows lacks it).
+        slower: There is no number, but it is taken to lose (a recording of the best rows lacks it).
         stopped: The watch stopped it; `us` is what the rounds until then said.
         message: In words.
     """
@@ -91,7 +94,7 @@ class TableBackend:
     Args:
         latencies: By task id, then `Configuration.label()`.
         name: What results call it.
-        absent_is_slower: A configuration the table lacks is known to be slower than the best; else it is a failure.
+        absent_is_slower: A configuration the table lacks is taken to be slower than the best; else it is a failure.
     """
 
     noise_floor: float | None = 0.0
@@ -103,8 +106,7 @@ class TableBackend:
         """Looks the configuration up."""
         us = self.latencies.get(task.id, {}).get(configuration.label())
         if us is None:
-            message = "not recorded: slower than the best by more than 1 %" if self.absent_is_slower else "not recorded"
-            return Measurement(failure="not-recorded", slower=self.absent_is_slower, message=message)
+            return not_recorded(self.absent_is_slower)
         if watch(1, us):
             return Measurement(us=us, stopped=True)
         return Measurement(us=us, parts_us={launch: us / len(task.launches) for launch in task.launches})
@@ -112,18 +114,25 @@ class TableBackend:
     def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
         """Compares the table's numbers."""
         before, after = (self.latencies.get(task.id, {}).get(c.label()) for c in (base, head))
-        return recorded_versus(before, after, self.absent_is_slower)
+        return recorded_versus(before, after)
 
 
-def recorded_versus(before: float | None, after: float | None, absent_is_slower: bool, least_gain: float = 0.0) -> Versus:
-    """What two recorded latencies say: the head wins where it is faster by more than `least_gain`."""
+def not_recorded(slower: bool) -> Measurement:
+    """What a recording without that configuration says; `slower`: it holds the best of sweeps, so that the search need not try it."""
+    reason = ": slower than the best by more than 1 %, or not tried" if slower else ""
+    return Measurement(failure="not-recorded", slower=slower, message=f"not recorded{reason}")
+
+
+def recorded_versus(before: float | None, after: float | None, least_gain: float = 0.0) -> Versus:
+    """What two recorded latencies say: the head wins where it is faster by more than `least_gain`.
+
+    Against what is not recorded nothing wins: the best of a sweep lack what it did not try as well as what is slower.
+    """
     if after is None:
         return Versus(better=False, base_us=before, head_us=None, verdict="failed", reason="not recorded", measured=False)
     if before is None:
-        reason = "the present configuration is not recorded"
-        reason += ": slower than the best by more than 1 %" if absent_is_slower else ""
-        return Versus(better=absent_is_slower, base_us=None, head_us=after, measured=False, reason=reason,
-                      verdict="improved" if absent_is_slower else "not comparable")  # fmt: skip
+        reason = f"nothing says whether {after:.2f} µs is faster than the present configuration"
+        return Versus(better=False, base_us=None, head_us=after, verdict=NOT_RECORDED, reason=reason, measured=False)
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
     return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason="recorded", measured=False)

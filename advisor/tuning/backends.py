@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
-from advisor.search.backend import Measurement, Task, Versus, Watch, recorded_versus
+from advisor.search.backend import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 
 if TYPE_CHECKING:
     from advisor.measurement import KernelRef
@@ -19,6 +19,10 @@ FIRST_ROUNDS = 3
 
 NEAR_OPTIMAL = 1.0102
 """Near-optimal rows are those within 1 % of the best of a sweep (latencies come rounded)."""
+
+NEAR_OPTIMAL_PROBLEMS, NEAR_OPTIMAL_ROWS = 8, 2.0
+"""What such rows have at least: so many problems, and rows per problem on average. The published ones have 18 token counts of every
+layer, and 2.5 rows or more for each (`fused_moe_near_optimal`: 4 GPUs, 12 layers)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Subject:
 
 
 class RecordedBackend:
-    """Replays rows. Absent configurations of a near-optimal file are slower than its best by more than 1 %, and counted as trials."""
+    """Replays rows. Absent configurations of a near-optimal file are taken to be slower than its best, and counted as trials."""
 
     noise_floor: float | None = None
 
@@ -46,8 +50,7 @@ class RecordedBackend:
         for name in task.launches:
             us = self._latency(name, configuration)
             if us is None:
-                message = "not recorded: slower than the best by more than 1 %" if self.only_best else "not recorded"
-                return Measurement(failure="not-recorded", slower=self.only_best, message=message)
+                return not_recorded(self.only_best)
             parts[name] = us
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
@@ -60,7 +63,7 @@ class RecordedBackend:
             parts = {name: self._latency(name, configuration) for name in task.launches}
             sides.append({name: us for name, us in parts.items() if us is not None})
         before, after = (sum(side.values()) if len(side) == len(task.launches) else None for side in sides)
-        found = recorded_versus(before, after, self.only_best, least_gain=0.005)
+        found = recorded_versus(before, after, least_gain=0.005)
         return replace(found, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
@@ -73,12 +76,14 @@ class RecordedBackend:
 
 
 def holds_only_best(recording: Recording) -> bool:
-    """Whether a file lists the near-optimal rows of sweeps and no others, so that what is absent is known to be slower.
+    """Whether a file lists the near-optimal rows of sweeps and no others, so that a search need not try what is absent.
 
-    No problem has a row more than 1 % behind its best, and some have several rows: a few rows of whatever somebody measured prove nothing.
+    No problem has a row more than 1 % behind its best, and there are many rows of many problems: a few rows of whatever somebody
+    measured may lie as near to each other, and say nothing of the others.
     """
     problems = [[us for us, _ in rows.values()] for rows in recording.latencies.values() if rows]
-    return any(len(each) > 1 for each in problems) and all(max(each) <= NEAR_OPTIMAL * min(each) for each in problems)
+    many = len(problems) >= NEAR_OPTIMAL_PROBLEMS and len(recording) >= NEAR_OPTIMAL_ROWS * len(problems)
+    return many and all(max(each) <= NEAR_OPTIMAL * min(each) for each in problems)
 
 
 class MeasuringBackend:

@@ -14,6 +14,7 @@ from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, SearchReport
+from advisor.search.backend import NOT_RECORDED
 from advisor.targets import PlannedLaunch, Target
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend
@@ -192,7 +193,12 @@ def _settled(finding: Finding, winner: Winner) -> Finding:
     if finding.net_saving_us is None:
         return finding
     assert winner.best is not None
-    found = f"{winner.best.label()} is what it found" if winner.changed else "it found nothing better than what runs"
+    if winner.changed:
+        found = f"{winner.best.label()} is what it found"
+    elif winner.versus is not None and winner.versus.verdict == NOT_RECORDED:
+        found = f"{winner.best.label()} is its best, with nothing to compare it with"
+    else:
+        found = "it found nothing better than what runs"
     return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)
 
 
