@@ -8,7 +8,7 @@ sweep summaries (`default_us` with its `default_…` columns).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from advisor.errors import InputError, UsageError
@@ -22,17 +22,28 @@ ConfigurationKey = tuple[tuple[str, object], ...]
 ProblemKey = tuple[object, ...]
 
 
-def recorded_problem_key(problem: Problem) -> ProblemKey:
-    """What tells recorded problems apart. Not the cache state: published rows do not say it."""
-    return (problem.family, problem.op, problem.dtype, tuple(sorted(problem.sizes.items())), problem.routing)
+OPTIONAL_COLUMNS = ("weight_dtype", "output_dtype", "block_shape", "cache")
+"""What tells problems apart too, in files that have the column: published rows do not say it."""
+
+
+def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
+    """What tells recorded problems apart; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
+    optional = {
+        "weight_dtype": problem.weight_dtype or problem.dtype,
+        "output_dtype": problem.output_dtype or ("bf16" if problem.dtype in ("fp8", "int8") else problem.dtype),
+        "block_shape": problem.block_shape, "cache": problem.cache,
+    }  # fmt: skip
+    sizes = tuple(sorted(problem.sizes.items()))
+    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, *(optional[name] for name in said))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Latencies of one GPU, in microseconds, by problem and configuration."""
+    """Latencies of one GPU, in microseconds, by problem and configuration. `said`: those of `OPTIONAL_COLUMNS` that the file has."""
 
     gpu: str
     source: str
+    said: tuple[str, ...] = ()
     latencies: Mapping[ProblemKey, Mapping[ConfigurationKey, tuple[float, Configuration]]]
     problems: Mapping[ProblemKey, Problem]
 
@@ -42,8 +53,8 @@ class Recording:
         Raises:
             NotRecordedError: The file has no such launch.
         """
-        known = self.latencies.get(recorded_problem_key(problem))
-        if known is None:
+        known = self._rows(problem)
+        if not known:
             raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
         found = known.get(_configuration_key(configuration))
         if found is None:
@@ -52,8 +63,7 @@ class Recording:
 
     def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
         """The recorded configurations of a problem, fastest first."""
-        known = self.latencies.get(recorded_problem_key(problem), {})
-        return tuple(configuration for _, configuration in sorted(known.values(), key=lambda entry: entry[0]))
+        return tuple(configuration for _, configuration in sorted(self._rows(problem).values(), key=lambda entry: entry[0]))
 
     def best(self, problem: Problem) -> tuple[Configuration, float]:
         """The fastest recorded configuration and its latency in microseconds.
@@ -61,11 +71,17 @@ class Recording:
         Raises:
             NotRecordedError: The file has no such problem.
         """
-        known = self.latencies.get(recorded_problem_key(problem))
+        known = self._rows(problem)
         if not known:
             raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
         latency, configuration = min(known.values(), key=lambda entry: entry[0])
         return configuration, latency
+
+    def _rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
+        return self.latencies.get(_problem_key(problem, self.said), {})
+
+    def __contains__(self, problem: Problem) -> bool:
+        return bool(self._rows(problem))
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems.values())
@@ -95,13 +111,15 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
     latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}
     problems: dict[ProblemKey, Problem] = {}
     gpus: dict[str, str] = {}
+    said: tuple[str, ...] = ()
     wanted = _canonical(gpu) if gpu else None
     for row in read_measured(path):
         name = _canonical(row.gpu) if row.gpu else ""
         gpus.setdefault(name, row.gpu)
         if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
             continue
-        key = recorded_problem_key(row.problem)
+        said = tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
+        key = _problem_key(row.problem, said)
         problems.setdefault(key, row.problem)
         latencies.setdefault(key, {})[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
     if wanted is not None and wanted not in gpus:
@@ -111,7 +129,8 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one", "add gpu=NAME")
     if not latencies:
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
-    return Recording(gpu=wanted if wanted is not None else next(iter(gpus)), source=source, latencies=latencies, problems=problems)
+    name = wanted if wanted is not None else next(iter(gpus))
+    return Recording(gpu=name, source=source, said=said, latencies=latencies, problems=problems)
 
 
 def _canonical(name: str) -> str:

@@ -20,7 +20,7 @@ from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
 from advisor.measurement.kernel_file import check_sizes
-from advisor.measurement.recorded import Recording, read_recording, recorded_problem_key
+from advisor.measurement.recorded import Recording, read_recording
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
@@ -337,10 +337,11 @@ def _with_incumbents(target: Target, base: Table) -> Target:
 
 def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[str]]:
     """The launches whose problem the recording has, and a sentence on the others."""
-    found = tuple(launch for launch in target.launches if recorded_problem_key(launch.problem) in recording.latencies)
+    found = tuple(launch for launch in target.launches if launch.problem in recording)
     if not found:
         raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}", None,
-                                  "rows of the same GPU, operator and sizes", "check --model, --tokens and --gpu")  # fmt: skip
+                                  "rows of the same GPU, operator, sizes, types and cache state",
+                                  "check --model, --tokens, --gpu and --cache")  # fmt: skip
     if len(found) == len(target.launches):
         return target, []
     gone = [launch.id for launch in target.launches if launch not in found]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.errors import AdvisorError, InputError, UsageError
@@ -9,7 +11,7 @@ from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, m
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.fake import FakeDevice, normal, unit
 from advisor.measurement.rounds import Timing
-from advisor.schema import Configuration, Fingerprint
+from advisor.schema import Configuration, Fingerprint, Problem
 
 from .conftest import configuration, elementwise, kernel, launches, moe
 
@@ -125,6 +127,30 @@ def test_not_recorded(tmp_path):
     assert recording.configurations(elementwise(999)) == ()
     summary = measure(launches(2), tmp_path / "again.csv", device=f"recorded:{tmp_path / 'rows.csv'}")
     assert summary.measured == 6 and summary.failed == {"not-recorded": 6}
+
+
+MOE = {"gpu": "H200", "gemm": "w13", "M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768, "num_warps": 4, "num_stages": 3}
+
+
+@pytest.mark.parametrize(("column", "asked", "other"), [
+    ("cache", "warm", "cold"), ("block_shape", None, "128 128"), ("weight_dtype", None, "fp8"), ("output_dtype", None, "fp32"),
+])  # fmt: skip
+def test_a_recorded_latency_is_of_the_same_types_and_cache_state(tmp_path, column, asked, other):
+    """Where the file says what they are; rows that do not say it are taken for what was asked."""
+    problem = Problem(family="fused_moe", op="w13", sizes={name: MOE[name] for name in ("M", "E", "topk", "H", "N")})
+    rows = [{**MOE, column: asked or "", "latency_us": 183.7}, {**MOE, column: other, "latency_us": 192.8}]
+    elsewhere = replace(problem, **{column: (128, 128) if column == "block_shape" else other})
+    config = Configuration(parameters={}, num_warps=4, num_stages=3)
+
+    def recording(given):
+        (tmp_path / "rows.csv").write_text("\n".join([",".join(given[0]), *(",".join(map(str, row.values())) for row in given)]) + "\n")
+        return read_recording(tmp_path / "rows.csv")
+
+    both = recording(rows)
+    assert both.latency_us(problem, config) == 183.7 and both.latency_us(elsewhere, config) == 192.8
+    assert elsewhere not in recording(rows[:1])
+    unsaid = recording([{name: value for name, value in rows[0].items() if name != column}])
+    assert unsaid.latency_us(problem, config) == unsaid.latency_us(elsewhere, config) == 183.7
 
 
 def test_a_file_without_latencies_is_refused(tmp_path):
