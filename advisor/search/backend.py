@@ -37,6 +37,7 @@ class Measurement:
         parts_us: The same by launch.
         failure: Why there is no latency, a class (out-of-resources, hang, wrong-output, …); None where there is one, or it was stopped.
         slower: There is no number, but it is taken to lose (a recording of the best rows lacks it).
+        again: It says nothing of the configuration, which may be tried again: the GPU was not fit to measure it, or time was up.
         stopped: The watch stopped it; `us` is what the rounds until then said.
         message: In words.
     """
@@ -45,6 +46,7 @@ class Measurement:
     parts_us: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None
     slower: bool = False
+    again: bool = False
     stopped: bool = False
     message: str = ""
 

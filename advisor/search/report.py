@@ -78,12 +78,12 @@ def state_of(trial: FrozenTrial) -> str:
     """complete, pruned, skipped, or `failed: CLASS`."""
     if SKIPPED in trial.user_attrs:
         return "skipped"
-    if LOST in trial.user_attrs:
-        return "failed: worker-lost" if trial.user_attrs[LOST] == DIED else f"failed: {trial.user_attrs[LOST]}"
     if SLOWER in trial.user_attrs:
         return "failed: not-recorded"
     if FAILURE in trial.user_attrs:
         return f"failed: {trial.user_attrs[FAILURE]}"
+    if LOST in trial.user_attrs:
+        return "failed: worker-lost" if trial.user_attrs[LOST] == DIED else f"failed: {trial.user_attrs[LOST]}"
     if trial.state == TrialState.RUNNING:
         return "failed: unfinished"
     if trial.state == TrialState.FAIL:

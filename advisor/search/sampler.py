@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 CHOICE = "advisor:choice"  # trial attribute: index of the configuration the sampler settled on
 SLOWER = "advisor:slower"  # trial attribute: no latency, but known to lose
-LOST = "advisor:lost"  # trial attribute: why it was left unfinished (DIED or INTERRUPTED); the configuration may be tried again
-DIED, INTERRUPTED = True, "interrupted"
+LOST = "advisor:lost"  # trial attribute: why it says nothing of its configuration, which may be tried again
+DIED, INTERRUPTED = True, "interrupted"  # or the class of a failure that is not the configuration's
 SKIPPED = "advisor:skipped"  # trial attribute: it was never begun
 
 MAX_LOST = 3

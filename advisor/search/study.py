@@ -310,6 +310,8 @@ def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
         trial.set_user_attr(FAILURE, found.failure)
         if found.slower:
             trial.set_user_attr(SLOWER, True)
+        if found.again:
+            trial.set_user_attr(LOST, True)
         study.tell(trial, state=TrialState.PRUNED if found.slower else TrialState.FAIL)
     elif found.stopped or found.us is None:
         study.tell(trial, state=TrialState.PRUNED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 FIRST_ROUNDS = 3
 """After so many rounds a measurement that loses is cut short."""
+
+MAX_SLOW = 3
+"""Measurements without a round that counts before that is put down to the configuration, which may be what draws the clock down."""
 
 NEAR_OPTIMAL = 1.0102
 """Near-optimal rows are those within 1 % of the best of a sweep (latencies come rounded)."""
@@ -98,6 +102,7 @@ class MeasuringBackend:
         self.gpu = self.scheduler.description.gpu
         self.name = f"measured on {self.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
         self._floor: float | None = None
+        self._slow: Counter[tuple[str, str]] = Counter()  # measurements without a round that counts, by task and configuration
 
     def __enter__(self) -> MeasuringBackend:
         return self
@@ -118,13 +123,16 @@ class MeasuringBackend:
                 outcome = self._run((self._launch(name, configuration),), rounds, floor=rounds > FIRST_ROUNDS and self._floor is None)[0]
                 if outcome.failure is not None:
                     return Measurement(failure=outcome.failure.kind, message=outcome.failure.message)
-                interval = median_interval(outcome.rounds)
-                if interval is None:
-                    return Measurement(failure="no-round-counts", message="the clock was too low in every round")
-                parts[name] = interval[0]
                 if outcome.noise_floor is not None:
                     self._floor = max(self._floor or 0.0, outcome.noise_floor)
-            if rounds == FIRST_ROUNDS and watch(rounds, sum(parts.values())):
+                interval = median_interval(outcome.rounds)
+                if interval is not None:
+                    parts[name] = interval[0]
+                elif rounds > FIRST_ROUNDS:
+                    return self._too_slow(task, configuration, len(outcome.rounds))
+                else:  # a few rounds at a low clock say nothing: those that follow are more
+                    break
+            if rounds == FIRST_ROUNDS and len(parts) == len(task.launches) and watch(rounds, sum(parts.values())):
                 return Measurement(us=sum(parts.values()), parts_us=parts, stopped=True)
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
@@ -158,6 +166,13 @@ class MeasuringBackend:
             word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
         return Versus(better=better, base_us=base_us, head_us=head_us, verdict=word, reason=", ".join(reasons), base_parts_us=before,
                       head_parts_us=after)  # fmt: skip
+
+    def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
+        """What to make of a measurement none of whose rounds counts."""
+        slow = (task.id, configuration.label())
+        self._slow[slow] += 1
+        return Measurement(failure="no-round-counts", again=self._slow[slow] < MAX_SLOW,
+                           message=f"the clock was too low in all of {rounds} rounds")  # fmt: skip
 
     def _launch(self, name: str, configuration: Configuration) -> Launch:
         subject = self.subjects[name]

@@ -322,6 +322,25 @@ def test_winner_within_the_noise_is_the_same_whatever_the_order(tmp_path):
     assert len(winners) == 1
 
 
+def test_what_says_nothing_of_a_configuration_leaves_it_free(tmp_path):
+    class Unfit(TableBackend):
+        """Measures nothing the first time."""
+
+        unfit = True
+
+        def measure(self, task, configuration, watch):
+            if self.unfit:
+                self.unfit = False
+                return Measurement(failure="no-round-counts", again=True)
+            return super().measure(task, configuration, watch)
+
+    tuner = make_tuner(str(tmp_path / "j"), trials=3)
+    tuner.run(Unfit(backend_of(tuner).latencies))
+    trials, sampler = tuner.study("M16").get_trials(), tuner.sampler("M16")
+    assert sampler.index_of(trials[0]) == sampler.index_of(trials[1]) and trials[1].value is not None
+    assert [state_of(trial) for trial in trials] == ["failed: no-round-counts", *["complete"] * 3]  # and the budget is of those
+
+
 def test_winner_is_kept_only_if_it_wins(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), incumbent=0)
     backend = backend_of(tuner)

@@ -14,11 +14,15 @@ from advisor.cli import main
 from advisor.configs.audit import audit_table
 from advisor.configs.defaults import default_configuration
 from advisor.configs.tables import read_table, select
-from advisor.measurement import find_kernels
+from advisor.measurement import configurations, find_kernels
 from advisor.measurement.device import no_gpu
+from advisor.measurement.fake import unit
 from advisor.result_json import from_json
+from advisor.schema import Problem
+from advisor.search.backend import Task
 from advisor.targets import Request
 from advisor.tuning import Order, make_plan
+from advisor.tuning.backends import MeasuringBackend, Subject
 from tests.search.test_tune_report import near_optimal
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
@@ -328,6 +332,26 @@ def test_a_few_rows_are_no_list_of_the_best(tmp_path, latencies_us, only_best):
         rows += [f"H200,w13,{tokens},8,2,1024,512,16,32,128,{place + 1},4,3,{us}" for place, us in enumerate(each)]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
     assert holds_only_best(read_recording(tmp_path / "rows.csv")) == only_best
+
+
+def test_a_slow_clock_in_the_first_rounds_rules_nothing_out(tmp_path, capsys):
+    """With this seed the first three rounds of every measurement are at a low clock."""
+    device = "fake,gpu=H200,throttle=0.2,seed=408"
+    assert all(unit("throttle", 408.0, number) < 0.2 for number in range(3))
+    assert main(["tune", "softmax", "--device", device, "--sizes", "B=4096,H=2048", "--trials", "2", "--output", str(tmp_path)]) == 0
+    result = from_json((tmp_path / "result.json").read_text())
+    assert [trial.state for trial in result.searches[0].trials] == ["complete", "complete"]
+
+
+def test_a_clock_that_stays_slow_is_not_the_configurations_failure_at_once(tmp_path):
+    """It may be tried again, until it looks as if it were what draws the clock down."""
+    (kernel,), task = find_kernels("softmax"), Task(id="softmax", launches=("softmax",))
+    problem = Problem(family="normalization", op="softmax", sizes={"B": 4096, "H": 2048})
+    subjects = {"softmax": Subject(id="softmax", problem=problem, kernel=kernel)}
+    with MeasuringBackend("fake,gpu=H200,throttle=1", subjects, lambda configuration, launch: configuration) as backend:
+        found = [backend.measure(task, configurations(kernel, problem)[0], lambda rounds, us: False) for _ in range(3)]
+    assert [each.again for each in found] == [True, True, False]
+    assert all(each.failure == "no-round-counts" and "all of 30 rounds" in each.message for each in found)
 
 
 def test_another_gpu_than_the_one_tuned_for_is_refused(tmp_path, capsys):
