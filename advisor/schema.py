@@ -265,7 +265,7 @@ class SourcedFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Where the figures come from. `gpu_uuid` None and `mode` "offline": nothing was run."""
+    """Where the figures come from. `mode` "offline": nothing was run on a GPU; with `gpu_uuid` "fake" latencies are simulated."""
 
     mode: Literal["offline", "gpu"]
     gpu: str
@@ -279,6 +279,11 @@ class Fingerprint:
     memory_clock_mhz: float | None = None
     mig: bool | None = None
     power_cap_w: float | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what is called measured came from a fake device."""
+        return self.gpu_uuid == "fake"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

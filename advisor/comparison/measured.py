@@ -43,9 +43,10 @@ def ran_of_report(report: LaunchReport, gpu: str, fingerprint: Fingerprint) -> R
     if report.measured is None and report.measured_rounds is None:
         return None
     rounds = report.measured_rounds
+    known = fingerprint.mode == "gpu" or fingerprint.simulated  # else of where the report was made, not of where this was measured
     return Ran(
         kernel=report.kernel, gpu=gpu, problem=report.problem, configuration=report.configuration,
-        rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if fingerprint.mode == "gpu" else None,
+        rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if known else None,
         noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "",
     )  # fmt: skip
 

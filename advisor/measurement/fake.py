@@ -98,7 +98,8 @@ class FakeDevice:
 
     def fingerprint(self) -> Fingerprint:
         """Says that it is a fake."""
-        return Fingerprint(mode="gpu", gpu=self._gpu.name, gpu_uuid="fake", driver="fake", cuda="fake", sm_clock_mhz=self.default_clock_mhz)
+        return Fingerprint(mode="offline", gpu=self._gpu.name, gpu_uuid="fake", driver="fake", cuda="fake",
+                           sm_clock_mhz=self.default_clock_mhz)  # fmt: skip
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> FakeBench:
         """Makes inputs where kernels are executed."""

@@ -108,13 +108,19 @@ def stuck(launch: LaunchReport) -> bool:
 
 def origins(result: Result) -> str:
     """What the verdict's latency is a sum of: `measured`, `predicted`, or `1 measured, 2 predicted`."""
-    return _mixture([launch.measured is not None for launch in _summed(result)]) or result.verdict.origin
+    return _named(result, _mixture([launch.measured is not None for launch in _summed(result)]) or result.verdict.origin)
 
 
 def ceiling_origins(result: Result) -> str:
     """The same of its tunable ceiling, which a search may have reached or found by trying everything."""
     ceilings = [launch.ceiling for launch in _summed(result) if launch.ceiling is not None]
-    return _mixture([ceiling.origin == "measured" for ceiling in ceilings]) or next((each.origin for each in ceilings), "predicted")
+    mixture = _mixture([ceiling.origin == "measured" for ceiling in ceilings])
+    return _named(result, mixture or next((each.origin for each in ceilings), "predicted"))
+
+
+def _named(result: Result, origin: str) -> str:
+    """What a fake device gives is not called measured where the figures are summed up."""
+    return origin.replace("measured", "simulated") if result.fingerprint.simulated else origin
 
 
 def counted(result: Result) -> str:
@@ -229,8 +235,13 @@ def fields_of(value: Configuration) -> dict[str, str]:
     return {clean(key): clean(number) for key, number in fields.items()}
 
 
+SIMULATED = "simulated: what is called measured comes from a fake device, nothing was run on a GPU"
+
+
 def where_run(result: Result) -> str:
     """Whether anything ran for this result, in a few words."""
+    if result.fingerprint.simulated:
+        return SIMULATED
     if result.fingerprint.mode != "offline":
         return "run on a GPU"
     if any(launch.measured is not None for launch in result.launches) or any(each.latency_us is not None for each in result.tuned):

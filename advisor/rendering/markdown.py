@@ -92,7 +92,9 @@ def _head(result: Result) -> list[str]:
         f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
         f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",
     ]
-    if result.fingerprint.mode == "offline":
+    if result.fingerprint.simulated:
+        parts.append(f"**{figures.SIMULATED}.**\n")
+    elif result.fingerprint.mode == "offline":
         given = figures.where_run(result) != "offline: nothing was run"
         ran = "Nothing was run for this report, what is *measured* was given to it" if given else "Nothing was run"
         parts.append(f"{ran}: every latency without the word *measured* is a prediction.\n")
@@ -224,8 +226,9 @@ def _tuned(result: Result) -> str:
 
 def environment(fingerprint: Fingerprint, where_run: str = "offline: nothing was run") -> list[tuple[str, str]]:
     """What is known of the machine, by name, in the order it is shown; `where_run` where it was offline (`figures.where_run`)."""
+    mode = where_run.replace("offline:", "offline,") if fingerprint.mode == "offline" else "on a GPU"
     values: list[tuple[str, object]] = [
-        ("mode", where_run.replace("offline:", "offline,") if fingerprint.mode == "offline" else "on a GPU"),
+        ("mode", figures.SIMULATED if fingerprint.simulated else mode),
         ("GPU", fingerprint.gpu),
         ("GPU UUID", fingerprint.gpu_uuid),
         ("driver", fingerprint.driver),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from advisor.configs.tables import read_table, select
 from advisor.measurement import configurations, find_kernels
 from advisor.measurement.device import no_gpu
 from advisor.measurement.fake import unit
+from advisor.rendering.markdown import environment, to_markdown
 from advisor.result_json import from_json
 from advisor.schema import Problem
 from advisor.search.backend import Task
@@ -314,7 +316,20 @@ def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     assert main(arguments) == 0
     assert "softmax" in capsys.readouterr().out
     result = from_json((tmp_path / "result.json").read_text())
-    assert result.fingerprint.mode == "gpu" and result.searches[0].trials[0].latency_us
+    assert result.searches[0].trials[0].latency_us
+
+
+def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
+    arguments = ["tune", "softmax", "--device", "fake,gpu=H200", "--sizes", "B=64,H=512", "--trials", "2", "--output", str(tmp_path)]
+    assert main(arguments) == 0
+    result = from_json((tmp_path / "result.json").read_text())
+    assert result.fingerprint.mode == "offline" and result.fingerprint.simulated and result.launches[0].measured is not None
+    page = (tmp_path / "report.html").read_text()
+    head = re.sub(r"<[^>]*>", " ", page[page.index('<p class="subject">') : page.index("the best this kernel reaches")])
+    assert "simulated: what is called measured comes from a fake device" in head
+    assert "run on a GPU" not in head.replace("nothing was run on a GPU", "") and "simulated;" in head
+    assert to_markdown(result).partition("<details>")[0].count("simulated") >= 2
+    assert "on a GPU" not in dict(environment(result.fingerprint))["mode"].replace("nothing was run on a GPU", "")
 
 
 @pytest.mark.parametrize(("latencies_us", "only_best"), [
