@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor tune`."""
     parser.add_argument("target", metavar="TARGET", help="a tuned table, fused_moe, a bundled kernel, or FILE.py::KERNEL")
     parser.add_argument("--trials", type=options.positive_integer, metavar="N", help="trials per decision, at most (default: no limit)")
-    parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="for the whole search: 90s, 9m, 1h")
+    parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="for all of it, comparisons included: 90s, 9m, 1h")
     parser.add_argument("--margin", type=_share, default=0.01, metavar="X", help="stop within this of the ceiling (default: 0.01)")
     parser.add_argument("--storage", metavar="URL", help="a file, or any Optuna storage URL (default: DIR/study.journal)")
     parser.add_argument("--study", metavar="NAME", help="name under which it is kept and resumed (default: target and GPU)")

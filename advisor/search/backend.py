@@ -14,6 +14,9 @@ Watch = Callable[[int, float], bool]
 NOT_RECORDED = "not recorded"
 """Verdict where what runs today has no recorded latency: neither better nor worse is known."""
 
+NOT_COMPARED = "not compared"
+"""Verdict where the time was up before both were measured in the same rounds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -85,8 +88,15 @@ class Backend(Protocol):
         """Times one configuration. Never raises for what the configuration does."""
         ...
 
-    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
-        """Times two configurations in the same rounds."""
+    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
+        """Times two configurations in the same rounds.
+
+        Args:
+            task: What they are configurations for.
+            base: What runs today.
+            head: What may replace it.
+            deadline: On `time.monotonic`; what is not compared then is `NOT_COMPARED`.
+        """
         ...
 
 
@@ -113,7 +123,7 @@ class TableBackend:
             return Measurement(us=us, stopped=True)
         return Measurement(us=us, parts_us={launch: us / len(task.launches) for launch in task.launches})
 
-    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Compares the table's numbers."""
         before, after = (self.latencies.get(task.id, {}).get(c.label()) for c in (base, head))
         return recorded_versus(before, after)

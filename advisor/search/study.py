@@ -159,9 +159,15 @@ class Tuner:
         """Relative: latencies of a decision that differ by less are as good. As its first trial measured it, whoever asks and when."""
         return max(self._studies[task].user_attrs.get(NOISE_FLOOR, 0.0), self.stopping.noise_floor)
 
-    def run(self, backend: Backend) -> None:
-        """Searches until every decision has a reason to stop. What is there is kept, whatever ends it."""
-        end = None if self.budget.time_limit_s is None else self.clock() + self.budget.time_limit_s
+    def run(self, backend: Backend, end: float | None = None) -> None:
+        """Searches until every decision has a reason to stop. What is there is kept, whatever ends it.
+
+        Args:
+            backend: What measures.
+            end: On `clock`, where the time limit began before this run, or for other workers as well; None: it begins now.
+        """
+        if end is None and self.budget.time_limit_s is not None:
+            end = self.clock() + self.budget.time_limit_s
         for number, decision in enumerate(self.decisions):
             # What is left is shared out evenly, so that the last decision gets its share too.
             share = None if end is None else self.clock() + max(0.0, end - self.clock()) / (len(self.decisions) - number)

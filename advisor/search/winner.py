@@ -57,8 +57,8 @@ def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuratio
     return tuner.space.configurations[index], *found[index]
 
 
-def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
-    """Chooses the winner and measures it against the incumbent, in the same rounds."""
+def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None = None) -> Winner:
+    """Chooses the winner and measures it against the incumbent, in the same rounds; what is not compared by `deadline` did not win."""
     found = best_of(tuner, decision, tuner.noise_floor(decision.task.id))
     today = decision.incumbent
     if found is None:
@@ -75,7 +75,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend) -> Winner:
     if tuner.space.index_of(today) in tuner.sampler(decision.task.id).deadly(tuner.study(decision.task.id).get_trials(deepcopy=False)):
         return Winner(configuration=today, changed=False, us=None, best=best,
                       note=f"kept, and not compared with the search's best: the worker that measured it died {MAX_LOST} times")  # fmt: skip
-    versus = backend.compare(decision.task, today, best)
+    versus = backend.compare(decision.task, today, best, deadline)
     if versus.better:
         return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,
                       parts_us=versus.head_parts_us or parts, versus=versus, note=versus.reason)  # fmt: skip

@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
@@ -24,6 +26,26 @@ if TYPE_CHECKING:
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""
 
+COMPARING_SHARE, COMPARING_S = 0.2, 30.0
+"""Share of a time limit that is kept for comparing winners with what runs today; at most so many seconds for each launch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """When to stop searching, and when to stop comparing winners; on `time.monotonic`, which all processes share. None: no limit."""
+
+    search: float | None = None
+    compare: float | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, began: float) -> Deadlines:
+        """Of a plan, from when its run began."""
+        limit_s = plan.order.time_limit_s
+        if limit_s is None:
+            return cls()
+        kept_s = 0.0 if plan.recording is not None else min(COMPARING_SHARE * limit_s, COMPARING_S * len(plan.target.launches))
+        return cls(search=began + limit_s - kept_s, compare=began + limit_s)
+
 
 def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | None = None) -> Tuned:
     """Searches for every decision of a target, measures winners against what runs today, and reports.
@@ -38,6 +60,7 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
         NoGpuError: There is nothing to measure on.
         UsageError, InputError, NothingMatchedError: See `make_plan`.
     """
+    began = time.monotonic()
     if order.recorded is None:
         from advisor.measurement import find_device
 
@@ -49,20 +72,21 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
     from advisor.search.storage import database_errors_named, open_storage
 
     plan = make_plan(order)
+    deadlines = Deadlines.of(plan, began)
     with ExitStack() as stack:
         stack.enter_context(database_errors_named(order.storage))
         if workers > 1:
-            with open_backend(plan):  # what is wrong with it is said once, not by every worker
+            with open_backend(plan, deadlines):  # what is wrong with it is said once, not by every worker
                 pass
             open_storage(order.storage)  # the same; and a new database has its tables before they all want to create them
-            _run_workers(order, workers)
-        backend = stack.enter_context(open_backend(plan))
+            _run_workers(order, workers, deadlines)
+        backend = stack.enter_context(open_backend(plan, deadlines))
         tuner = make_tuner(plan, watch)
-        tuner.run(backend)  # all of it where this is the only worker; else what dead workers left
-        return report(plan, tuner, backend, command)
+        tuner.run(backend, deadlines.search)  # all of it where this is the only worker; else what dead workers left
+        return report(plan, tuner, backend, command, deadlines.compare)
 
 
-def open_backend(plan: Plan) -> AbstractContextManager[Any]:
+def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:
     """Where a plan's latencies come from.
 
     Raises:
@@ -70,7 +94,7 @@ def open_backend(plan: Plan) -> AbstractContextManager[Any]:
     """
     if plan.recording is not None:
         return nullcontext(RecordedBackend(plan.recording, plan.subjects))
-    backend = MeasuringBackend(plan.order.device, plan.subjects, plan.launched)
+    backend = MeasuringBackend(plan.order.device, plan.subjects, plan.launched, deadlines.search)
     try:
         _check_gpu(plan, backend.gpu)
     except UsageError:
@@ -99,8 +123,8 @@ def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
     )  # fmt: skip
 
 
-def work(order: Order, number: int) -> None:
-    """One worker process. `number` picks its GPU where there are several."""
+def work(order: Order, number: int, deadlines: Deadlines) -> None:
+    """One worker process. `number` picks its GPU where there are several; `deadlines` began when the caller did."""
     end_with_parent()
     if order.recorded is None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -110,19 +134,19 @@ def work(order: Order, number: int) -> None:
 
     try:
         plan = make_plan(order)
-        with open_backend(plan) as backend, database_errors_named(order.storage):
-            make_tuner(plan).run(backend)
+        with open_backend(plan, deadlines) as backend, database_errors_named(order.storage):
+            make_tuner(plan).run(backend, deadlines.search)
     except AdvisorError as error:  # in a line, as everywhere; the other workers, or the caller, go on
         sys.exit(f"advisor: worker {number} ended: {error}")
 
 
-def _run_workers(order: Order, workers: int) -> None:
+def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
     """Runs workers to their end. One that dies costs its trial and nothing else: the others, or the caller, go on."""
     if order.recorded is None and order.device in ("auto", "cuda") and (found := _count_gpus()) < workers:
         raise UsageError("more workers than GPUs", workers, f"at most {found}", "several workers on one GPU disturb each other's "
                          "timings; start workers on other machines with the same --storage and --study")  # fmt: skip
     context = multiprocessing.get_context("spawn")  # a forked CUDA or database connection is of no use
-    running = [context.Process(target=work, args=(order, number), name=f"tune-{number}") for number in range(workers)]
+    running = [context.Process(target=work, args=(order, number, deadlines), name=f"tune-{number}") for number in range(workers)]
     try:
         for process in running:
             process.start()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
-from advisor.search.backend import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
+from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 
 if TYPE_CHECKING:
     from advisor.measurement import KernelRef
@@ -58,7 +58,7 @@ class RecordedBackend:
             parts[name] = us
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
-    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Compares recorded latencies; below 0.5 % they count as equal."""
         from dataclasses import replace
 
@@ -91,12 +91,20 @@ def holds_only_best(recording: Recording) -> bool:
 
 
 class MeasuringBackend:
-    """Times launches on a device. A context manager: its workers end with it."""
+    """Times launches on a device. A context manager: its workers end with it.
 
-    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration]) -> None:
+    Args:
+        device: As `advisor measure --device`.
+        subjects: The launches, by name.
+        launched: What is launched for a configuration, by launch.
+        search_until: On `time.monotonic`; a measurement that has not ended then is left.
+    """
+
+    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
+                 search_until: float | None = None) -> None:  # fmt: skip
         from advisor.measurement import find_device
 
-        self.subjects, self.launched = subjects, launched
+        self.subjects, self.launched, self.search_until = subjects, launched, search_until
         found = find_device(device)
         self.scheduler = Scheduler(found)
         self.gpu = self.scheduler.description.gpu
@@ -120,7 +128,11 @@ class MeasuringBackend:
         for rounds in (FIRST_ROUNDS, MIN_ROUNDS):
             parts: dict[str, float] = {}
             for name in task.launches:
-                outcome = self._run((self._launch(name, configuration),), rounds, floor=rounds > FIRST_ROUNDS and self._floor is None)[0]
+                launch, floor = self._launch(name, configuration), rounds > FIRST_ROUNDS and self._floor is None
+                outcomes = self._run((launch,), rounds, floor=floor, deadline=self.search_until)
+                if outcomes is None:
+                    return Measurement(failure="out-of-time", again=True, message="the time limit of the search ended it")
+                outcome = outcomes[0]
                 if outcome.failure is not None:
                     return Measurement(failure=outcome.failure.kind, message=outcome.failure.message)
                 if outcome.noise_floor is not None:
@@ -136,15 +148,21 @@ class MeasuringBackend:
                 return Measurement(us=sum(parts.values()), parts_us=parts, stopped=True)
         return Measurement(us=sum(parts.values()), parts_us=parts)
 
-    def compare(self, task: Task, base: Configuration, head: Configuration) -> Versus:
+    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Interleaved rounds of both, launch by launch; the head wins where it improves some and the sum, and regresses none."""
         before: dict[str, float] = {}
         after: dict[str, float] = {}
         verdicts, reasons = [], []
         for name in task.launches:
             pair = (self._launch(name, base), self._launch(name, head))
+            outcomes: list[Outcome] = []
             for rounds in (MIN_ROUNDS, MAX_ROUNDS):
-                outcomes = self._run(pair, rounds, floor=True, together=True)
+                taken = self._run(pair, rounds, floor=True, together=True, deadline=deadline)
+                if taken is None and not outcomes:
+                    return Versus(better=False, base_us=None, head_us=None, verdict=NOT_COMPARED, reason="the time limit ended it")
+                if taken is None:  # what fewer rounds said stands
+                    break
+                outcomes = taken
                 sides = [Side(rounds=o.rounds, failure=o.failure, session="interleaved") for o in outcomes]
                 found = verdict(sides[0], sides[1], floor=outcomes[0].noise_floor)
                 if not found.wants_more_rounds:
@@ -179,7 +197,11 @@ class MeasuringBackend:
         assert subject.kernel is not None
         return Launch(kernel=subject.kernel, problem=subject.problem, configuration=self.launched(configuration, name))
 
-    def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False) -> list[Outcome]:
+    def _run(self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False,
+             deadline: float | None) -> list[Outcome] | None:  # fmt: skip
+        """What became of the launches; None: the deadline passed first."""
+        if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
+            return None
         batch = Batch(launches=launches, rounds=rounds, max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
                       together=together, floor=floor)  # fmt: skip
-        return next(iter(self.scheduler.run([batch])))[1]
+        return next((outcomes for _, outcomes in self.scheduler.run([batch], deadline=deadline)), None)

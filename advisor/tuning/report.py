@@ -14,7 +14,7 @@ from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, SearchReport
-from advisor.search.backend import NOT_RECORDED
+from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
 from advisor.targets import PlannedLaunch, Target
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend
@@ -42,8 +42,16 @@ class Tuned:
     table: TunedTable | None = None
 
 
-def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
-    """Decides what won, measuring it against what runs today, and tells it."""
+def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: float | None = None) -> Tuned:
+    """Decides what won, measuring it against what runs today, and tells it.
+
+    Args:
+        plan: What was searched for.
+        tuner: The search.
+        backend: What measures.
+        command: The command line that repeats it.
+        deadline: On `time.monotonic`; what is not compared by then has not won.
+    """
     from advisor.search.report import search_reports
     from advisor.search.winner import decide
 
@@ -51,7 +59,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
     rows: list[Row] = []
     searches: list[SearchReport] = []
     for decision in plan.decisions:
-        winner = winners[decision.task.id] = decide(tuner, decision, backend)
+        winner = winners[decision.task.id] = decide(tuner, decision, backend, deadline)
         searches += search_reports(tuner, decision, plan.predictor.name)
         row = _row(plan, tuner, decision, winner)
         rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
@@ -69,9 +77,19 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str) -> Tuned:
         result, launches=launches, verdict=verdict(launches, unknowns), exports=found, searches=tuple(searches),
         actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
-        warnings=(*result.warnings, *warnings),
+        warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )  # fmt: skip
     return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name, table=tuned_table(plan, winners)[0])
+
+
+def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
+    """A sentence on the decisions whose best was not compared with what runs today before the time was up."""
+    left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == NOT_COMPARED]
+    if not left:
+        return ()
+    shown = ", ".join(left[:6]) + (", …" if len(left) > 6 else "")
+    return (f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): the time limit of "
+            f"{plan.order.time_limit_s:g} s ended first; run it again with a longer one, which goes on with the search",)  # fmt: skip
 
 
 def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
@@ -195,8 +213,8 @@ def _settled(finding: Finding, winner: Winner) -> Finding:
     assert winner.best is not None
     if winner.changed:
         found = f"{winner.best.label()} is what it found"
-    elif winner.versus is not None and winner.versus.verdict == NOT_RECORDED:
-        found = f"{winner.best.label()} is its best, with nothing to compare it with"
+    elif winner.versus is not None and winner.versus.verdict in (NOT_RECORDED, NOT_COMPARED):
+        found = f"{winner.best.label()} is its best, which was not compared with what runs"
     else:
         found = "it found nothing better than what runs"
     return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)

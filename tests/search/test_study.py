@@ -186,6 +186,22 @@ def test_the_time_limit_is_shared_out(tmp_path):
     assert len(tried(tuner, "M16")) == 5 == len(tried(tuner, "M32"))
 
 
+def test_whoever_comes_later_gets_what_is_left_of_a_time_limit(tmp_path):
+    """The caller of the workers goes through the decisions after them, and has no time of its own."""
+    now = [0.0]
+
+    class Ticking(TableBackend):
+        def measure(self, task, configuration, watch):
+            now[0] += 1.0
+            return super().measure(task, configuration, watch)
+
+    for trials in (6, 6):
+        tuner = make_tuner(str(tmp_path / "j"), tasks=(0.0, 1.0))
+        tuner.clock, tuner.budget = lambda: now[0], Budget(time_limit_s=6)
+        tuner.run(Ticking(table_of(tuner.space, {"M16": 0.0, "M32": 1.0})), end=6.0)
+        assert len(tried(tuner, "M16")) + len(tried(tuner, "M32")) == trials and now[0] == 6.0
+
+
 def test_neighbouring_sizes_share_what_they_learn(tmp_path):
     tasks = {"M16": 0.0, "M32": 1.0}
     together = make_tuner(str(tmp_path / "j"), trials=6, tasks=(0.0, 1.0))
@@ -349,9 +365,7 @@ def test_winner_is_kept_only_if_it_wins(tmp_path):
     assert won.changed and won.us == truth(tuner.space).min() and won.versus.base_us == truth(tuner.space)[0]
 
     class Refuted(TableBackend):
-        def compare(self, task, base, head):
-            from dataclasses import replace
-
+        def compare(self, task, base, head, deadline=None):
             return replace(super().compare(task, base, head), better=False, verdict="inconclusive", reason="noise")
 
     lost = decide(tuner, tuner.decisions[0], Refuted(backend.latencies))

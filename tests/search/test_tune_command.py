@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sqlite3
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from advisor.measurement.device import no_gpu
 from advisor.measurement.fake import unit
 from advisor.rendering.markdown import environment, to_markdown
 from advisor.result_json import from_json
-from advisor.schema import Problem
+from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.targets import Request
-from advisor.tuning import Order, make_plan
+from advisor.tuning import Deadlines, Order, make_plan
 from advisor.tuning.backends import MeasuringBackend, Subject
 from tests.search.test_tune_report import near_optimal
 
@@ -358,15 +359,59 @@ def test_a_slow_clock_in_the_first_rounds_rules_nothing_out(tmp_path, capsys):
     assert [trial.state for trial in result.searches[0].trials] == ["complete", "complete"]
 
 
-def test_a_clock_that_stays_slow_is_not_the_configurations_failure_at_once(tmp_path):
-    """It may be tried again, until it looks as if it were what draws the clock down."""
-    (kernel,), task = find_kernels("softmax"), Task(id="softmax", launches=("softmax",))
-    problem = Problem(family="normalization", op="softmax", sizes={"B": 4096, "H": 2048})
+@pytest.fixture
+def softmax() -> tuple[Task, dict[str, Subject], tuple[Configuration, ...]]:
+    """A task, its subjects, and configurations for it."""
+    (kernel,), problem = find_kernels("softmax"), Problem(family="normalization", op="softmax", sizes={"B": 4096, "H": 2048})
     subjects = {"softmax": Subject(id="softmax", problem=problem, kernel=kernel)}
+    return Task(id="softmax", launches=("softmax",)), subjects, configurations(kernel, problem)
+
+
+def test_a_clock_that_stays_slow_is_not_the_configurations_failure_at_once(softmax):
+    """It may be tried again, until it looks as if it were what draws the clock down."""
+    task, subjects, known = softmax
     with MeasuringBackend("fake,gpu=H200,throttle=1", subjects, lambda configuration, launch: configuration) as backend:
-        found = [backend.measure(task, configurations(kernel, problem)[0], lambda rounds, us: False) for _ in range(3)]
+        found = [backend.measure(task, known[0], lambda rounds, us: False) for _ in range(3)]
     assert [each.again for each in found] == [True, True, False]
     assert all(each.failure == "no-round-counts" and "all of 30 rounds" in each.message for each in found)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1.0])
+def test_what_runs_at_the_deadline_is_left(softmax, seconds):
+    """A round takes longer than what is left; the limit of a round is 30 s."""
+    task, subjects, known = softmax
+    began = time.monotonic()
+    device, until = "fake,gpu=H200,sleep_ms=60000", began + seconds
+    with MeasuringBackend(device, subjects, lambda configuration, launch: configuration, until) as backend:
+        found = backend.measure(task, known[0], lambda rounds, us: False)
+        assert found.again and found.failure == "out-of-time" and found.us is None
+        versus = backend.compare(task, known[0], known[1], began + 2 * seconds)
+        assert not versus.better and versus.verdict == "not compared"
+    assert time.monotonic() - began < 25
+
+
+def test_time_is_kept_for_the_comparisons():
+    request = Request(model="Qwen3-30B-A3B", gpu="H200", tokens=(64, 128))
+    order = Order(target="fused_moe", request=request, storage="unused", device="fake,gpu=H200", time_limit_s=100)
+    plan = make_plan(order)
+    assert len(plan.target.launches) == 4
+    for limit_s, search in ((None, None), (100, 1080.0), (1000, 1880.0)):
+        deadlines = Deadlines.of(replace(plan, order=replace(order, time_limit_s=limit_s)), began=1000.0)
+        assert (deadlines.search, deadlines.compare) == (search, None if limit_s is None else 1000.0 + limit_s)
+
+
+def test_what_was_not_compared_in_time_is_said_and_not_exported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Deadlines, "of", lambda plan, began: Deadlines(compare=began))
+    slow = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
+    (tmp_path / TABLE).write_text(json.dumps({"4096": slow}))
+    arguments = [str(tmp_path / TABLE), "--model", "Qwen3-30B-A3B", "--tokens", "4096", "--op", "w13", "--device", "fake,gpu=H200"]
+    output = ["--time-limit", "9m", "--trials", "3", "--output", str(tmp_path / "out"), "--export", str(tmp_path / "tables")]
+    assert main(["tune", *arguments, *output]) == 0
+    printed = capsys.readouterr()
+    assert "0 of 1 improved" in printed.out and "not compared: the time limit ended it" in printed.out
+    assert "1 of 1 decisions were not compared" in printed.err and "540 s" in printed.err
+    assert json.loads((tmp_path / "tables" / TABLE).read_text()) == {"4096": slow}
+    assert "it found nothing better" not in (tmp_path / "out" / "result.json").read_text()
 
 
 def test_another_gpu_than_the_one_tuned_for_is_refused(tmp_path, capsys):

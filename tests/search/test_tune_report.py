@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def test_a_faster_entry_that_is_not_recorded_is_kept(tmp_path, capsys):
     """Two rows within 1 % of each other are no sweep: the entry, which the sweep has as faster, stays."""
     header, rows = sweep_rows(64)
     entry = {name: int(rows[0][name]) for name in SLOW}
-    two = next([one, other] for one, other in zip(rows[1:], rows[2:], strict=False)
+    two = next([one, other] for one, other in itertools.pairwise(rows[1:])
                if float(other["latency_us"]) <= 1.01 * float(one["latency_us"]))  # fmt: skip
     recorded = write(tmp_path / "two.csv", header, two)
     tuned_table(tmp_path, {"64": entry}, "--tokens", "64", "--export", str(tmp_path / "tables"), recorded=recorded)
