@@ -317,7 +317,7 @@ def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
         if found.slower:
             trial.set_user_attr(SLOWER, True)
         if found.again:
-            trial.set_user_attr(LOST, True)
+            trial.set_user_attr(LOST, found.failure)
         study.tell(trial, state=TrialState.PRUNED if found.slower else TrialState.FAIL)
     elif found.stopped or found.us is None:
         study.tell(trial, state=TrialState.PRUNED)

@@ -353,6 +353,7 @@ def test_what_says_nothing_of_a_configuration_leaves_it_free(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), trials=3)
     tuner.run(Unfit(backend_of(tuner).latencies))
     trials, sampler = tuner.study("M16").get_trials(), tuner.sampler("M16")
+    assert trials[0].user_attrs[LOST] == "no-round-counts"  # and not that its worker died
     assert sampler.index_of(trials[0]) == sampler.index_of(trials[1]) and trials[1].value is not None
     assert [state_of(trial) for trial in trials] == ["failed: no-round-counts", *["complete"] * 3]  # and the budget is of those
 
