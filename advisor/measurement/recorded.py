@@ -53,7 +53,7 @@ class Recording:
         Raises:
             NotRecordedError: The file has no such launch.
         """
-        known = self._rows(problem)
+        known = self.rows(problem)
         if not known:
             raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
         found = known.get(_configuration_key(configuration))
@@ -63,7 +63,7 @@ class Recording:
 
     def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
         """The recorded configurations of a problem, fastest first."""
-        return tuple(configuration for _, configuration in sorted(self._rows(problem).values(), key=lambda entry: entry[0]))
+        return tuple(configuration for _, configuration in sorted(self.rows(problem).values(), key=lambda entry: entry[0]))
 
     def best(self, problem: Problem) -> tuple[Configuration, float]:
         """The fastest recorded configuration and its latency in microseconds.
@@ -71,17 +71,18 @@ class Recording:
         Raises:
             NotRecordedError: The file has no such problem.
         """
-        known = self._rows(problem)
+        known = self.rows(problem)
         if not known:
             raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
         latency, configuration = min(known.values(), key=lambda entry: entry[0])
         return configuration, latency
 
-    def _rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
+    def rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
+        """Latency and configuration of a problem's rows; none where it was not recorded."""
         return self.latencies.get(_problem_key(problem, self.said), {})
 
     def __contains__(self, problem: Problem) -> bool:
-        return bool(self._rows(problem))
+        return bool(self.rows(problem))
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.problems.values())

@@ -174,7 +174,7 @@ def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None
         how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones not known"
     found = {}
     for share, group in shares.items():
-        rows = [sorted(repr((key, us)) for key, (us, _) in recording.latencies.get(recorded_problem_key(launch.problem), {}).items())
+        rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items())
                 for launch in group]  # fmt: skip
         found[share] = f"recorded rows {_digest(repr(rows).encode())}, {how}"
     return found

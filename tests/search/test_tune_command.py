@@ -265,7 +265,7 @@ def test_workers_are_processes(tmp_path, capsys):
 def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkeypatch):
     database, found = tmp_path / "studies.db", []
 
-    def run_workers(order, workers):
+    def run_workers(order, workers, deadlines):
         with sqlite3.connect(database) as connection:
             found.extend(connection.execute("SELECT version_num FROM alembic_version"))
 
