@@ -7,8 +7,10 @@ one operation of the xu pipeline each, and what their expansion takes of fma whe
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.compiled.divisors import INTEGER, Divisor
 from advisor.compiled.ir import Operation, Type
 
 ELEMENT_BITS = {
@@ -47,6 +49,13 @@ _EXTERN_XU: dict[str, tuple[int, int]] = {
     "sqrt": (1, 0), "erf": (1, 16), "erfc": (1, 16), "sin": (1, 8), "cos": (1, 8), "pow": (2, 20), "powi": (0, 8), "rcp": (1, 0),
     "div": (1, 2), "sigmoid": (2, 2), "lgamma": (2, 20), "fast_expf": (1, 1), "fast_dividef": (1, 1), "fast_logf": (1, 1),
     "fma": (0, 2), "abs": (0, 1), "floor": (0, 1), "ceil": (0, 1), "rint": (0, 1), "round": (0, 1), "llrint": (0, 1),
+}  # fmt: skip
+
+_DIVISION_ALU = {
+    # bits: integer operations per element of a division by a power of two, another constant, a value that lanes share, and any other:
+    # a shift or a mask; a multiplication that keeps the high half, and its correction; the same, more of it; the reciprocal besides.
+    # The least that Triton 3.9's machine code for sm_90 has (a signed dividend takes up to 3 more for a power of two).
+    32: (1, 4, 6, 18), 64: (2, 12, 24, 60),
 }  # fmt: skip
 
 _FREE = frozenset(
@@ -105,8 +114,13 @@ PRODUCTS = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}
 """Tensor products that emulate one of fp32."""
 
 
-def cost(operation: Operation) -> Cost:
-    """What one execution asks of the pipelines of an SM; memory traffic is counted apart."""
+def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) -> Cost:
+    """What one execution asks of the pipelines of an SM; memory traffic is counted apart.
+
+    Args:
+        operation: Of the TTIR.
+        divisors: What divisions divide by, by the `id` of the operation; of one that is not in it every lane has its own.
+    """
     name = operation.name
     found = Cost()
     result = operation.result or (operation.types[0] if operation.types else None)
@@ -114,12 +128,12 @@ def cost(operation: Operation) -> Cost:
     if name in ("tt.dot", "tt.dot_scaled"):
         return _dot(operation)
     if name in ("tt.reduce", "tt.scan"):
-        return _reduction(operation)
+        return _reduction(operation, divisors)
     if name == "tt.map_elementwise":
         for region in operation.regions:
             for block in region:
                 for inner in block.operations:
-                    scaled = cost(inner)
+                    scaled = cost(inner, divisors)
                     found.add(Cost(fma=scaled.fma * elements, xu=scaled.xu * elements, alu=scaled.alu * elements))
         return found
     if name in _FREE or name in MEMORY:
@@ -127,20 +141,27 @@ def cost(operation: Operation) -> Cost:
             found.alu = elements
         return found
     wide = result is not None and result.element == "f64"
+    divisor = (divisors or {}).get(id(operation))
+    reciprocals = elements if divisor is None else 0.0 if divisor.constant is not None else float(divisor.distinct)
     if name in _FMA:
         flop = _FMA[name] * elements
         found.fp64, found.fma = (flop, 0.0) if wide else (0.0, flop)
     elif name in _XU:
         xu, fma = _XU[name]
-        found.xu, found.fma = xu * elements, fma * elements
+        found.xu, found.fma = xu * reciprocals, fma * elements
     elif name == "tt.extern_elementwise":
         symbol = (operation.attribute("symbol") or "").replace("__nv_", "").replace("__ocml_", "")
         base = re.sub(r"(_f32|_f64|_f16)$", "", symbol)
         xu, fma = _EXTERN_XU.get(base) or _EXTERN_XU.get(base.rstrip("f")) or (1, 8)
         found.xu, found.fma = xu * elements, fma * elements
-    elif name in ("arith.divsi", "arith.remsi", "arith.divui", "arith.remui"):
-        # No integer divider: a reciprocal and about a dozen and a half of integer operations (more for 64 bits).
-        found.xu, found.alu = elements, elements * (60 if result is not None and result.element == "i64" else 18)
+    elif name in INTEGER:  # there is no integer divider
+        power, other, shared, own = _DIVISION_ALU[64 if result is not None and result.element == "i64" else 32]
+        found.xu = reciprocals
+        if divisor is not None and divisor.constant is not None:
+            value = abs(int(divisor.constant))
+            found.alu = elements * (power if value & (value - 1) == 0 else other)
+        else:
+            found.alu = (elements - reciprocals) * shared + reciprocals * own
     elif name == "tt.elementwise_inline_asm":
         found.alu = elements * max(1, operation.text.count(";"))
     elif name.startswith(("arith.", "math.", "tt.")):
@@ -178,7 +199,7 @@ def _scaled_type(operation: Operation) -> str:
     return "bf16" if any(name in ("bf16", "fp16") for name in operands) else "fp8"
 
 
-def _reduction(operation: Operation) -> Cost:
+def _reduction(operation: Operation, divisors: Mapping[int, Divisor] | None) -> Cost:
     tensors = [t for t in operation.types if t.shape]
     if not tensors:
         return Cost()
@@ -190,6 +211,6 @@ def _reduction(operation: Operation) -> Cost:
     for region in operation.regions:
         for block in region:
             for inner in block.operations:
-                once = cost(inner)
+                once = cost(inner, divisors)
                 found.add(Cost(fma=once.fma * combined, xu=once.xu * combined, alu=once.alu * combined, fp64=once.fp64 * combined))
     return found

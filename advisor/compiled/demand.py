@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.compiled.costs import Cost, cost, element_bytes
+from advisor.compiled.costs import cost, element_bytes
 from advisor.compiled.counts import AccessDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
+from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.footprints import footprints, unlocated
@@ -34,16 +35,6 @@ def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64],
     edges = np.linspace(0, total, SAMPLED_PROGRAMS + 1)
     picks = (edges[:-1] + generator.random(SAMPLED_PROGRAMS) * np.diff(edges)).astype(np.int64)
     return np.clip(picks, 0, total - 1), False
-
-
-def _block_costs(execution: Execution) -> dict[int, Cost]:
-    found = {}
-    for key, block in execution.block_of.items():
-        total = Cost()
-        for operation in block.operations:
-            total.add(cost(operation))
-        found[key] = total
-    return found
 
 
 def _chunk(module: Module, programs: int) -> int:
@@ -80,7 +71,7 @@ def read_demand(
     total = full[0] * full[1] * full[2] if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
     columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in COLUMNS}
-    collected = _Collected(scale=total / max(len(indices), 1))
+    collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module))
     for start in range(0, len(indices), chunk):
         part = indices[start : start + chunk]
         execution = Evaluator(module, inputs, full, part).run()
@@ -105,6 +96,7 @@ class _Collected:
     """Sums over chunks of programs."""
 
     scale: float
+    divisors: Mapping[int, Divisor]
     tensor: dict[str, float] = field(default_factory=dict)
     accesses: dict[int, dict[str, float]] = field(default_factory=dict)
     kept: dict[int, Access] = field(default_factory=dict)
@@ -129,7 +121,7 @@ class _Collected:
             often = float(times.sum())
             here: set[tuple[str, int]] = set()
             for operation in block.operations:
-                once = cost(operation)
+                once = cost(operation, self.divisors)
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
                 flop = sum(once.tensor_flop.values())

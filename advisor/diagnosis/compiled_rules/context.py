@@ -13,7 +13,8 @@ import numpy as np
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts, CodeLoop, main_loop
 from advisor.compiled.counts import KernelDemand
-from advisor.compiled.ir import Operation, parse
+from advisor.compiled.divisors import Divisor, divisors
+from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.kernel import CompiledKernel
 from advisor.compiled.launch import Inspection, author_file, own_files
 from advisor.compiled.machine_work import MachineWork, machine_work
@@ -63,13 +64,22 @@ class CompiledContext:
         return self.inspection.demand
 
     @cached_property
+    def module(self) -> Module:
+        """The TTIR."""
+        return parse(self.compiled.ttir, own_files(self.compiled))
+
+    @cached_property
+    def divisors(self) -> dict[int, Divisor]:
+        """What the divisions of the module divide by."""
+        return divisors(self.module)
+
+    @cached_property
     def operations(self) -> tuple[tuple[Operation, int], ...]:
         """Operations of the TTIR with the number of loops around each."""
         from advisor.compiled.demand import loop_depths
 
-        module = parse(self.compiled.ttir, own_files(self.compiled))
-        depths = loop_depths(module)
-        return tuple((op, depths.get(id(op), 0)) for f in module.functions.values() for op in f.walk())
+        depths = loop_depths(self.module)
+        return tuple((op, depths.get(id(op), 0)) for f in self.module.functions.values() for op in f.walk())
 
     @cached_property
     def loop(self) -> CodeLoop | None:

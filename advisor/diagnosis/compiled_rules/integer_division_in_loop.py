@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.compiled.costs import cost
+from advisor.compiled.divisors import INTEGER
 from advisor.compiled.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
@@ -16,7 +17,7 @@ class IntegerDivisionInLoop:
     explanation = """\
 ## What it means
 There is no integer divider: `//` and `%` by a value the compiler does not know cost some twenty instructions and a special function
-(more for 64 bits), per element where the operands are tensors.
+(more for 64 bits), per element where the divisor is a tensor; by a number that all elements share, some six instructions per element.
 
 ## How it is computed
 `arith.divsi`, `remsi`, `divui`, `remui` in loops of the IR whose divisor is not a constant.
@@ -31,13 +32,12 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
 
     def check(self, context: CompiledContext) -> Finding | None:
         """The finding, or None."""
-        constants = {r for op, _ in context.operations if op.name == "arith.constant" for r in op.results}
         found = [
             op
             for op, depth in context.operations
             if depth > 0
-            and op.name in ("arith.divsi", "arith.remsi", "arith.divui", "arith.remui")
-            and not (len(op.operands) > 1 and op.operands[1] in constants)
+            and op.name in INTEGER
+            and context.divisors[id(op)].constant is None
         ]
         if not found:
             return None
@@ -46,7 +46,7 @@ CUDA C++ Programming Guide, arithmetic instructions (throughput of integer divis
         alu = xu = 0.0
         for op in found:
             often = executions_at(context.demand, op.location.line if op.location else None, 0.0)
-            once = cost(op)
+            once = cost(op, context.divisors)
             alu, xu = alu + once.alu * often, xu + once.xu * often
         warp = context.compiled.target.warp_size
         saving = context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None
