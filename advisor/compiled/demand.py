@@ -83,7 +83,7 @@ def read_demand(
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
             assumed = f"{where}: those of one program count as distinct, so DRAM may carry far more"
             collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
-    return collected.finish(full, total, exact, per_program, inputs, module)
+    return collected.finish(full, total, exact and not collected.approximations, per_program, inputs, module)
 
 
 @dataclass(slots=True)

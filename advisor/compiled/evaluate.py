@@ -18,7 +18,7 @@ from advisor.compiled.accesses import count_access
 from advisor.compiled.arithmetic import compute, constant
 from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
-from advisor.compiled.loops import EXACT_TRIPS, MAX_TRIPS, Walk, line_of
+from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk, line_of
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.values import Value
 
@@ -38,6 +38,7 @@ class Evaluator:
         self.needed = {f.name: needed_values(f) for f in module.functions.values()}
         self.result = Execution(self.programs, {}, {}, {}, {}, {}, set())
         self.steps = 0
+        self.work_left = EXACT_WORK
         self.memory: dict[tuple[int, ...], Count] = {}
         self.kept: list[Any] = []  # arrays whose id() is a key of `memory` must live
 
@@ -50,6 +51,11 @@ class Evaluator:
         everyone = np.ones(self.programs, bool)
         self._function(function, environment, everyone, np.ones(self.programs))
         return self.result
+
+    def forget(self) -> None:
+        """Forget the counts of masks and addresses, which their arrays are kept for."""
+        self.memory.clear()
+        self.kept.clear()
 
     def _argument(self, name: str, text: str) -> Value:
         if text.startswith(("!tt.ptr", "!tt.tensordesc")):
@@ -280,9 +286,9 @@ class Evaluator:
         body = op.regions[0]
         longest = int(trips.max()) if trips.size else 0
         walker = Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
-        if longest > EXACT_TRIPS and walker.sampled(trips, state):
-            loop.sampled = True
-            final = walker.final
+        if longest > EXACT_TRIPS:
+            final, sampled = walker.shortened(trips, state)
+            loop.sampled |= sampled
         else:
             final = walker.exact(trips, state)
         for i, name in enumerate(op.results):

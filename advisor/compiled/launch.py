@@ -76,7 +76,7 @@ class Inspection:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
         found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
-        if not self.demand.exact:
+        if self.demand.scale > 1:
             found.append("The grid is large: a sample of its programs was counted.")
         return tuple(found)
 

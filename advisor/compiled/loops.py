@@ -1,8 +1,8 @@
-"""The trips of a loop: one by one, or at both ends and at samples where the values it carries advance by a constant."""
+"""The trips of a loop: one by one, or at both ends and at samples where the trips between do as these."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.compiled import values
 from advisor.compiled.execution import Active, Count, Execution
 from advisor.compiled.ir import Block, Operation
+from advisor.compiled.regularity import regularity
 from advisor.compiled.values import Value
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ EXACT_TRIPS = 96
 MAX_TRIPS = 20_000
 """Trips of a loop that must be walked one by one (its values do not advance by a constant) before the rest is assumed."""
 SAMPLES = 24
+EXACT_WORK = 4e9
+"""Elements that the evaluation of one set of programs may work out in long loops that it walks one by one: some seconds."""
+STEP_WORK = 5000.0
+"""Elements that take as long as an operation does besides."""
+FORGET_TRIPS = 64
+"""Trips after which what is remembered of masks and addresses is forgotten: those of earlier trips do not come again."""
 
 
 @dataclass(slots=True)
@@ -37,7 +44,6 @@ class Walk:
     environment: dict[str, Value]
     active: Active
     times: Count
-    final: dict[str, Value] = field(default_factory=dict)
 
     def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
         """One trip at `position` (per program, or one for all); returns the state after it."""
@@ -47,37 +53,64 @@ class Walk:
         out = self.evaluator.region(self.body, self.environment, here, times)
         return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
 
-    def exact(self, trips: Count, state: dict[str, Value]) -> dict[str, Value]:
-        """Every trip."""
+    def exact(self, trips: Count, state: dict[str, Value], limit: int = MAX_TRIPS) -> dict[str, Value]:
+        """Every trip; of more than `limit` the first, which then stand for all."""
         longest = int(trips.max()) if trips.size else 0
         shortest = int(trips[self.active].min()) if self.active.any() else 0
-        for i in range(min(longest, MAX_TRIPS)):
+        times = self.times * np.maximum(trips / limit, 1.0) if longest > limit else self.times
+        for i in range(min(longest, limit)):
             here = self.active if i < shortest else self.active & (trips > i)
-            after = self.trip(np.array([i]), state, here, self.times)
+            after = self.trip(np.array([i]), state, here, times)
+            if i % FORGET_TRIPS == FORGET_TRIPS - 1:
+                self.evaluator.forget()
             if i < shortest:
                 state = after
             else:
                 state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
-        if longest > MAX_TRIPS:
-            self.evaluator.result.approximations.add(f"a loop{line_of(self.op)} was followed for {MAX_TRIPS} trips only")
+        if longest > limit:
+            self.evaluator.result.approximations.add(
+                f"a loop{line_of(self.op)} was followed for {limit:,} of {longest:,} trips, the others count as these"
+            )
         return state
 
-    def sampled(self, trips: Count, state: dict[str, Value]) -> bool:
-        """Trips at both ends and at samples between, where all carried values advance by a constant; False where they do not.
+    def shortened(self, trips: Count, state: dict[str, Value]) -> tuple[dict[str, Value], bool]:
+        """A long loop, by samples where trips do alike, else one by one as far as that is affordable.
+
+        Returns:
+            The state after it, and whether some trips stand for others.
+        """
+        evaluator, longest = self.evaluator, int(trips.max())
+        steps = evaluator.steps
+        deltas = self._deltas(state)
+        irregular = regularity(self.op)
+        known = {n: v.known for n, v in self.environment.items()}
+        # What is not known is assumed the same in all trips; a branch that was not taken yet may turn out known.
+        deciding = any(known.get(name, True) for name in irregular.deciding)
+        carried = deltas is None or any(name in state and state[name].known for name in irregular.carried)
+        work = max((evaluator.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
+        affordable = min(int(evaluator.work_left / work), MAX_TRIPS)
+        if (carried or deciding) and longest <= affordable:
+            evaluator.work_left -= longest * work
+            return self.exact(trips, state), False
+        if deltas is None or carried:
+            return self.exact(trips, state, max(affordable, EXACT_TRIPS)), True
+        if deciding:
+            evaluator.result.approximations.add(f"a loop{line_of(self.op)} was sampled, and its trips are not alike")
+        return self.sampled(trips, state, deltas), True
+
+    def _typical_size(self) -> float:
+        """Elements of the values that a trip works out, on average."""
+        sizes = [sum(part.size for part in value.parts) for op in self.op.walk() for name in op.results
+                 if (value := self.environment.get(name)) is not None]  # fmt: skip
+        return sum(sizes) / max(len(sizes), 1)
+
+    def sampled(self, trips: Count, state: dict[str, Value], deltas: dict[str, tuple[Any, ...]]) -> dict[str, Value]:
+        """Trips at both ends and at samples between; what is carried advances by `deltas`.
 
         Between two samples the counts are taken as those of the nearer one; equal samples make that exact.
         """
         longest, shortest = trips.max(), trips[self.active].min() if self.active.any() else 0
         uniform = longest == shortest
-        first = self._dry(state, 0)
-        if first is None:
-            return False
-        deltas: dict[str, tuple[Any, ...]] = {}
-        for name, before in state.items():
-            delta = _difference(before, first[name])
-            if delta is None:
-                return False
-            deltas[name] = delta
 
         def at(position: NDArray[Any]) -> dict[str, Value]:
             return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
@@ -89,27 +122,27 @@ class Walk:
                 continue
             used = position[:1] if uniform else position
             self.trip(used, at(used), here, self.times * share)
-        last = trips[:1] if uniform else trips
-        self.final = at(last)
-        return True
+        return at(trips[:1] if uniform else trips)
 
-    def _dry(self, state: dict[str, Value], position: int) -> dict[str, Value] | None:
-        """The state after one trip and after two, without counting; None where the steps differ."""
+    def _deltas(self, state: dict[str, Value]) -> dict[str, tuple[Any, ...]] | None:
+        """What the first trip and the second add to the state, without counting; None where they differ."""
         evaluator = self.evaluator
         kept = evaluator.result
         evaluator.result = Execution(evaluator.programs, {}, {}, {}, {}, {}, set())
         try:
-            one = self.trip(np.array([position]), state, self.active, self.times)
-            two = self.trip(np.array([position + 1]), one, self.active, self.times)
+            one = self.trip(np.array([0]), state, self.active, self.times)
+            two = self.trip(np.array([1]), one, self.active, self.times)
         finally:
             evaluator.result = kept
+        deltas = {}
         for name in state:
             a, b = _difference(state[name], one[name]), _difference(one[name], two[name])
             if a is None or b is None or len(a) != len(b):
                 return None
             if not all(x == y if isinstance(x, tuple) else np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
                 return None
-        return one
+            deltas[name] = a
+        return deltas
 
 
 def _positions(trips: Count, uniform: bool) -> list[tuple[NDArray[Any], Count]]:

@@ -1,0 +1,104 @@
+"""Loops too long to walk without need: which are sampled, which are walked all the same, and what is said where neither is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.compiled.counts import KernelDemand
+from advisor.compiled.demand import read_demand
+from advisor.compiled.execution import Inputs
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.pool import Pool
+from advisor.compiled.target import compile_target, make_launch
+from advisor.configs.source import read_source
+
+pytest.importorskip("triton")
+PROGRAMS, PERIOD, BLOCK = 3, 16, 64
+KERNEL = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, PERIOD: tl.constexpr, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    count = 0
+    for i in range(n):
+        total += tl.load(x_ptr + i * BLOCK + o)
+        {}
+            tl.store(y_ptr + (tl.program_id(0) * n + i) * BLOCK + o, total)
+            count = 0
+"""
+SET_BACK = "count += 1\n        if count == PERIOD:"
+REMAINDER = "if i % PERIOD == PERIOD - 1:"
+QUOTIENT = "if i - i // PERIOD * PERIOD > PERIOD - 2:"
+EDGE = "if i >= n - PERIOD:"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Any:
+    with Pool(1) as workers:
+        yield workers
+
+
+def counted(condition: str, n: int, tmp_path: Path, pool: Pool) -> KernelDemand:
+    path = tmp_path / "k.py"
+    path.write_text(KERNEL.format(condition))
+    launch = make_launch(
+        read_source(path), "k", types={"x_ptr": "*fp32", "y_ptr": "*fp32"}, arguments={"n": n},
+        constexprs={"PERIOD": PERIOD, "BLOCK": BLOCK}, grid=(PROGRAMS,),
+    )  # fmt: skip
+    return inspect_launch(launch, compile_target("sm_90"), pool, sass=False).demand
+
+
+@pytest.mark.parametrize("condition", [SET_BACK, REMAINDER, QUOTIENT])
+@pytest.mark.parametrize("n", [96, 97, 1000])
+def test_what_a_loop_does_every_so_often_is_counted(condition: str, n: int, tmp_path: Path, pool: Pool) -> None:
+    got = counted(condition, n, tmp_path, pool)
+    assert got.store_bytes == n // PERIOD * PROGRAMS * BLOCK * 4
+    assert got.exact and not got.loops[0].sampled
+
+
+@pytest.mark.parametrize("condition", [SET_BACK, REMAINDER])
+def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_WORK", 0.0)
+    got = counted(condition, 9600, tmp_path, pool)
+    assert got.loops[0].sampled and not got.exact
+    assert len(got.approximations) == 1 and got.loops[0].trips == 9600 * PROGRAMS
+    if condition == SET_BACK:
+        assert got.store_bytes == pytest.approx(9600 // PERIOD * PROGRAMS * BLOCK * 4)
+        assert "96 of 9,600 trips" in got.approximations[0]
+
+
+def test_an_edge_is_sampled(tmp_path: Path, pool: Pool) -> None:
+    got = counted(EDGE, 9600, tmp_path, pool)
+    assert got.exact and got.loops[0].sampled
+    assert got.load_bytes == 9600 * PROGRAMS * BLOCK * 4
+
+
+NESTED = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %c5 = arith.constant 5 : i32
+    %v = arith.constant 1.000000e+00 : f32
+    scf.for %i = %c0 to %n step %c1  : i32 {
+      %high = arith.remsi %i, %c5 : i32
+      %a = scf.for %j = %c0 to %high step %c1 iter_args(%p = %x) -> (!tt.ptr<f32>)  : i32 {
+        tt.store %p, %v : !tt.ptr<f32>
+        %q = tt.addptr %p, %c1 : !tt.ptr<f32>, i32
+        scf.yield %q : !tt.ptr<f32>
+      }
+    }
+    tt.return
+  }
+}
+"""
+
+
+def test_inner_loops_of_changing_length_are_counted() -> None:
+    got = read_demand(NESTED, (2,), Inputs(scalars={"n": 500}))
+    assert got.store_bytes == 2 * 4 * 100 * (0 + 1 + 2 + 3 + 4) and got.exact
