@@ -132,7 +132,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
     rows = demand.per_program
     busy = rows["tensor"] + rows["fma"] + rows["load"] + rows["store"] + rows["atomic"] + rows["alu"]
     working = busy > 0.01 * busy.max() if busy.size and busy.max() > 0 else np.ones(busy.shape, bool)
-    ctas = max(float(working.sum()) * demand.scale, 1.0)
+    cluster = compiled.num_ctas
+    ctas = max(float(working.sum()) * demand.scale, 1.0) * cluster
     kind, tensor, rest = _tensor(demand, gpu)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
@@ -145,7 +146,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
     )  # fmt: skip
     slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
     compulsory = float(needed.compulsory_bytes[0])
-    again = max(_wave_loads(inspection, slots, ctas) - demand.read_footprint_bytes, 0.0)
+    again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - demand.read_footprint_bytes, 0.0)
     missed = again * float(residency.re_read_fraction(_column(compulsory), gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
     scattered = sum(unused_sector_bytes(a) for a in demand.accesses if a.kind == "load")
@@ -162,7 +163,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
     trips = rows["trips"][working].mean() if busy.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
-        ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1)),
+        ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=residency.least_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
@@ -180,13 +181,13 @@ def _certain(asked: Demand, demand: KernelDemand) -> Demand:
     return replace(asked, per_cta=per_cta, cta_load_bytes=_column(demand.requested_load_bytes / ctas))
 
 
-def _wave_loads(inspection: Inspection, slots: float, ctas: float) -> float:
-    """Bytes all waves load, each distinct byte once per wave: a wave in the middle stands for all."""
+def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
+    """Bytes all waves load, each distinct byte once per wave of `slots` programs: a wave in the middle stands for all."""
     demand = inspection.demand
-    waves = math.ceil(ctas / slots)
+    waves = math.ceil(working / slots)
     if waves <= 1 or not demand.programs:
         return demand.read_footprint_bytes
-    count = int(min(slots, demand.programs))
+    count = max(int(min(slots, demand.programs)), 1)
     start = (demand.programs // 2) // count * count
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
     chosen = chosen[:: max(1, len(chosen) // 512)]

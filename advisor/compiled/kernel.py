@@ -131,6 +131,11 @@ class CompiledKernel:
         return self.resources.num_warps
 
     @property
+    def num_ctas(self) -> int:
+        """CTAs that share the work of one program: a cluster."""
+        return int(self.metadata.get("num_ctas") or self.options.get("num_ctas") or 1)
+
+    @property
     def num_stages(self) -> int:
         """Depth of the software pipeline that was asked for."""
         return int(self.metadata.get("num_stages") or self.options.get("num_stages") or 3)

@@ -50,7 +50,8 @@ def machine_work(
     """The amounts, for `ctas` CTAs that work, `resident` of them on an SM at a time."""
     threads = compiled.num_warps * gpu.warp_size
     spilled = compiled.resources.spill_bytes or 0
-    moved = spill_traffic(demand, facts, threads, ctas)
+    cluster = compiled.num_ctas
+    moved = spill_traffic(demand, facts, threads * cluster, ctas / cluster)
     moved = max(moved, 2.0 * spilled * threads * ctas)  # whatever is spilled goes out and comes back once at least
     room = max(gpu.smem_bytes_per_sm - resident * compiled.resources.shared_memory_bytes, 1.0)
     held = resident * threads * spilled
@@ -94,15 +95,15 @@ def scattered(access: AccessDemand) -> bool:
     return 0 < access.contiguous * element_bytes(access.element) < SECTOR_BYTES
 
 
-def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, ctas: float) -> float:
-    """Bytes that loads and stores of local memory move, the whole launch."""
+def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs: float) -> float:
+    """Bytes that loads and stores of local memory move, the whole launch: `programs` of `threads` each."""
     inside = _Loops(facts)
-    most = max((line.executions for line in demand.lines), default=ctas)
+    most = max((line.executions for line in demand.lines), default=programs)
     total = 0.0
     for each in facts.code:
         if each.kind == "spill":
-            executions = (executions_at(demand, each.line, 0.0) or most) if inside.holds(each) else ctas
-            total += (each.width_bytes or 4) * threads * max(executions, ctas)
+            executions = (executions_at(demand, each.line, 0.0) or most) if inside.holds(each) else programs
+            total += (each.width_bytes or 4) * threads * max(executions, programs)
     return total
 
 

@@ -421,3 +421,18 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
     assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
     assert float(analysis.work.tensor_flop[0]) == 2 * 4 * 128 * 128 * 1024
     assert float(analysis.asked.tensor_rate[0]) == share  # of the rate: Triton unpacks to bf16 where the GPU cannot scale blocks
+
+
+@pytest.mark.parametrize("num_ctas", [1, 2])
+def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile, pool: Pool) -> None:
+    constants = {"BM": 128, "BN": 128, "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
+    launch = make_launch(
+        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"}, constexprs=constants,
+        arguments={"M": 2048, "N": 2048, "K": 256, "sa": 256, "sb": 2048, "sc": 2048}, grid=(16, 16),
+        options={"num_warps": 4, "num_stages": 3, "num_ctas": num_ctas},
+    )  # fmt: skip
+    got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool), load_gpu("H200"))
+    assert got.occupancy.ctas == 256 * num_ctas
+    assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
+    assert float(got.asked.per_cta["tensor"][0]) * num_ctas == 2 * 128 * 128 * 256
+    assert got.asked.totals()["tensor"][0] == 2 * 2048 * 2048 * 256
