@@ -49,17 +49,28 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
     if "descriptor" in op.name:
         access.unknown_extent = True
         return
-    try:
-        reach = values.extent(pointer, active)
-    except (ValueError, MemoryError):
-        reach = None
-    if reach is None:
+    if not pointer.known or not pointer.parts:
         access.unknown_extent = True
     else:
-        access.low = reach[0] if access.low is None else min(access.low, reach[0])
-        access.high = reach[1] if access.high is None else max(access.high, reach[1])
+        _reach(access, pointer, None if (issued == _elements(shape)).all() else mask, active)
     if access.contiguous is None:
         access.contiguous = contiguous(pointer, shape)
+
+
+def _elements(shape: tuple[int, ...]) -> float:
+    return float(np.prod(shape)) if shape else 1.0
+
+
+def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -> None:
+    """Widen where an access reaches by what the programs that are active touch; a mask that binds nowhere is left out."""
+    try:
+        reach = values.extent(pointer, mask, active)
+    except (ValueError, MemoryError):
+        access.unknown_extent = True
+        return
+    if reach is not None:
+        access.low = reach[0] if access.low is None else min(access.low, reach[0])
+        access.high = reach[1] if access.high is None else max(access.high, reach[1])
 
 
 def _lanes(evaluator: Evaluator, mask: Value | None, shape: tuple[int, ...]) -> Count:

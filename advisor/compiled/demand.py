@@ -22,6 +22,9 @@ EXACT_PROGRAMS = 16_384
 """Grids up to this many programs are evaluated whole; of larger ones the ends and a sample, spread evenly."""
 SAMPLED_PROGRAMS = 8_192
 
+NOWHERE = (0, -1)
+"""First and last element of an access none of whose lanes is ever active."""
+
 COLUMNS = ("tensor", "fma", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
 
 
@@ -100,7 +103,7 @@ class _Collected:
     tensor: dict[str, float] = field(default_factory=dict)
     accesses: dict[int, dict[str, float]] = field(default_factory=dict)
     kept: dict[int, Access] = field(default_factory=dict)
-    extents: dict[int, list[int] | None] = field(default_factory=dict)
+    extents: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     loops: dict[int, list] = field(default_factory=dict)
     lines: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     executions: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)  # by line and block
@@ -168,13 +171,14 @@ class _Collected:
         totals["distinct"] += float(access.distinct.sum()) * self.scale
         self.kept.setdefault(key, access)
         self.line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
-        reach = None if access.unknown_extent or access.low is None or access.high is None else [access.low, access.high]
-        if key not in self.extents:
-            self.extents[key] = reach
-        elif reach is not None and (before := self.extents[key]) is not None:
-            self.extents[key] = [min(before[0], reach[0]), max(before[1], reach[1])]
-        else:
+        before = self.extents.get(key, NOWHERE)
+        if access.unknown_extent or before is None:
             self.extents[key] = None
+        elif access.low is None or access.high is None:
+            self.extents[key] = before
+        else:
+            low, high = (access.low, access.high) if before == NOWHERE else (min(before[0], access.low), max(before[1], access.high))
+            self.extents[key] = (low, high)
 
     def finish(
         self, grid: tuple[int, int, int], total: int, exact: bool, rows: dict[str, NDArray[np.float64]], inputs: Inputs, module: Module

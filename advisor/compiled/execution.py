@@ -44,7 +44,7 @@ class Access:
     lanes: Count
     distinct: Count
     base: str | None = None
-    low: int | None = None  # least and greatest element touched
+    low: int | None = None  # least and greatest element touched; None: no lane was active
     high: int | None = None
     unknown_extent: bool = False
     masked: bool = False

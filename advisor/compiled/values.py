@@ -264,18 +264,41 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
     return total
 
 
-def extent(offset: Value, programs: NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Least and greatest offset over the programs chosen (masks not counted); None where not known."""
-    if not offset.known or not offset.parts or not programs.any():
+def extent(offset: Value, mask: Value | None, programs: NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Least and greatest offset among the active lanes of the programs chosen; None where no lane is active.
+
+    Of an unknown mask its known factors count. Dimensions whose offsets are summed apart are bounded apart.
+    """
+    offsets = list(offset.parts)
+    both = [*offsets, *(mask.parts if mask is not None else ())]
+    low: Any = np.zeros(1, np.int64)
+    high: Any = np.zeros(1, np.int64)
+    touching: Any = programs
+    for _dims, members in _groups(both, len(offset.shape)):
+        address = [both[i] for i in members if i < len(offsets)]
+        factors = [both[i] for i in members if i >= len(offsets)]
+        if not factors:  # the parts one by one: their sum need not become a block
+            for part in address:
+                axes = tuple(range(1, part.ndim))
+                low, high = low + part.min(axis=axes), high + part.max(axis=axes)
+            continue
+        active = factors[0]
+        for factor in factors[1:]:
+            active = active & factor
+        axes = tuple(range(1, active.ndim))
+        if address:
+            summed = address[0]
+            for part in address[1:]:
+                summed = summed + part
+            summed, active = np.broadcast_arrays(summed, active)
+            far = np.iinfo(np.int64)
+            least, most = np.where(active, summed, far.max).min(axis=axes), np.where(active, summed, far.min).max(axis=axes)
+            low, high = low + np.where(least <= most, least, 0), high + np.where(least <= most, most, 0)
+        touching = touching & active.any(axis=axes)
+    if not touching.any():
         return None
-    low: Any = 0
-    high: Any = 0
-    for part in offset.parts:
-        axes = tuple(range(1, part.ndim))
-        low = low + part.min(axis=axes)
-        high = high + part.max(axis=axes)
-    low, high = np.broadcast_to(low, programs.shape), np.broadcast_to(high, programs.shape)
-    return int(low[programs].min()), int(high[programs].max())
+    low, high = np.broadcast_to(low, touching.shape), np.broadcast_to(high, touching.shape)
+    return int(low[touching].min()), int(high[touching].max())
 
 
 def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:

@@ -92,3 +92,37 @@ TWO_TENSORS = """
 def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
     finding = found(inspected(TWO_TENSORS, tmp_path)).get("repeated-loads")
     assert finding is not None and finding.source_line == 11
+
+
+PADDED = """
+    def k(x_ptr, y_ptr, out_ptr, cols, rows, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * 8 + tl.arange(0, 8)
+        total = tl.zeros((8,), tl.float32)
+        for start in range(0, cols, BLOCK):
+            at = row[:, None] * cols + start + tl.arange(0, BLOCK)[None, :]
+            total += tl.sum(tl.load(x_ptr + at, mask=row[:, None] < rows, other=0.0).to(tl.float32), axis=1)
+        none = tl.load(y_ptr + row, mask=row < rows - 1000000, other=0.0)
+        tl.store(out_ptr + row, total + none, mask=row < rows)
+"""
+
+
+@pytest.mark.parametrize("rows", [3, 8, 203, ROWS * 8])
+def test_rows_that_a_mask_leaves_out_are_not_touched(rows: int, tmp_path: Path) -> None:
+    """A loop over whole tiles asks for the last rows' tile in every program, of which most lanes are off."""
+    demand = inspected(PADDED, tmp_path, rows=rows).demand
+    assert demand.read_footprints == {"x_ptr": rows * COLUMNS * 2, "y_ptr": 0}
+    assert demand.footprint_bytes["out_ptr"] == rows * 2 and not demand.unlocated
+
+
+SHARED_ROWS = """
+    def k(x_ptr, out_ptr, cols, rows, BLOCK: tl.constexpr):
+        row = tl.arange(0, 16)
+        at = row[:, None] * cols + tl.program_id(0) % 8 * BLOCK + tl.arange(0, BLOCK)[None, :]
+        x = tl.load(x_ptr + at, mask=row[:, None] < rows, other=0.0)
+        tl.store(out_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.sum(x, axis=0))
+"""
+
+
+def test_a_tile_taller_than_its_tensor_counts_no_more_than_there_is(tmp_path: Path) -> None:
+    demand = inspected(SHARED_ROWS, tmp_path, rows=3).demand
+    assert demand.read_footprints["x_ptr"] == 3 * COLUMNS * 2
