@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,13 +24,19 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
     tensor = next((t for t in op.types if t.shape), op.types[0] if op.types else None)
     shape = tensor.shape if tensor is not None else ()
     mask: Value | None = None
-    if "descriptor" in op.name:
+    descriptor = "descriptor" in op.name
+    tile = _tile(evaluator, op, environment, pointer) if descriptor else None
+    if descriptor and tile is None:
         issued = _descriptor_lanes(evaluator, op, environment, pointer)
         fresh, masked = issued, True
     else:
-        names = address_operands(op)
-        mask = evaluator.value(environment, names[1]) if len(names) > 1 else None
-        masked = mask is not None
+        if tile is not None:
+            pointer, mask = tile
+            shape, masked = pointer.shape, True
+        else:
+            names = address_operands(op)
+            mask = evaluator.value(environment, names[1]) if len(names) > 1 else None
+            masked = mask is not None
         issued = _lanes(evaluator, mask, shape)
         fresh = _distinct(evaluator, pointer, mask, shape) if pointer.known else issued
     access = evaluator.result.accesses.get(id(op))
@@ -46,14 +53,11 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
         evaluator.unknown(mask.reasons, "a mask", op, "all its lanes are assumed active")
     if access.base != pointer.base:
         access.base = None
-    if "descriptor" in op.name:
-        access.unknown_extent = True
-        return
-    if not pointer.known or not pointer.parts:
+    if not pointer.known or not pointer.parts or (descriptor and tile is None):
         access.unknown_extent = True
     else:
         _reach(access, pointer, None if (issued == _elements(shape)).all() else mask, active)
-    if access.contiguous is None:
+    if access.contiguous is None and not descriptor:  # the copy engine fetches a block, not threads their lanes
         access.contiguous = contiguous(pointer, shape)
 
 
@@ -90,6 +94,36 @@ def _distinct(evaluator: Evaluator, pointer: Value, mask: Value | None, shape: t
     return evaluator.memory[key]
 
 
+_TILES = frozenset({"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce"})
+_BLOCK = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)")
+
+
+def _tile(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> tuple[Value, Value | None] | None:
+    """Addresses of the block that a descriptor made in the kernel is used at, and which of its lanes lie inside the tensor.
+
+    None where the descriptor comes from the host, or something of it is not known.
+    """
+    block = next((found.group(1) for kind in op.types if (found := _BLOCK.search(kind.text))), "")
+    shape = tuple(int(n) for n in block.split("x")[:-1])
+    if pointer.layout is None or op.name not in _TILES:
+        return None
+    sizes, strides = pointer.layout
+    starts = [evaluator.value(environment, name) for name in address_operands(op)[1:]]
+    if not len(shape) == len(sizes) == len(strides) == len(starts) or not all(v.known for v in (pointer, *sizes, *strides, *starts)):
+        return None
+    offset, inside = values.with_shape(pointer, shape), []
+    same = (-1, *(1,) * len(shape))  # in all lanes of a program
+    for axis, (length, start, size, stride) in enumerate(zip(shape, starts, sizes, strides, strict=True)):
+        first = start.scalar().reshape(same)
+        lanes = np.arange(length).reshape([-1 if d == axis + 1 else 1 for d in range(len(shape) + 1)])
+        steps = values.multiply(Value((first, lanes), shape), values.with_shape(stride, shape), shape)
+        offset = values.add(offset, steps, shape)
+        within = (first + lanes >= 0) & (first + lanes < size.scalar().reshape(same))
+        if not within.all():
+            inside.append(within)
+    return offset, Value(tuple(inside), shape, True) if inside else None
+
+
 def _descriptor_lanes(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> Count:
     """Elements of a descriptor's block that lie inside its tensor."""
     block = op.result if op.result is not None else next((t for t in reversed(op.types) if t.shape), None)
@@ -100,7 +134,9 @@ def _descriptor_lanes(evaluator: Evaluator, op: Operation, environment: Mapping[
     total = np.full(evaluator.programs, float(block.elements))
     if sizes is None or len(sizes) != len(starts):
         if sizes is None:
-            evaluator.unknown(frozenset({f"the shape of descriptor {pointer.base}"}), "a block", op, "it is assumed full")
+            parts = (*pointer.layout[0], *pointer.layout[1], *(evaluator.value(environment, n) for n in starts)) if pointer.layout else ()
+            reasons = frozenset[str]().union(*(v.reasons for v in parts)) or {f"the shape of descriptor {pointer.base}"}
+            evaluator.unknown(frozenset(reasons), "a block", op, "it is assumed full")
         return total
     extent = block.shape[-len(starts) :] if starts else ()
     for size, length, name in zip(sizes, extent, starts, strict=False):

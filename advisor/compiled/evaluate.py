@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,11 @@ class Evaluator:
             value = values.of(self._program_id(DIMENSIONS.get(_axis(op), 0)), ())
         elif op.name == "tt.get_num_programs":
             value = values.number(self.grid[DIMENSIONS.get(_axis(op), 0)])
-        elif op.name in ("tt.make_tensor_descriptor", "tt.make_tensor_ptr"):
+        elif op.name == "tt.make_tensor_descriptor":
+            pointer, *layout = (self.value(environment, o) for o in op.operands)
+            rank = len(layout) // 2
+            value = replace(pointer, layout=(tuple(layout[:rank]), tuple(layout[rank:])))
+        elif op.name == "tt.make_tensor_ptr":
             value = self.value(environment, op.operands[0])
         else:
             try:

@@ -31,6 +31,7 @@ class Value:
         boolean: Whether `parts` are factors.
         base: Argument that a pointer points into; None for numbers.
         reasons: Why it is not known; empty where it is.
+        layout: Sizes and strides of the tensor behind a descriptor that the kernel made.
     """
 
     parts: Parts = ()
@@ -38,6 +39,7 @@ class Value:
     boolean: bool = False
     base: str | None = None
     reasons: frozenset[str] = field(default_factory=frozenset)
+    layout: tuple[tuple[Value, ...], tuple[Value, ...]] | None = None
 
     @property
     def known(self) -> bool:

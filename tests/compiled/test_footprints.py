@@ -20,10 +20,11 @@ HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 ROWS, COLUMNS = 4096, 8192
 
 
-def inspected(kernel: str, tmp_path: Path, **arguments: int) -> Inspection:
+def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, **arguments: int) -> Inspection:
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(kernel))
-    launch = make_launch(read_source(path), "k", arguments={"cols": COLUMNS, **arguments}, constexprs={"BLOCK": 1024}, grid=(ROWS,))
+    arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
+    launch = make_launch(read_source(path), "k", arguments=arguments, constexprs={"BLOCK": 1024}, grid=(grid,))
     return inspect_launch(launch, compile_target("sm_90"))
 
 
@@ -126,3 +127,26 @@ SHARED_ROWS = """
 def test_a_tile_taller_than_its_tensor_counts_no_more_than_there_is(tmp_path: Path) -> None:
     demand = inspected(SHARED_ROWS, tmp_path, rows=3).demand
     assert demand.read_footprints["x_ptr"] == 3 * COLUMNS * 2
+
+
+PRODUCT = """
+    def k(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK: tl.constexpr):
+        a_desc = tl.make_tensor_descriptor(a_ptr, shape=[M, K], strides=[K, 1], block_shape=[64, 64])
+        b_desc = tl.make_tensor_descriptor(b_ptr, shape=[N, K], strides=[K, 1], block_shape=[128, 64])
+        c_desc = tl.make_tensor_descriptor(c_ptr, shape=[M, N], strides=[N, 1], block_shape=[64, 128])
+        total = tl.zeros((64, 128), tl.float32)
+        m, n = tl.program_id(0) % 3 * 64, tl.program_id(0) // 3 * 128
+        for k in range(0, K, 64):
+            total = tl.dot(a_desc.load([m, k]), b_desc.load([n, k]).T, total)
+        c_desc.store([m, n], total.to(c_ptr.dtype.element_ty))
+"""
+
+
+@pytest.mark.parametrize(("m", "k"), [(16, 256), (130, 8192), (192, 200)])
+def test_a_descriptor_made_in_the_kernel_touches_what_lies_inside_its_tensor(m: int, k: int, tmp_path: Path) -> None:
+    n, columns = 480, 4
+    demand = inspected(PRODUCT, tmp_path, grid=3 * columns, M=m, N=n, K=k).demand
+    assert demand.footprint_bytes == {"a_ptr": m * k * 2, "b_ptr": n * k * 2, "c_ptr": m * n * 2}
+    assert demand.store_bytes == m * n * 2
+    assert demand.load_bytes == (columns * m + 3 * n) * k * 2
+    assert not demand.unlocated and not demand.unknown
