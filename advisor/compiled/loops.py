@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,8 @@ class Walk:
             return self.exact(trips, state, max(affordable, EXACT_TRIPS)), True
         if deciding:
             evaluator.result.approximations.add(f"a loop{line_of(self.op)} was sampled, and its trips are not alike")
-        return self.sampled(trips, state, deltas), True
+            evaluator.work_left -= affordable * work
+        return self.sampled(trips, state, deltas, max(affordable, SAMPLES) if deciding else None), True
 
     def _typical_size(self) -> float:
         """Elements of the values that a trip works out, on average."""
@@ -104,10 +106,13 @@ class Walk:
                  if (value := self.environment.get(name)) is not None]  # fmt: skip
         return sum(sizes) / max(len(sizes), 1)
 
-    def sampled(self, trips: Count, state: dict[str, Value], deltas: dict[str, tuple[Any, ...]]) -> dict[str, Value]:
+    def sampled(
+        self, trips: Count, state: dict[str, Value], deltas: dict[str, tuple[Any, ...]], random: int | None = None
+    ) -> dict[str, Value]:
         """Trips at both ends and at samples between; what is carried advances by `deltas`.
 
-        Between two samples the counts are taken as those of the nearer one; equal samples make that exact.
+        Between two samples the counts are taken as those of the nearer one; equal samples make that exact. Where trips are not alike,
+        `random` samples are drawn, so that none falls on the same trip of every period.
         """
         longest, shortest = trips.max(), trips[self.active].min() if self.active.any() else 0
         uniform = longest == shortest
@@ -115,8 +120,9 @@ class Walk:
         def at(position: NDArray[Any]) -> dict[str, Value]:
             return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
 
-        positions = _positions(trips, uniform)
-        for position, share in positions:
+        for i, (position, share) in enumerate(_positions(trips, random)):
+            if i % FORGET_TRIPS == FORGET_TRIPS - 1:
+                self.evaluator.forget()
             here = self.active & (share > 0) & (position < trips)
             if not here.any():
                 continue
@@ -145,21 +151,20 @@ class Walk:
         return deltas
 
 
-def _positions(trips: Count, uniform: bool) -> list[tuple[NDArray[Any], Count]]:
-    """Where to sample, per program, and how many trips each sample stands for."""
-    ends = 4
-    found = []
+def _positions(trips: Count, random: int | None) -> Iterator[tuple[NDArray[Any], Count]]:
+    """Where to sample, per program, and how many trips each sample stands for: each the middle of its trips, or any of them."""
+    ends, samples = 4, SAMPLES if random is None else random
+    within = np.full(samples, 0.5) if random is None else np.random.default_rng(0).random(samples)
     for i in range(ends):
-        found.append((np.full(trips.shape, float(i)), (trips > i).astype(float)))
+        yield np.full(trips.shape, i), (trips > i).astype(float)
     middle = np.maximum(trips - 2 * ends, 0)
-    for i in range(SAMPLES):
-        low = np.floor(middle * i / SAMPLES)
-        high = np.floor(middle * (i + 1) / SAMPLES)
-        found.append((ends + np.floor((low + high) / 2), high - low))
+    for i in range(samples):
+        low = np.floor(middle * i / samples)
+        high = np.floor(middle * (i + 1) / samples)
+        yield (ends + np.floor(low + (high - low) * within[i])).astype(np.int64), high - low
     for i in range(ends):
         position = trips - ends + i
-        found.append((np.maximum(position, 0), (position >= ends).astype(float)))
-    return [(p.astype(np.int64), s) for p, s in found if s.any()]
+        yield np.maximum(position, 0).astype(np.int64), (position >= ends).astype(float)
 
 
 def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
@@ -168,10 +173,10 @@ def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
         return tuple(np.zeros((), np.int64) for _ in before.parts)
     if not (before.known and after.known) or before.base != after.base or before.boolean or after.boolean:
         return None if before.known or after.known else ()
-    old = {p.shape[1:]: p for p in before.parts}
+    old, new = _by_pattern(before), _by_pattern(after)
     out = []
-    for part in after.parts:
-        previous = old.pop(part.shape[1:], None)
+    for pattern, part in new.items():
+        previous = old.pop(pattern, None)
         if previous is None:
             out.append(part)
         elif previous is part:
@@ -179,14 +184,23 @@ def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
         else:
             out.append(part - previous)
     # The parts of `before` in the order of `after`, so that `_advanced` can add them up again.
-    return (tuple(p.shape[1:] for p in after.parts), *out) if not old else None
+    return (tuple(new), *out) if not old else None
+
+
+def _by_pattern(value: Value) -> dict[tuple[int, ...], NDArray[Any]]:
+    """The summands by the dimensions they vary along: those that differ between programs, and the same in all, together."""
+    found: dict[tuple[int, ...], NDArray[Any]] = {}
+    for part in value.parts:
+        pattern = part.shape[1:]
+        found[pattern] = found[pattern] + part if pattern in found else part
+    return found
 
 
 def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> Value:
     if not value.known or not delta or not isinstance(delta[0], tuple):
         return value
     patterns, steps = delta[0], delta[1:]
-    old = {p.shape[1:]: p for p in value.parts}
+    old = _by_pattern(value)
     parts = []
     for pattern, step in zip(patterns, steps, strict=True):
         base = old.get(pattern)

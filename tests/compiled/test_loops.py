@@ -72,6 +72,41 @@ def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: 
         assert "96 of 9,600 trips" in got.approximations[0]
 
 
+def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(
+    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advisor.compiled.loops.MAX_TRIPS", 3000)
+    got = counted(REMAINDER, 16 * 3000, tmp_path, pool)
+    assert got.loops[0].sampled and not got.exact
+    assert got.store_bytes == pytest.approx(3000 * PROGRAMS * BLOCK * 4, rel=0.2)
+
+
+TILES = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>, %n: i32) attributes {noinline = false} {
+    %c1 = arith.constant 1 : i32
+    %c7 = arith.constant 7 : i32
+    %v = arith.constant 1.000000e+00 : f32
+    %pid = tt.get_program_id x : i32
+    %before = arith.subi %pid, %c7 : i32
+    %a = scf.for %i = %pid to %n step %c7 iter_args(%tile = %before) -> (i32)  : i32 {
+      %next = arith.addi %tile, %c7 : i32
+      %p = tt.addptr %x, %next : !tt.ptr<f32>, i32
+      tt.store %p, %v : !tt.ptr<f32>
+      scf.yield %next : i32
+    }
+    tt.return
+  }
+}
+"""
+
+
+def test_a_tile_that_advances_from_the_program_is_sampled() -> None:
+    got = read_demand(TILES, (7,), Inputs(scalars={"n": 7000}))
+    assert got.loops[0].sampled and got.exact
+    assert got.store_bytes == 7000 * 4 and got.accesses[0].extent_bytes == 7000 * 4
+
+
 def test_an_edge_is_sampled(tmp_path: Path, pool: Pool) -> None:
     got = counted(EDGE, 9600, tmp_path, pool)
     assert got.exact and got.loops[0].sampled
