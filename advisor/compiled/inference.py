@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.descriptors import descriptor_type
+from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader, Usage
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
@@ -127,6 +128,7 @@ def _guess(
             options["num_ctas"] = config.num_ctas
         if config.maxnreg:
             options["maxnreg"] = config.maxnreg
+        options = {name: value for name, value in options.items() if name not in function.heuristics}  # which have the last word
         if not set(tuned) <= set(given.constexprs):
             assumed.append("the first configuration of @triton.autotune")
     options |= given.options
@@ -181,15 +183,20 @@ def _guess(
     if untyped:
         assumed.append(assumption(unit, divisible))
     divisible += launched  # which the launch's own assumptions say
-    heuristic, unknown = source.heuristic_values(function, {**given.scalars, **constants})
+    heuristic, unknown = source.heuristic_values(function, {**options, **given.scalars, **constants})
     for name, value in heuristic.items():
         if name not in given.constexprs and name in signature:
             signature[name], constants[name] = "constexpr", value
+        elif name in OPTION_NAMES and name not in given.options:
+            options[name] = value
     assumed = [text for text in assumed if text.split(" = ")[0] not in heuristic]
     for kind, names in plain.items():
         if left := [name for name in names if name not in heuristic and name not in unit]:
             assumed.append(f"{', '.join(left)}: {kind}")
     for name in unknown:
+        if name in OPTION_NAMES and name not in signature and name not in given.options:
+            line = getattr(function.heuristics[name], "lineno", function.line)
+            assumed.append(unknown_option(name, f"@triton.heuristics (line {line})"))
         if name in signature and name not in given.constexprs and signature[name] != "constexpr":
             signature[name], constants[name] = "constexpr", False
     for name, value in given.scalars.items():
@@ -200,6 +207,12 @@ def _guess(
     untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in given.scalars and n not in divisible]
     return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
                  divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold))  # fmt: skip
+
+
+def unknown_option(name: str, where: str) -> str:
+    """What is assumed of a launch option that the file sets, to a value that is not known."""
+    assumed = f"{name} = 4" if name == "num_warps" else f"Triton's own {name}"
+    return f"{assumed}, for what {where} sets it to is not known"
 
 
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:

@@ -155,6 +155,7 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
                 **_amd_options(config, gpu), "num_warps": config.num_warps, "num_stages": config.num_stages,
                 **_rare(config.num_ctas, config.maxnreg),
             }  # fmt: skip
+            options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
             found.append(_Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
         return found
     if gpu is None or not _is_described(source, kernel, asked):

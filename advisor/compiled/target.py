@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.inference import Given, guesses
+from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
 from advisor.configs.jit_function import MISSING
-from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch
+from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch, options_passed
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import InputError, NothingMatchedError, UsageError
@@ -202,6 +202,7 @@ def make_launch(
     found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms)
     if found is not None:
         launch = _as_launched(launch, found)
+    launch = replace(launch, assumed=(*launch.assumed, *_unknown_options(launch)))
     if grid is None:
         return replace(launch, grid=found.grid) if found is not None else launch
     if isinstance(grid, str):
@@ -213,11 +214,12 @@ def make_launch(
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     """A launch with what the file's launch of its kernel passes, where nothing else is given."""
     given = launch.given
+    options = {n: v for n, v in found.options.items() if n not in launch.source.kernel(launch.kernel).heuristics}  # they have the last word
     numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
     constants = {p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr}
     strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in constants)}
     known = {n: v for n, v in strides.items() if v is not None}
-    passed = {**found.constexprs, **{k: v for k, v in found.options.items() if k not in given.options}, **numbers}
+    passed = {**found.constexprs, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
     texts = [f"{k}={symbol_text(v)}" for k, v in passed.items()]
     if found.grid is not None:
         assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
@@ -227,11 +229,23 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         assumed.append(launched(found.line, strides))
     filled = replace(
         given, constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
-        options={**found.options, **given.options},
+        options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
     )  # fmt: skip
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
+
+
+def _unknown_options(launch: KernelLaunch) -> list[str]:
+    """What is assumed of options that the file's launches pass, where their values are not known."""
+    function = launch.source.kernel(launch.kernel)
+    known = {*launch.given.options, *function.heuristics}
+    if function.autotune is not None and function.autotune.configs:
+        known |= {"num_warps", "num_stages"}
+    passed = options_passed(launch.source, launch.kernel, OPTION_NAMES)
+    return [
+        unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known
+    ]
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:

@@ -87,6 +87,16 @@ def only_launch(
     return replace(launch, grid=None)
 
 
+def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> dict[str, list[int]]:
+    """The options that launches of the kernel in its file pass, whatever their values, with the lines of those that do."""
+    found: dict[str, list[int]] = {}
+    for _, call in _launches(source, kernel):
+        for keyword in call.keywords:
+            if keyword.arg in options:
+                found.setdefault(keyword.arg, []).append(call.lineno)
+    return found
+
+
 def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
     several = source.definitions.get(kernel, [])

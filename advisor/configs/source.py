@@ -298,13 +298,17 @@ class SourceFile:
         unknown: dict[str, str] = {}
         for name, rule in function.heuristics.items():
             try:
-                if not isinstance(rule, ast.Lambda) or len(rule.args.args) != 1:
-                    raise NotLiteralError("not a lambda of one argument")
-                evaluator = self.evaluator({rule.args.args[0].arg: {**arguments, **values}})
-                values[name] = evaluator.evaluate(rule.body)
+                values[name] = self._heuristic_value(rule, {**arguments, **values})
             except NotLiteralError as error:
                 unknown[name] = str(error)
         return values, unknown
+
+    def _heuristic_value(self, rule: ast.Lambda | ast.FunctionDef | None, arguments: dict[str, Any]) -> Any:
+        if isinstance(rule, ast.FunctionDef):
+            return self.evaluator().call(rule, [arguments])
+        if not isinstance(rule, ast.Lambda) or len(rule.args.args) != 1:
+            raise NotLiteralError("not a function of one argument")
+        return self.evaluator({rule.args.args[0].arg: arguments}).evaluate(rule.body)
 
 
 def read_source(path: str | Path) -> SourceFile:

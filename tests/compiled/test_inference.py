@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.inference import Guess, guesses
+from advisor.compiled.inference import Given, Guess, guesses
+from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
 from advisor.configs.source import parse_source, read_source
+from advisor.hardware import load_gpu
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
@@ -108,3 +110,37 @@ def test_a_question_about_blocks_is_a_flag() -> None:
 def test_what_is_taken_apart_or_counted_is_of_integers(body: str, kinds: dict[str, str]) -> None:
     found = guessed(JIT + f"def k(p, q, o, shift):\n    {body}\n")
     assert {name: found[0].signature[name] for name in kinds} == kinds
+
+
+WARPS = (
+    "def warps(n):\n    if n < 2048:\n        return 4\n    return 16\n\ndef stages(args):\n    return 2 if args['BLOCK'] > 64 else 5\n\n"
+    "{tuned}@triton.heuristics({{'num_warps': lambda args: warps(args['n']), 'num_stages': stages}})\n"
+    "@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    tl.store(x + tl.arange(0, BLOCK), 1.0)\n"
+)
+
+
+@pytest.mark.parametrize("tuned", ["", "@triton.autotune([triton.Config({'BLOCK': 64}, num_warps=2, num_stages=4)], key=[])\n"])
+def test_heuristics_set_options_of_the_launch(tuned: str) -> None:
+    source = parse_source(HEAD + WARPS.format(tuned=tuned), "k.py")
+    launch = one_launch(source, "k", LaunchOptions(arguments={"n": 32000}))
+    assert dict(next(guesses(source, source.kernel("k"), launch.given)).options) == {"num_warps": 16, "num_stages": 5}
+    given = Given(scalars={"n": 32000}, constexprs={"BLOCK": 128}, options={"num_warps": 1})
+    assert dict(next(guesses(source, source.kernel("k"), given)).options) == {"num_warps": 1, "num_stages": 2}
+    found = launches(source, "k", LaunchOptions(arguments={"n": 1}), load_gpu("H200"))
+    guess = next(guesses(source, source.kernel("k"), found[0].launch.given))
+    assert dict(guess.options) == {"num_warps": 4, "num_stages": 5}
+
+
+def test_options_of_heuristics_that_are_not_known_are_said() -> None:
+    guess = guessed(HEAD + WARPS.format(tuned=""))[0]
+    assert "num_warps" not in guess.options
+    assert "num_warps = 4, for what @triton.heuristics (line 11) sets it to is not known" in guess.assumed
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_options_of_launches_that_are_not_known_are_said(times: int) -> None:
+    run = "def run(x, ctx):\n    k[(8,)](x, num_warps=ctx.num_warps)\n"
+    source = parse_source(JIT + "def k(x):\n    tl.store(x, 1.0)\n" + run * times, "k.py")
+    text = f"num_warps = 4, for what a launch (line {' or '.join(['7', '9'][:times])}) sets it to is not known"
+    assert text in one_launch(source, "k", LaunchOptions()).assumed
+    assert text not in one_launch(source, "k", LaunchOptions(options={"num_warps": 8})).assumed
