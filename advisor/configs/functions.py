@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.configs import switches, texts
+from advisor.configs.constexpr_functions import DECORATORS, METHODS
 from advisor.configs.literals import Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
@@ -20,7 +21,7 @@ DEEPEST_CALLS = 8
 _NOTHING = object()
 _BREAK = object()
 _CONTINUE = object()
-_CACHES = frozenset({"cache", "lru_cache", "functools.cache", "functools.lru_cache"})
+_CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 """Decorators that change nothing of what a function returns."""
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 
@@ -303,6 +304,10 @@ class FunctionReader(Evaluator):
                 return owner.get(*values) if method == "get" else owner.pop(*values)
             if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
                 return getattr(owner, method)(str(self._visit(node.args[0])))
+        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS and not node.args and not node.keywords:
+            owner = self._visit(node.func.value)
+            if isinstance(owner, int):
+                return getattr(owner, node.func.attr)()
         if isinstance(node.func, ast.Attribute) and node.func.attr in texts.METHODS and all(k.arg for k in node.keywords):
             with suppress(NotLiteralError):
                 owner = self._visit(node.func.value)

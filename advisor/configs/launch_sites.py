@@ -92,7 +92,7 @@ def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> d
     found: dict[str, list[int]] = {}
     for _, call in _launches(source, kernel):
         for keyword in call.keywords:
-            if keyword.arg in options:
+            if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)
     return found
 

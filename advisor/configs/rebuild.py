@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from advisor.configs.constexpr_functions import check_constexpr_function, is_constexpr_function
 from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
 from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
 from advisor.errors import AdvisorError, InputError
@@ -98,8 +99,13 @@ class _Builder:
         if len(module.functions) > 500:
             raise RebuildError(f"{source.path.name}: too many functions call each other")
         module.functions.add(name)
-        node = source.functions[name].node
+        node = source.callees[name].node
         _check_names(node, source)
+        if is_constexpr_function(node):
+            try:
+                check_constexpr_function(node)
+            except NotLiteralError as error:
+                raise RebuildError(f"{source.path.name}: {error}") from None
         for needed, line in _free_names(node).items():
             if not self._follow_file(source, module, needed, node):
                 self._need(source, module, needed, line)
@@ -107,7 +113,7 @@ class _Builder:
     def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
         if name in module.functions or name in module.prelude or name in module.links:
             return
-        if name in source.functions:
+        if name in source.callees:
             self.add_function(source, name)
             return
         statement = _triton_statement(source, name)
@@ -148,7 +154,7 @@ class _Builder:
             return False
         known = self.modules.get(other.path.absolute())
         other = known.source if known is not None else other
-        if item.name in other.functions:
+        if item.name in other.callees:
             link = self.module(other)
             module.links[item.alias] = (link, item.name)
             self.add_function(other, item.name)
@@ -168,12 +174,12 @@ class _Builder:
         for item in source.imports.get(name, ()):
             whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
             other = None if item.is_triton else imported_source(source, whole)
-            if other is None or name in source.functions:
+            if other is None or name in source.callees:
                 continue
             known = self.modules.get(other.path.absolute())
             other = known.source if known is not None else other
             wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
-            if wanted and wanted <= set(other.functions):
+            if wanted and wanted <= set(other.callees):
                 module.files[name] = self.module(other)
                 for each in sorted(wanted):
                     self.add_function(other, each)
@@ -201,7 +207,7 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
     """The functions at the lines where the author wrote them."""
     lines = module.source.text.split("\n")
     out: list[str] = [head]
-    nodes = sorted((module.source.functions[name].node for name in module.functions), key=lambda n: n.lineno)
+    nodes = sorted((module.source.callees[name].node for name in module.functions), key=lambda n: n.lineno)
     for node in nodes:
         # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
         while len(out) < node.lineno - 2:
@@ -211,7 +217,8 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
         if indent:
             block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
         if len(out) == node.lineno - 2:
-            out.append("@triton.jit(noinline=True)" if _noinline(node) else "@triton.jit")
+            ours = "@triton.constexpr_function" if is_constexpr_function(node) else "@triton.jit"
+            out.append("@triton.jit(noinline=True)" if _noinline(node) else ours)
         else:
             raise RebuildError(f"{module.source.path.name}:{node.lineno}: two functions share a line")
         clean = _plain_header(node, block, module)
@@ -227,7 +234,7 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     if node.args.vararg is not None:
         arguments.append(node.args.vararg)
-    function = module.source.functions[node.name]
+    function = module.source.callees[node.name]
     parts: list[str] = []
     for argument in arguments:
         parameter = function.parameter(argument.arg)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs import same_name
+from advisor.configs.constexpr_functions import is_constexpr_function
 from advisor.configs.functions import FunctionReader
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
@@ -197,6 +198,12 @@ class SourceFile:
     def functions(self) -> dict[str, JitFunction]:
         """The `@triton.jit` functions, by name, without those that are `undecided`."""
         return {name: self.function(node) for name, node in self._chosen[0].items()}
+
+    @cached_property
+    def callees(self) -> dict[str, JitFunction]:
+        """What kernels of the file may call: its kernels, and its functions of `@triton.constexpr_function`."""
+        plain = {name: self.function(node) for name, node in self.plain_functions.items() if is_constexpr_function(node)}
+        return {**plain, **self.functions}
 
     @cached_property
     def called(self) -> frozenset[str]:

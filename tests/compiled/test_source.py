@@ -19,6 +19,7 @@ from advisor.configs.source import parse_source
 from advisor.errors import AdvisorError, InputError, UsageError
 
 HEAD = "import os\nimport triton\nimport triton.language as tl\n"
+SM_90 = Target(backend="cuda", arch=90)
 
 TUNED = HEAD + '''
 BLOCKS = [64, 128]
@@ -161,6 +162,63 @@ def test_what_would_have_to_run_is_named() -> None:
     text = HEAD + "SIZE = os.cpu_count()\n@triton.jit\ndef k(x):\n    tl.store(x, SIZE)\n"
     with pytest.raises(RebuildError, match="SIZE"):
         rebuild(parse_source(text, "k.py"), "k")
+
+
+COUNTED = """
+STEP = 2
+
+@triton.constexpr_function
+def digits(n):
+    return n.bit_length()
+
+@triton.constexpr_function
+def padded(n, least: int = 16):
+    p = max(least, 1)
+    while p < n:
+        p *= STEP
+    return p if digits(p) < 31 else n
+"""
+PADS = (
+    "import triton.language as tl\n{0}\n@triton.jit\ndef k(x, D: tl.constexpr):\n    B: tl.constexpr = {1}(D)\n"
+    "    tl.store(x + tl.arange(0, B), 1.0)\n"
+)
+
+
+@pytest.mark.parametrize(("where", "name"), [(COUNTED, "padded"), ("from sizes import padded as p", "p"), ("import sizes", "sizes.padded")])
+def test_constexpr_functions_are_called(where: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "sizes.py").write_text("import triton\n" + COUNTED, encoding="utf-8")
+    source = parse_source("import triton\n" + PADS.format(where, name), tmp_path / "k.py")
+    with Pool(1) as pool:
+        found = inspect_launch(KernelLaunch(source=source, kernel="k", given=Given(constexprs={"D": 100})), SM_90, pool, sass=False)
+    assert "tensor<128x" in found.compiled.ttir
+    assert parse_source("import triton\n" + COUNTED + "A = padded(100)", "k.py").constant("A") == 128  # where a file launches, too
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return os.getpid()",
+        "return tl.core.inspect.os.getpid()",
+        "return n.to_bytes(1)",
+        "return [0 for eval in (1,)] + eval('1')",
+        "return max([n], key=n.to_bytes)",
+        "f = n.to_bytes\n    return f(1)",
+        "return n.__class__",
+        "n.real = 1\n    return 1",
+        "import os\n    return 1",
+        "return (lambda: 1)()",
+        "return open('x')",
+        "return f'{n.real}'",
+    ],
+)
+def test_constexpr_functions_do_nothing_but_reckon(body: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    text = HEAD + PADS.format(f"@triton.constexpr_function\ndef f(n):\n    {body}\n", "f")
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"D": 100}))
+    why = "does more than reckon|would run Python|private attributes|is not read|is neither a literal|is not triton's language"
+    with pytest.raises((RebuildError, CompileError), match=why), Pool(1) as pool:
+        inspect_launch(launch, SM_90, pool, sass=False)
 
 
 REEXPORTED = (

@@ -1,0 +1,49 @@
+"""`@triton.constexpr_function`: functions of plain numbers that a kernel calls while it compiles.
+
+Triton runs them as Python. So those of a file are copied for the compiler only where they can do nothing but reckon: no objects of
+Python's are reached, and nothing is called but what a kernel may call.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from advisor.configs.literals import NotLiteralError, dotted
+
+DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"})
+METHODS = frozenset({"bit_length"})
+"""Methods of numbers that may be called."""
+_UNDERSTOOD = (
+    ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.While, ast.For, ast.Break, ast.Continue, ast.Pass, ast.Assert,
+    ast.Expr, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Name, ast.Constant, ast.Tuple, ast.List,
+    ast.Call, ast.Attribute, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+"""What has no scope of its own: every name that is stored is the function's, so that none can hide what another one means. Calls take no
+keywords, for `max(values, key=...)` would call what it is given.
+"""
+
+
+def is_constexpr_function(node: ast.FunctionDef) -> bool:
+    """Whether a function is one of these."""
+    return any(dotted(each) in DECORATORS for each in node.decorator_list)
+
+
+def check_constexpr_function(node: ast.FunctionDef) -> None:
+    """Raise where a function does more than reckon.
+
+    Raises:
+        NotLiteralError: It does; the text says what, and where.
+    """
+    own = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+    own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for inner in (each for statement in node.body for each in ast.walk(statement)):
+        good = isinstance(inner, _UNDERSTOOD)
+        if isinstance(inner, (ast.Attribute, ast.Subscript)):
+            good = isinstance(inner.ctx, ast.Load)
+        elif isinstance(inner, ast.Call):
+            root = (dotted(inner.func) or "").split(".")[0]
+            method = isinstance(inner.func, ast.Attribute) and inner.func.attr in METHODS and not inner.args
+            good = method or (bool(root) and root not in own)
+        if not good:
+            line = getattr(inner, "lineno", node.lineno)
+            raise NotLiteralError(f"line {line}: {node.name} is a constexpr_function that does more than reckon ({type(inner).__name__})")
