@@ -38,11 +38,13 @@ def described_launch(
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
-    for parameter in source.kernel(kernel).parameters:
+    function = source.kernel(kernel)
+    for parameter in function.parameters:
         if parameter.name not in values:
             continue
         value = values[parameter.name]
-        if parameter.is_constexpr or value is None or (type(value) is int and value == 1):
+        one = type(value) is int and value == 1 and parameter.name not in function.unspecialized
+        if parameter.is_constexpr or value is None or one:
             types[parameter.name], constants[parameter.name] = "constexpr", value
         elif isinstance(value, str):
             types[parameter.name] = value

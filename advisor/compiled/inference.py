@@ -173,14 +173,14 @@ def _guess(
         signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)))
         assumed.append(f"{name}: {signature[name]}")
     strides = unknown_strides(signature, given.scalars)
-    untyped = [name for name in strides if name not in given.types and name not in recorded]
+    untyped = [n for n in strides if n not in given.types and n not in recorded and n not in function.unspecialized]
     launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
     untyped = [name for name in untyped if name not in launched]
     unit = unit_strides(function, untyped, given.scalars)
     for name in unit:
         signature[name], constants[name] = "constexpr", 1  # as the runtime does
-    divisible = [name for name in untyped if name not in unit]
-    if untyped:
+    divisible = [name for name in untyped if name not in unit and name not in function.unaligned]
+    if unit or divisible:
         assumed.append(assumption(unit, divisible))
     divisible += launched  # which the launch's own assumptions say
     heuristic, unknown = source.heuristic_values(function, {**options, **given.scalars, **constants})
@@ -202,9 +202,12 @@ def _guess(
     for name, value in given.scalars.items():
         if value is None and name in signature and not signature[name].startswith("*"):
             signature[name], constants[name] = "constexpr", None
-        elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64") and name not in given.types:
+        elif name in given.types or name in function.unspecialized:
+            continue
+        elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64"):
             signature[name], constants[name] = "constexpr", 1  # as the runtime does
-    untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in given.scalars and n not in divisible]
+    told = {*given.scalars, *divisible, *function.unaligned}
+    untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in told]
     return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
                  divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold))  # fmt: skip
 

@@ -89,7 +89,8 @@ def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool =
             n for n, v in launch.given.scalars.items()
             if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0 and guess.signature.get(n) in ("i32", "i64", "u32", "u64")
         }  # fmt: skip
-        divisible = frozenset(known | {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible)
+        known |= {n for n, t in guess.signature.items() if t.startswith("*")} | guess.divisible
+        divisible = frozenset(known) - launch.source.kernel(launch.kernel).unaligned
     options = {k: v for k, v in guess.options.items() if k in OPTION_NAMES}
     return CompileRequest(
         rebuilt=rebuild(launch.source, launch.kernel), signature=guess.signature, constexprs=guess.constexprs,

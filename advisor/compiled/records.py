@@ -80,7 +80,8 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
             shapes[name] = tuple(int(n) for n in tensor["descriptor_shape"])
         elif tensor.get("aligned"):
             divisible.add(name)
-    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1}  # the runtime folds them
+    function = source.functions.get(launch.kernel) or source.function(source.definitions[launch.kernel][0])
+    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1} - function.unspecialized  # the runtime folds them
     types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
     constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
     return RecordedKernel(
@@ -89,7 +90,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
         at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us,
         launch=KernelLaunch(
             source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
-            divisible=frozenset(divisible),
+            divisible=frozenset(divisible) - function.unaligned,
             given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
         ),
     )  # fmt: skip

@@ -213,11 +213,12 @@ def make_launch(
 
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     """A launch with what the file's launch of its kernel passes, where nothing else is given."""
-    given = launch.given
-    options = {n: v for n, v in found.options.items() if n not in launch.source.kernel(launch.kernel).heuristics}  # they have the last word
+    given, function = launch.given, launch.source.kernel(launch.kernel)
+    options = {n: v for n, v in found.options.items() if n not in function.heuristics}  # they have the last word
     numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
-    constants = {p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr}
-    strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in constants)}
+    constants = {p.name for p in function.parameters if p.is_constexpr}
+    untold = constants | function.unaligned  # of which the compiler is not told that they are multiples
+    strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in untold)}
     known = {n: v for n, v in strides.items() if v is not None}
     passed = {**found.constexprs, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
     texts = [f"{k}={symbol_text(v)}" for k, v in passed.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,14 @@ class Autotune:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JitFunction:
-    """A `@triton.jit` function. `inductor` holds the literal arguments of TorchInductor's decorator, where it has one."""
+    """A `@triton.jit` function.
+
+    Attributes:
+        inductor: The literal arguments of TorchInductor's decorator, where it has one.
+        unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
+            (`do_not_specialize`).
+        unaligned: These, and those of which it does not tell it the latter (`do_not_specialize_on_alignment`).
+    """
 
     name: str
     line: int
@@ -63,6 +71,8 @@ class JitFunction:
     autotune: Autotune | None = None
     heuristics: Mapping[str, ast.Lambda | ast.FunctionDef] = field(default_factory=dict)
     inductor: Mapping[str, Any] | None = None
+    unspecialized: frozenset[str] = frozenset()
+    unaligned: frozenset[str] = frozenset()
     node: ast.FunctionDef = field(repr=False)
 
     def parameter(self, name: str) -> Parameter | None:
@@ -93,10 +103,23 @@ def read_function(node: ast.FunctionDef, evaluator: FunctionReader, assignments:
             heuristics.update(_heuristics(decorator, assignments, functions))
         elif last in INDUCTOR_DECORATORS:
             inductor = _inductor(decorator, evaluator)
+    unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
     return JitFunction(
         name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
-        heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)),
+        heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)), unspecialized=unspecialized,
+        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)),
     )  # fmt: skip
+
+
+def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Iterator[str]:
+    """The arguments that an option of `@triton.jit` names, or counts."""
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    for keyword in (k for decorator in node.decorator_list if isinstance(decorator, ast.Call) for k in decorator.keywords):
+        if keyword.arg == option:
+            with contextlib.suppress(NotLiteralError):
+                found = evaluator.evaluate(keyword.value)
+                listed = found if isinstance(found, (list, tuple, set)) else ()
+                yield from (name for number, name in enumerate(names) if number in listed or name in listed)
 
 
 def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functions: Mapping[str, ast.FunctionDef]) -> dict[str, Any]:

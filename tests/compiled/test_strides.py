@@ -9,7 +9,7 @@ import pytest
 from advisor.compiled.assembly import read_facts
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
-from advisor.compiled.launch import inspect_launch
+from advisor.compiled.launch import inspect_launch, request_for
 from advisor.compiled.pool import Pool
 from advisor.compiled.target import make_launch
 from advisor.configs.source import SourceFile, parse_source
@@ -172,3 +172,31 @@ def test_a_finding_says_which_values_it_may_hang_on(pool: Pool) -> None:
         inspection = inspect_launch(launch, SM_90, pool)
         evidence = {each.rule: each.evidence for each in check_compiled(inspection, read_facts(inspection.compiled))}["narrow-access"]
         assert ("compiled without the values of n: multiples of 16 may cure it" in evidence) == (not given)
+
+
+@pytest.mark.parametrize(
+    ("option", "kinds", "divisible"),
+    [
+        ("", ["i32", "constexpr", "i32", "constexpr"], {"x", "n", "stride_m"}),
+        ("(do_not_specialize=['n', 'one', 3, 4])", ["i32", "i32", "i32", "i32"], {"x"}),
+        ("(do_not_specialize=NAMES)", ["i32", "i32", "i32", "constexpr"], {"x", "stride_m"}),
+        ("(do_not_specialize_on_alignment=['n', 'one', 'stride_m', 'x'])", ["i32", "constexpr", "i32", "constexpr"], set()),
+    ],
+)
+def test_what_is_not_specialized_is_not_told(option: str, kinds: list[str], divisible: set[str]) -> None:
+    """As Triton's binder: without it a `do_not_specialize` that makes copies narrow was not seen."""
+    body = "    o = tl.arange(0, 64)\n    tl.store(x + o[:, None] * stride_m + o[None, :] * stride_n, n + one)\n"
+    text = f"{HEAD}NAMES = ('n', 'one')\n@triton.jit{option}\ndef k(x, n, one, stride_m, stride_n):\n{body}"
+    launch = make_launch(parse_source(text, "k.py"), "k", arguments={"n": 4096, "one": 1})
+    guess = next(guesses(launch.source, launch.source.kernel("k"), launch.given))
+    assert [guess.signature[name] for name in ("n", "one", "stride_m", "stride_n")] == kinds
+    assert request_for(launch, guess, SM_90).divisible == divisible
+    assert not guess.untold
+
+
+def test_strides_of_a_launch_that_are_not_specialized_are_not_told() -> None:
+    run = "def run(a):\n    k[(4,)](a, a.stride(0), a.stride(1))\n"
+    for option, multiples in (("", {"stride_m"}), ("(do_not_specialize=['stride_m'])", set())):
+        body = "    o = tl.arange(0, 64)\n    tl.store(x + o[:, None] * stride_m + o[None, :] * stride_n, 1)\n"
+        text = f"{HEAD}@triton.jit{option}\ndef k(x, stride_m, stride_n):\n{body}{run}"
+        assert make_launch(parse_source(text, "k.py"), "k").given.multiples == multiples
