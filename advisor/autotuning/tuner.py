@@ -228,6 +228,18 @@ class Tuner(Autotuner):
         dict.update(self._decided, value)
         self._forget()
 
+    @property
+    def configs(self) -> list[Any]:
+        """The configurations, as triton.autotune has them: another list takes effect at the next call."""
+        return self._configs
+
+    @configs.setter
+    def configs(self, value: list[Any]) -> None:
+        self._configs = value
+        if hasattr(self, "_hot"):  # how a key is read depends on them, too
+            self._always, self._sometimes = None, frozenset()
+            self._hot = (self._reader(frozenset(), None), {})
+
     # --------------------------------------------------------------------------------------------- what choosing asks for
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:

@@ -112,6 +112,18 @@ def test_a_slow_configuration_is_left_out():
     assert sum(launch["BLOCK"] == 16 for launch in kernel.launches) == 2
 
 
+def test_other_configurations_take_effect_at_the_next_call():
+    """As of triton.autotune: a single one is launched at once; of several, a key that is decided keeps its decision until it is cleared."""
+    kernel, bench = tuned({16: 1.0, 32: 2.0, 64: 3.0, 128: 0.5}, space=configs(16, 32))
+    assert call(kernel) == 16
+    kernel.configs = configs(64)
+    assert [call(kernel), call(kernel), call(kernel, n=1)] == [64, 64, 64] and len(bench.measured) == 2
+    kernel.configs = configs(32, 64, 128)
+    assert call(kernel) == 16
+    kernel.cache.clear()
+    assert call(kernel) == 128 and call(kernel, n=2048) == 128
+
+
 def test_conflicting_arguments():
     kernel, _ = tuned({16: 1.0, 32: 2.0})
     with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
