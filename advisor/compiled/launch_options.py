@@ -184,6 +184,8 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
     """What is not known of the list of `@triton.autotune`, each a sentence."""
     function = source.kernel(kernel)
     tuned = function.autotune
+    if function.unread:
+        yield f"What @{', @'.join(function.unread)} does to a launch of {function.name} is not read: it may set the configuration."
     if tuned is None or "configs" in asked.toml:
         return
     if not tuned.configs:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from advisor.configs.decorators import Decorators, last_name
 from advisor.configs.functions import FunctionReader
-from advisor.configs.literals import ConfigLiteral, NotLiteralError, dotted
+from advisor.configs.literals import CONFIG_OPTIONS, MAX_ITEMS, ConfigLiteral, NotLiteralError, config_literal
 
 INDUCTOR_DECORATORS = (
     "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
     "fixed_config",
 )  # fmt: skip
 """Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
+
+
+_NO_TUNERS = frozenset({"jit", "constexpr_function", "staticmethod", "libentry", "cache", "lru_cache"})
+"""Decorators that leave a launch's configuration alone."""
 
 
 class _Missing:
@@ -61,6 +68,7 @@ class JitFunction:
         inductor: The literal arguments of TorchInductor's decorator, where it has one.
         unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
             (`do_not_specialize`).
+        unread: Decorators of which it is not known what they do.
         unaligned: These, and those of which it does not tell it the latter (`do_not_specialize_on_alignment`).
     """
 
@@ -73,6 +81,7 @@ class JitFunction:
     inductor: Mapping[str, Any] | None = None
     unspecialized: frozenset[str] = frozenset()
     unaligned: frozenset[str] = frozenset()
+    unread: tuple[str, ...] = ()
     node: ast.FunctionDef = field(repr=False)
 
     def parameter(self, name: str) -> Parameter | None:
@@ -80,34 +89,42 @@ class JitFunction:
         return next((p for p in self.parameters if p.name == name), None)
 
 
-def read_function(node: ast.FunctionDef, evaluator: FunctionReader, assignments: Mapping[str, ast.expr],
-                  functions: Mapping[str, ast.FunctionDef]) -> JitFunction:  # fmt: skip
+def read_function(
+    node: ast.FunctionDef, evaluator: FunctionReader, assignments: Mapping[str, ast.expr], decorators: Decorators,
+    applied: Sequence[ast.expr] = (),
+) -> JitFunction:  # fmt: skip
     """A kernel from its definition.
 
     Args:
         node: The definition.
         evaluator: Knows the file's literals as the decorators see them.
         assignments: Expressions that names of the file stand for.
-        functions: Functions of the file that are not kernels: heuristics may be among them.
+        decorators: What the file's decorators stand for.
+        applied: Decorators that the file applies to it further down: `tuned = triton.autotune(...)(kernel)`.
     """
     autotune: Autotune | None = None
     heuristics: dict[str, Any] = {}
     inductor: dict[str, Any] | None = None
-    for decorator in node.decorator_list:
+    unread: list[str] = []
+    for written in (*applied, *node.decorator_list):
+        decorator = decorators.meant(written)
+        last = last_name(decorator)
         if not isinstance(decorator, ast.Call):
-            continue
-        last = (dotted(decorator.func) or "").rsplit(".", 1)[-1]
-        if last == "autotune":
-            autotune = _autotune(decorator, evaluator)
-        elif last == "heuristics":
-            heuristics.update(_heuristics(decorator, assignments, functions))
+            if last not in _NO_TUNERS:
+                unread.append(ast.unparse(written)[:60])
         elif last in INDUCTOR_DECORATORS:
             inductor = _inductor(decorator, evaluator)
+        elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
+            autotune = _autotune(decorator, evaluator)
+        elif last == "heuristics":
+            heuristics.update(_heuristics(decorator, assignments, decorators.functions))
+        elif last not in _NO_TUNERS:
+            unread.append(f"{ast.unparse(written.func if isinstance(written, ast.Call) else written)[:60]}")
     unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
     return JitFunction(
         name=node.name, line=node.lineno, end_line=node.end_lineno or node.lineno, node=node, autotune=autotune,
         heuristics=heuristics, inductor=inductor, parameters=tuple(_parameters(node, evaluator)), unspecialized=unspecialized,
-        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)),
+        unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)), unread=tuple(unread),
     )  # fmt: skip
 
 
@@ -168,6 +185,7 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
         problem = f"the key: {error}"
     try:
         found = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        found = _space(found) if isinstance(found, dict) else found
         configs = tuple(c for c in found if isinstance(c, ConfigLiteral))
         if not configs:
             problem = "no literal triton.Config in the list"
@@ -176,6 +194,16 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     pruning = arguments.get("prune_configs_by")
     prunes = pruning is not None and not (isinstance(pruning, ast.Constant) and pruning.value is None)
     return Autotune(configs=configs, key=key, problem=problem, prunes=prunes)
+
+
+def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:
+    """The configurations of `advisor.autotune`'s other form: {"BLOCK": [64, 128], "num_warps": [4, 8]}."""
+    lists = {name: list(v) if isinstance(v, (list, tuple, set, range)) else [v] for name, v in columns.items()}
+    count = math.prod(len(values) for values in lists.values())
+    if count > MAX_ITEMS:
+        raise NotLiteralError(f"a space of {count} configurations")
+    rows = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    return [config_literal([], {**{k: row.pop(k) for k in CONFIG_OPTIONS if k in row}, "kwargs": row}) for row in rows]
 
 
 def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:

@@ -101,8 +101,9 @@ def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef
     functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
+    names = source.names_of(kernel)
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and _launched(node.func.value) == kernel:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and _launched(node.func.value) in names:
             if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
                 continue  # it launches another kernel of the same name
             around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]

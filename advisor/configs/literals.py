@@ -18,6 +18,10 @@ MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
 
 
+CONFIG_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Options of `triton.Config`, in the order of its arguments."""
+
+
 class NotLiteralError(Exception):
     """The expression is not one the evaluator understands; the text says why."""
 
@@ -319,7 +323,7 @@ class Evaluator:
                 keywords[keyword.arg] = self._visit(keyword.value)
         arguments = self._elements(node.args)
         if last == "Config":
-            return _config(arguments, keywords, hook)
+            return config_literal(arguments, keywords, hook)
         if last == "constexpr":
             return Constexpr(_plain(arguments[0]))
         if last == "range" and (len(range(*map(_plain, arguments))) > MAX_ITEMS):
@@ -377,8 +381,9 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, (Constexpr, Member)) else value
 
 
-def _config(arguments: list, keywords: dict[str, Any], hook: bool) -> ConfigLiteral:
-    values = dict(zip(("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg"), map(_plain, arguments), strict=False))
+def config_literal(arguments: list, keywords: dict[str, Any], hook: bool = False) -> ConfigLiteral:
+    """What `triton.Config(*arguments, **keywords)` is."""
+    values = dict(zip(("kwargs", *CONFIG_OPTIONS), map(_plain, arguments), strict=False))
     values.update({k: _plain(v) for k, v in keywords.items()})
     parameters = {str(k): _plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
     return ConfigLiteral(

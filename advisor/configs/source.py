@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.configs import same_name
 from advisor.configs.constexpr_functions import is_constexpr_function
+from advisor.configs.decorators import Decorators, last_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
@@ -252,6 +253,7 @@ class SourceFile:
             UsageError: The file has none of that name, or several.
             NothingMatchedError: It has none at all.
         """
+        text = next((kernel for kernel in self._applied if text in self.names_of(kernel)), text)
         if text in self.definitions:  # which of several is meant is decided for the target
             return self, text
         name = same_name.plain_name(text)
@@ -280,7 +282,30 @@ class SourceFile:
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
-        return read_function(node, self.evaluator(at=node), self.assignments, self.plain_functions)
+        applied = self._applied.get(node.name, ())
+        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators, [each for _, each in applied])
+
+    @cached_property
+    def _decorators(self) -> Decorators:
+        imported = {alias: items[0].name for alias, items in self.imports.items() if items[0].name and len({i.name for i in items}) == 1}
+        return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
+
+    @cached_property
+    def _applied(self) -> dict[str, list[tuple[str, ast.expr]]]:
+        """Decorators that are applied to kernels further down, `tuned = triton.autotune(...)(kernel)`, and the names the results have."""
+        found: dict[str, list[tuple[str, ast.expr]]] = {}
+        for name, values in self.alternatives.items():
+            value = values[0]
+            if len(values) > 1 or not isinstance(value, ast.Call) or len(value.args) != 1 or value.keywords:
+                continue
+            called, decorator = value.args[0], self._decorators.meant(value.func)
+            if isinstance(called, ast.Name) and called.id in self.definitions and last_name(decorator) in ("autotune", "heuristics"):
+                found.setdefault(called.id, []).append((name, value.func))
+        return {kernel: each for kernel, each in found.items() if len(each) == 1}  # of several, it is not known which is launched
+
+    def names_of(self, kernel: str) -> set[str]:
+        """Names under which a kernel is launched: its own, and that of what a decorator makes of it further down."""
+        return {kernel, *(name for name, _ in self._applied.get(kernel, ()))}
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
