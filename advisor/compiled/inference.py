@@ -6,12 +6,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.compiled.descriptors import descriptor_type
 from advisor.compiled.kernel import OPTION_NAMES
+from advisor.compiled.row_blocks import row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader, Usage
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
@@ -38,6 +39,8 @@ _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32
 
 MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
+MOST_ROW = 2**16
+"""Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
 MOST_TRIPS = 64
 """Of a loop that is unrolled a guessed number of times; a thousand copies of its body take longer to compile than anyone waits."""
 _SHAPES = (ast.Tuple, ast.List)
@@ -134,6 +137,7 @@ def _guess(
     options |= given.options
     described: list[str] = []
     plain: dict[str, list[str]] = {}  # guessed type of numbers -> their names
+    rows, known, rank = row_sizes(function.node), {**given.scalars, **given.constexprs}, _rank(function.node)
     inductor = function.inductor or {}
     recorded = (inductor.get("triton_meta") or {}).get("signature") or {}
     for parameter in function.parameters:
@@ -152,8 +156,9 @@ def _guess(
             elif name in options:
                 constants[name] = options[name]
             else:
-                constants[name] = _constant(parameter, use, choice)
-                assumed.append(f"{name} = {_shown(constants[name])}")
+                row = max((v for n in rows.get(name, ()) if type(v := known.get(n)) is int), default=0)
+                constants[name] = _row_block(row, rank, choice) or _constant(parameter, use, choice)
+                assumed.append(f"{name} = {_shown(constants[name])}{_left_out(constants[name], row, rows.get(name, ()))}")
             continue
         if kind is None and use.descriptor:
             described.append(name)
@@ -297,6 +302,19 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
     if _SIZE_NAMES.search(name):
         return int(choice.get("other", 64))
     return int(choice.get("other", 1))
+
+
+def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:
+    """The block that covers a row of a size that is given; 0: none is, or the block would be too large."""
+    block = 1 << max(row - 1, 0).bit_length()
+    return block if row > 0 and "block" not in choice and block <= (MOST_ROW if rank == 1 else MOST_ELEMENTS // 64) else 0
+
+
+def _left_out(block: Any, row: int, names: Collection[str]) -> str:
+    """What a block leaves out of the row that it is masked against, in words; empty: nothing."""
+    if type(block) is not int or block >= row:
+        return ""
+    return f", which covers only {block:,} of {' and '.join(sorted(names))} = {row:,}, so that the work of the others is not counted"
 
 
 def _rank(node: ast.FunctionDef) -> int:

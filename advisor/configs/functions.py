@@ -67,17 +67,19 @@ class FunctionReader(Evaluator):
         self.place = place or Place()
         self.backend = backend
         self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
+        self.imported: Callable[[str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
+        """Gives functions that the file imports, with a reader of theirs, where they are followed."""
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
-    def call(self, function: ast.FunctionDef, arguments: Sequence[Any]) -> Any:
+    def call(self, function: ast.FunctionDef, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
         """What a function of the file returns.
 
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
         try:
-            return self._file_function(function, list(arguments), {})
+            return self._file_function(function, list(arguments), dict(keywords or {}))
         except NotLiteralError:
             raise
         except RecursionError:
@@ -325,6 +327,10 @@ class FunctionReader(Evaluator):
         try:
             if name in self.reasons:
                 raise NotLiteralError(self.reasons[name])
+            outside = self.imported(name) if self.imported is not None and name not in self.functions else None
+            if outside is not None and all(k.arg for k in node.keywords):
+                reader, function = outside
+                return reader.call(function, self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords})
             return super()._call(node)
         except NotLiteralError:
             answer = switches.asked_backend(last, self.backend) if not node.args and not node.keywords else None

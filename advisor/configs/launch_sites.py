@@ -17,6 +17,7 @@ from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
 from advisor.configs.jit_function import MISSING
 from advisor.configs.literals import NotLiteralError, Symbol, dotted
+from advisor.configs.rebuild import imported_function
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
@@ -330,6 +331,7 @@ class _Site:
     def _reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         made = reader(self.source)
         made.num_sms = self.num_sms
+        made.imported = lambda name: imported_function(self.source, name)
         made.names.update(values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
@@ -388,6 +390,9 @@ def _assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
             for target, value in (pair for each in node.targets for pair in pairs(each, node.value)):
                 if isinstance(target, ast.Name):
                     found[target.id] = value
+                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+                    items = enumerate(target.elts)  # BLOCK, num_warps = settings(n)
+                    found |= {n.id: ast.Subscript(value=value, slice=ast.Constant(value=i)) for i, n in items if isinstance(n, ast.Name)}
         elif isinstance(node, ast.FunctionDef) and node is not function and (returned := _returns(node)) is not None:
             stored[node.name] += 1
             found[node.name] = ast.Lambda(args=node.args, body=returned)  # def grid(meta): return (...)

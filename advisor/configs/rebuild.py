@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs.constexpr_functions import check_constexpr_function, is_constexpr_function
+from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
 from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
 from advisor.errors import AdvisorError, InputError
@@ -387,6 +388,15 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         handed = imported_kernel(other, item.name, depth + 1) if depth < MOST_HANDS else None
         if handed is not None:
             return handed
+    return None
+
+
+def imported_function(source: SourceFile, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
+    """The function that `source` imports as `name`, and what its file's names stand for; None: not to be found."""
+    for item in source.imports.get(name, ()):
+        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
+        if other is not None and item.name in other.plain_functions:
+            return other.evaluator(), other.plain_functions[item.name]
     return None
 
 

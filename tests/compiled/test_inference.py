@@ -144,3 +144,31 @@ def test_options_of_launches_that_are_not_known_are_said(times: int) -> None:
     text = f"num_warps = 4, for what a launch (line {' or '.join(['7', '9'][:times])}) sets it to is not known"
     assert text in one_launch(source, "k", LaunchOptions()).assumed
     assert text not in one_launch(source, "k", LaunchOptions(options={"num_warps": 8})).assumed
+
+
+ROW = JIT + (
+    "def k(x, n, m, BLOCK: tl.constexpr):\n    o = {0}\n    v = tl.load(x + o, mask={1} < n)\n"
+    "    tl.store(x + o, v, mask={1} < n)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("range_", "mask", "n", "block", "said"),
+    [
+        ("tl.arange(0, BLOCK)", "o", 16_000, 16_384, ""),
+        ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK)", 100, 128, ""),
+        ("tl.arange(0, BLOCK)", "o", None, 64, ""),
+        ("tl.arange(0, BLOCK)", "o", 2**20, 64,
+         ", which covers only 64 of n = 1,048,576, so that the work of the others is not counted"),
+        ("tl.arange(0, BLOCK)[:, None] + 0 * tl.arange(0, 16)[None, :]", "tl.arange(0, BLOCK)[:, None]", 256, 256, ""),
+        ("tl.arange(0, BLOCK)[:, None] + 0 * tl.arange(0, 16)[None, :]", "tl.arange(0, BLOCK)[:, None]", 1000, 64,
+         ", which covers only 64 of n = 1,000, so that the work of the others is not counted"),
+        # What a program's number or a loop is added to need not cover the row by itself.
+        ("tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)", "o", 16_000, 64, ""),
+        ("tl.arange(0, BLOCK)\n    o += tl.program_id(0) * BLOCK", "o", 16_000, 64, ""),
+    ],
+)  # fmt: skip
+def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, n: int | None, block: int, said: str) -> None:
+    source = parse_source(ROW.format(range_, mask), "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(scalars={"n": n} if n else {})))
+    assert found.constexprs["BLOCK"] == block and f"BLOCK = {block}{said}" in found.assumed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,32 @@ def test_strides_without_extents_are_multiples() -> None:
     found = grid_from_launches(gemm(body), "g", {"M": 4})
     assert found is not None and found.grid == (4,) and found.numbers == {"bias": None, "N": 1, "K": 1, "sbn": 7}
     assert found.strides == {"sam": None, "sak": 1, "sbk": None, "scm": 1}  # the rank of k is not said: k.stride(0) is an outer one
+
+
+SETTINGS = """
+def settings(n, least=64):
+    block = triton.next_power_of_2(n)
+    if block > 65536:
+        raise RuntimeError("too large")
+    warps = 4
+    if block >= 2048:
+        warps = 8
+    return max(block, least), warps
+"""
+ROWS = "def run(x):\n    rows, cols = x.shape\n    B, w = settings(cols{0})\n    k[(rows,)](x, rows, cols, BLOCK=B, num_warps=w)\n"
+
+
+@pytest.mark.parametrize("where", [SETTINGS, "from .sizes import settings\n", "from sizes import settings\n"])
+def test_functions_of_several_values_are_followed(where: str, tmp_path: Path) -> None:
+    """As the `calculate_settings` of Liger and Unsloth, which their kernels import."""
+    (tmp_path / "sizes.py").write_text(f"import triton\n{SETTINGS}", encoding="utf-8")
+    made = parse_source(HEAD + where + ROWS.format(", least=4096"), tmp_path / "k.py")
+    found = grid_from_launches(made, "k", {"n": 64, "m": 3000}, options=("num_warps",))
+    assert found is not None and found.grid == (64,)
+    assert (found.constexprs, found.options) == ({"BLOCK": 4096}, {"num_warps": 8})
+    refused = parse_source(HEAD + where + ROWS.format(", **{}"), tmp_path / "k.py")
+    found = grid_from_launches(refused, "k", {"n": 64, "m": 2**20}, options=("num_warps",))
+    assert found is not None and found.grid == (64,) and not found.constexprs and not found.options
 
 
 STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"
