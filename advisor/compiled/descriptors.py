@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.compiled.usage import Reader, Usage
+from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile
+
+GUESSED = 64
+"""Elements of a block along a dimension of which nothing is known."""
 
 _TYPE = re.compile(r"tensordesc<(?P<element>\w+)\[(?P<block>[\d, ]+)\](?P<rest>.*)>")
 
 
-def descriptor_type(use: Usage, constants: Mapping[str, Any], element: str) -> str:
-    """The type of a descriptor whose block follows from the coordinates it is used at: `[pid * BLOCK_M, k]`."""
-    sizes = [_size(names, constants) for names in use.blocks]
-    return f"tensordesc<{element}[{','.join(map(str, sizes or [64, 64]))}]>"
+def descriptor_type(use: Usage, constants: Mapping[str, Any], element: str, said: Sequence[int] | None = None) -> str:
+    """The type of a descriptor whose block the kernel says, or follows from the coordinates it is used at: `[pid * BLOCK_M, k]`."""
+    sizes = list(said or [_size(names, constants) for names in use.blocks])
+    if not said and sizes[-1:] == [1]:
+        sizes[-1] = GUESSED  # `[row, 0]`: the whole row; a block of one element would be less than what can be copied
+    return f"tensordesc<{element}[{','.join(map(str, sizes or [GUESSED, GUESSED]))}]>"
+
+
+def said_blocks(kernel: ast.FunctionDef, names: Collection[str], constants: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The blocks that a kernel makes descriptors of where it is given pointers in their place: `q = make(q, block_shape=[BLOCK_M, D])`.
+
+    Args:
+        kernel: Its definition.
+        names: Descriptors.
+        constants: Constants of the kernel, which also decide its branches; of one that they do not decide, the last counts.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for name, call in _made(kernel.body, constants):
+        for keyword in call.keywords:
+            if name in names and keyword.arg == "block_shape":
+                with contextlib.suppress(NotLiteralError):
+                    block = Evaluator(constants).evaluate(keyword.value)
+                    if isinstance(block, (list, tuple)) and block and all(type(n) is int and n > 0 for n in block):
+                        found[name] = tuple(block)
+    return found
+
+
+def _made(body: Sequence[ast.stmt], constants: Mapping[str, Any]) -> Iterator[tuple[str, ast.Call]]:
+    """The calls of which the result takes the place of their first argument, with its name."""
+    for statement in body:
+        if isinstance(statement, ast.If):
+            try:
+                taken = [statement.body] if Evaluator(constants).evaluate(statement.test) else [statement.orelse]
+            except NotLiteralError:
+                taken = [statement.body, statement.orelse]
+            for each in taken:
+                yield from _made(each, constants)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call) and statement.value.args:
+            first, target = statement.value.args[0], statement.targets[0]
+            if isinstance(first, ast.Name) and isinstance(target, ast.Name) and first.id == target.id:
+                yield target.id, statement.value
 
 
 def own_blocks(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.compiled.descriptors import descriptor_type
+from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.row_blocks import row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
@@ -24,7 +24,10 @@ _FLOAT_NAMES = re.compile(
     r"theta|smoothing|z_loss|multiplier|delta)($|_)",
     re.IGNORECASE,
 )  # fmt: skip
-_FLAG_NAMES = re.compile(r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$")
+_FLAG_NAMES = re.compile(
+    r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$|"
+    r"(?i:(^|_)(warp_specialize|flatten)$)"
+)
 _BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
 _TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
@@ -174,8 +177,9 @@ def _guess(
             elif kind == "i32" and parameter.annotation is None and value is not None:
                 kind = _type_of(value)
         signature[name] = kind
+    said = said_blocks(function.node, described, constants) if described else {}
     for name in described:
-        signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)))
+        signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)), said.get(name))
         assumed.append(f"{name}: {signature[name]}")
     strides = unknown_strides(signature, given.scalars)
     untyped = [n for n in strides if n not in given.types and n not in recorded and n not in function.unspecialized]

@@ -78,14 +78,18 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        try:
+        with _reasons(function.name):
             return self._file_function(function, list(arguments), dict(keywords or {}))
-        except NotLiteralError:
-            raise
-        except RecursionError:
-            raise NotLiteralError("nested too deeply") from None
-        except Exception as error:  # arithmetic on values of unexpected kinds: not a description
-            raise NotLiteralError(f"{function.name}: {type(error).__name__}: {error}") from None
+
+    def follow(self, function: ast.FunctionDef) -> Any:
+        """What the body of a function returns that sees the reader's names: one within the function that these are of.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
+        with _reasons(function.name):
+            value = self._body(function.body)
+        return None if value is _NOTHING else value
 
     @contextmanager
     def at(self, place: Place, names: dict[str, Any]) -> Iterator[None]:
@@ -337,3 +341,16 @@ class FunctionReader(Evaluator):
             if answer is None:
                 raise
             return answer
+
+
+@contextmanager
+def _reasons(name: str) -> Iterator[None]:
+    """Whatever goes wrong while a function is followed is a reason why it cannot be."""
+    try:
+        yield
+    except NotLiteralError:
+        raise
+    except RecursionError:
+        raise NotLiteralError("nested too deeply") from None
+    except Exception as error:  # arithmetic on values of unexpected kinds: not a description
+        raise NotLiteralError(f"{name}: {type(error).__name__}: {error}") from None

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from advisor.configs import same_name
 from advisor.configs.described import reader
@@ -22,6 +22,7 @@ from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
 
+Node = TypeVar("Node", bound=ast.AST)
 _WRAPPERS = ("wrap_triton", "capture_triton")
 """Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
 
@@ -128,6 +129,7 @@ class _Site:
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
         self.assigned = _assigned(function)
+        self.inner = _inner_functions(function)
         self.own = _own_names(function)
         self.defaults = _defaults(function)
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
@@ -294,8 +296,8 @@ class _Site:
         """
         return self._reader(values, depth).evaluate(self._with_extents(node, values, depth))
 
-    def _with_extents(self, node: ast.expr, values: Mapping[str, Any], depth: int) -> ast.expr:
-        """The expression with the extents in it that are known."""
+    def _with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
+        """The expression, or function, with the extents in it that are known."""
         site = self
 
         class Extents(ast.NodeTransformer):
@@ -318,12 +320,16 @@ class _Site:
         for _ in range(DEEPEST):
             if isinstance(node, ast.Name) and node.id in self.assigned:
                 node = self.assigned[node.id]
-        if isinstance(node, ast.Lambda):
-            if len(node.args.args) != 1:
+        inner = self.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
+        asked = inner.args.args if inner is not None else node.args.args if isinstance(node, ast.Lambda) else None
+        if asked is not None:
+            if len(asked) != 1:
                 return None
-            made.names[node.args.args[0].arg] = dict(values)
-            node = node.body
-        found = made.evaluate(self._with_extents(node, values, 0))
+            made.names[asked[0].arg] = dict(values)
+        if inner is not None:
+            found = made.follow(self._with_extents(inner, values, 0))
+        else:
+            found = made.evaluate(self._with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
@@ -393,13 +399,17 @@ def _assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
                 elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
                     items = enumerate(target.elts)  # BLOCK, num_warps = settings(n)
                     found |= {n.id: ast.Subscript(value=value, slice=ast.Constant(value=i)) for i, n in items if isinstance(n, ast.Name)}
-        elif isinstance(node, ast.FunctionDef) and node is not function and (returned := _returns(node)) is not None:
-            stored[node.name] += 1
-            found[node.name] = ast.Lambda(args=node.args, body=returned)  # def grid(meta): return (...)
     return {name: value for name, value in found.items() if stored[name] == 1}
 
 
-def _returns(function: ast.FunctionDef) -> ast.expr | None:
-    """What a function returns that does nothing else."""
-    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+def _inner_functions(function: ast.FunctionDef | None) -> dict[str, ast.FunctionDef]:
+    """Functions that a function defines, under names that it gives nothing else."""
+    stored: Counter[str] = Counter()
+    found: dict[str, ast.FunctionDef] = {}
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] += 1
+        elif isinstance(node, ast.FunctionDef) and node is not function:
+            stored[node.name] += 1
+            found[node.name] = node
+    return {name: node for name, node in found.items() if stored[name] == 1}

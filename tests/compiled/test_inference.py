@@ -172,3 +172,35 @@ def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, 
     source = parse_source(ROW.format(range_, mask), "k.py")
     found = next(guesses(source, source.kernel("k"), Given(scalars={"n": n} if n else {})))
     assert found.constexprs["BLOCK"] == block and f"BLOCK = {block}{said}" in found.assumed
+
+
+@pytest.mark.parametrize("name", ["WARP_SPECIALIZE", "warp_specialize", "FLATTEN", "USE_TMA"])
+def test_flags_are_not_set_unless_their_default_is(name: str) -> None:
+    """With warp specialisation, guessed to be 1, Triton's own tutorial of a persistent matmul does not compile for an H200."""
+    text = JIT + "def k(x, {0}: tl.constexpr{1}):\n    for i in tl.range(4, warp_specialize={0}):\n        tl.store(x + i, 1.0)\n"
+    assert guessed(text.format(name, ""))[0].constexprs[name] is False
+    assert guessed(text.format(name, " = True"))[0].constexprs[name] is True
+
+
+MADE = JIT + """
+def make(p, shape, block_shape):
+    return tl.make_tensor_descriptor(p, shape=shape, strides=[shape[1], 1], block_shape=block_shape)
+
+@triton.jit
+def k(q, v, o, n, BM: tl.constexpr, D: tl.constexpr, FP8: tl.constexpr):
+    q = make(q, shape=[n, D], block_shape=[BM, D])
+    if FP8:
+        v = make(v, shape=[D, n], block_shape=[D, BM])
+    else:
+        v = make(v, shape=[n, D], block_shape=[BM, D // 2])
+    y = tl.program_id(0) * BM
+    o.store([y, 0], q.load([y, 0]) + v.load([y, 0]))
+"""
+
+
+@pytest.mark.parametrize(("fp8", "block"), [(False, "32,64"), (True, "128,32")])
+def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: str) -> None:
+    source = parse_source(MADE, "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(constexprs={"BM": 32, "D": 128, "FP8": fp8})))
+    assert found.signature["q"] == "tensordesc<fp16[32,128]>" and found.signature["v"] == f"tensordesc<fp16[{block}]>"
+    assert found.signature["o"] == "tensordesc<fp16[32,64]>"  # a literal coordinate says nothing of its block

@@ -27,6 +27,8 @@ def source(body: str) -> SourceFile:
         ("def run(x):\n    rows, cols = x.shape\n    k[(triton.cdiv(rows, 256), cols)](x, rows, cols, BLOCK=256)\n", (4, 3)),
         ('def run(x):\n    size = x.numel()\n    g = lambda meta: (triton.cdiv(size, meta["BLOCK"]),)\n    k[g](x, size, 1)\n', (4,)),
         ('def run(x, n):\n    def grid(META):\n        return (triton.cdiv(n, META["BLOCK"]) * SIDE,)\n    k[grid](x, n, 1)\n', (8,)),
+        ('def run(x, n):\n    def grid(META):\n        B = META["BLOCK"]\n        tiles = triton.cdiv(n, B)\n        if tiles > 2:\n'
+         '            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n', (6, 3)),
         ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
         ("def run(x, count):\n    k[(count,)](x_ptr=x, m=1, n=count, BLOCK=1)\n", (1000,)),
     ],
@@ -42,6 +44,8 @@ def test_found(body: str, grid: tuple[int, ...]) -> None:
         "",
         "def run(x):\n    k[(x.numel(),)](x, 1, 2)\n",
         "def run(x):\n    k[(open('/etc/passwd'),)](x, 1, 2)\n",
+        "def run(x):\n    def g(META):\n        s = open('/etc/passwd')\n        return (8,)\n    k[g](x, 1, 2)\n",
+        "def run(x):\n    def g(META):\n        return (8,)\n    if x:\n        def g(META):\n            return (4,)\n    k[g](x, 1, 2)\n",
         "def run(x, rows):\n    k[(rows,)](x, rows + 1, 2)\n",
         "def run(x):\n    g = 1\n    g = x.numel()\n    k[(g,)](x, 1, 2)\n",
         "def run(x):\n    k[(-1,)](x, 1, 2)\n",
