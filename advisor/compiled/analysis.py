@@ -23,7 +23,7 @@ from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, throughput_per_us
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
 from advisor.schema import PIPELINE_UNITS, PIPELINES, GapPart, Latency, Occupancy, PipelineTime
@@ -55,7 +55,7 @@ class KernelAnalysis:
 def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", facts: CodeFacts | None = None) -> KernelAnalysis:
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
     facts = facts or read_facts(inspection.compiled)
-    needed = _work(inspection.demand, gpu)
+    needed = work_of(inspection.demand, gpu)
     asked = _demand(inspection, gpu, facts, needed, cache)
     least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection.demand), gpu, cache)
     plan = schedule(asked, gpu)
@@ -118,12 +118,15 @@ def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
     return flop * gpu.fma_flop_per_clock_per_sm["fp32"] / rate if rate else flop
 
 
-def _work(demand: KernelDemand, gpu: GpuSpec) -> Work:
+def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
+    """What any kernel has to do that gives what this one gives."""
     kind, tensor, rest = _tensor(demand, gpu)
     read, written = demand.read_footprint_bytes, demand.written_footprint_bytes
+    # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
+    fma, xu = least_special(gpu, _column(demand.xu_op), _column(demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)))
     return Work(
-        tensor_flop=_column(tensor), fma_flop=_column(demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)),
-        xu_op=_column(demand.xu_op), compulsory_bytes=_column(read + written), result_bytes=_column(written), tensor_dtype=kind,
+        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(read + written), result_bytes=_column(written),
+        tensor_dtype=kind,
     )  # fmt: skip
 
 

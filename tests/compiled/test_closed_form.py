@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from advisor import pipelines
+from advisor.compiled.analysis import work_of
 from advisor.compiled.convention import described_launch
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.kernel import Target
@@ -211,3 +212,14 @@ def test_decode(pool: Pool) -> None:
     keys = 2 * sizes["B"] * sizes["H_kv"] * sizes["N"] * sizes["D"] * 2
     assert bytes_of(got, "k_ptr", "v_ptr") == keys
     assert math.isfinite(total(want.cta_load_bytes))
+
+
+def test_the_bound_of_a_kernel_is_that_of_its_operator(pool: Pool) -> None:
+    """Special functions may be done on the fma pipeline too: a bound that counted them on xu alone could be beaten."""
+    config = {"BLOCK_SIZE": 4096, "ROWS_PER_CTA": 4, "num_warps": 8, "num_stages": 1}
+    demand = read("softmax", "softmax_kernel", {"B": 4096, "H": 4096, "op": "softmax", "dtype": "bf16"}, config, (1024,), pool)
+    gpu = load_gpu("H200")
+    operator = pipelines.problem_batch([Problem(family="normalization", op="softmax", sizes={"B": 4096, "H": 4096})])
+    of_operator = pipelines.bound(pipelines.work(operator, gpu), gpu, "warm").us[0]
+    of_kernel = pipelines.bound(work_of(demand, gpu), gpu, "warm").us[0]
+    assert of_operator == pytest.approx(of_kernel, rel=0.1)
