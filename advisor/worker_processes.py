@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import threading
+import time
+from collections.abc import Iterator
 
 ORPHANED = 143
 """Exit status of a worker that ended with its parent: that of a process which SIGTERM ended."""
+
+LAST_WORDS_S = 5.0
+"""What a worker that handles SIGTERM has to end in an orderly way."""
+
+
+@contextlib.contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Within it SIGTERM raises KeyboardInterrupt, as Ctrl-C does: both are somebody's wish, and no fault of what runs."""
+    if threading.current_thread() is not threading.main_thread():  # only there can it be handled
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def end_with_parent() -> None:
@@ -22,6 +42,8 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(LAST_WORDS_S)
         os._exit(ORPHANED)
 
     threading.Thread(target=watch, daemon=True, name="ends-with-parent").start()

@@ -63,11 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.result_json import to_json
     from advisor.tuning import tune
     from advisor.tuning.export import markdown, write_exports
+    from advisor.worker_processes import sigterm_as_interrupt
 
     order = _order(arguments)
     watch = _Watch()
     try:
-        tuned = tune(order, workers=arguments.workers, command=shlex.join(["advisor", *sys.argv[1:]]), watch=watch)
+        with sigterm_as_interrupt():  # what batch systems send at the end of their time
+            tuned = tune(order, workers=arguments.workers, command=shlex.join(["advisor", *sys.argv[1:]]), watch=watch)
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
         raise InputError(f"{order.storage}: the study is damaged", error.doc.strip() or "an empty line", "lines of JSON, as Optuna writes",
                          "remove that line, or start anew with another --storage") from None  # fmt: skip

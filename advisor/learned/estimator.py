@@ -38,7 +38,7 @@ class LearnedPredictor:
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
         if problem.cache != "warm":
-            return self._with_cache(problem, lambda model, each: model.predict(each, configuration, gpu))
+            return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
         moe = self._moe(problem)
         if moe is not None:
             known = machine(gpu, problem.dtype)
@@ -54,7 +54,7 @@ class LearnedPredictor:
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
-            return self._with_cache(problem, lambda model, each: model.ceiling(each, gpu))
+            return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
         fallback = self._analytical.ceiling(problem, gpu)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
@@ -64,7 +64,7 @@ class LearnedPredictor:
         found = _above(moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST)), problem, gpu)
         return _choose(fallback, found, moe.domain.covers(launch, known))
 
-    def _with_cache(self, problem: ProblemBatch, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
+    def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
         """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
         cold, warm = ask(self._analytical, problem), replace(problem, cache="warm")
         learned = ask(self, warm)
@@ -72,8 +72,10 @@ class LearnedPredictor:
             return cold
         with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
-        us, low, high = (each + added * np.exp(side * SPREAD)
-                         for each, side in ((learned.us, 0), (learned.low_us, -1), (learned.high_us, 1)))  # fmt: skip
+        low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
+        found = _above((learned.us + added, low, high), problem, gpu)
+        us, low, high = (np.where(learned.learned, each, plain)
+                         for each, plain in zip(found, (cold.us, cold.low_us, cold.high_us), strict=True))  # fmt: skip
         # Not vouched for: the held-out errors are those of warm launches.
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool))
 

@@ -90,7 +90,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
     if "latency" in relax:
         return _overlap(times)
-    if demand.in_turn:  # the next product is not begun before the last one is scaled; only another CTA fills the wait
+    if demand.in_turn and rates["tensor"]:  # the next product waits for the last one to be scaled; only another CTA fills that
         tensor, fma = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in ("tensor", "fma"))
         times.append(tensor / demand.tensor_rate + fma)
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)

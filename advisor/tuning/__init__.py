@@ -18,7 +18,7 @@ from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan
 from advisor.tuning.report import Tuned, report
-from advisor.worker_processes import end_with_parent
+from advisor.worker_processes import end_with_parent, sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from advisor.search.study import Tuner
@@ -123,6 +123,10 @@ def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
     )  # fmt: skip
 
 
+INTERRUPTED = 130
+"""Exit status of a worker that was told to leave."""
+
+
 def work(order: Order, number: int, deadlines: Deadlines) -> None:
     """One worker process. `number` picks its GPU where there are several; `deadlines` began when the caller did."""
     end_with_parent()
@@ -133,11 +137,14 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
     from advisor.search.storage import database_errors_named
 
     try:
-        plan = make_plan(order)
-        with open_backend(plan, deadlines) as backend, database_errors_named(order.storage):
-            make_tuner(plan).run(backend, deadlines.search)
+        with sigterm_as_interrupt():  # a trial that its worker is told to leave is not taken for what killed it
+            plan = make_plan(order)
+            with open_backend(plan, deadlines) as backend, database_errors_named(order.storage):
+                make_tuner(plan).run(backend, deadlines.search)
     except AdvisorError as error:  # in a line, as everywhere; the other workers, or the caller, go on
         sys.exit(f"advisor: worker {number} ended: {error}")
+    except KeyboardInterrupt:  # the caller says so
+        sys.exit(INTERRUPTED)
 
 
 def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:

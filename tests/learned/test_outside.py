@@ -62,6 +62,28 @@ def test_a_cold_cache_makes_nothing_faster(predictor, configuration, gpu):
         assert not after.learned.any()
 
 
+def test_a_cold_row_is_the_same_alone_and_beside_others(predictor):
+    """Of which some lie within what was learned, and none below its bound."""
+    depths = np.array([128.0, 2048.0, 7168.0, 65536.0])
+    sizes = {"M": column(64), "E": column(128), "topk": column(8), "H": depths, "N": column(768)}
+    problem, gpu = ProblemBatch(family="fused_moe", op="w2", sizes=sizes, cache="cold"), load_gpu("H20")
+    together = predictor.predict(problem, None, gpu)
+    assert (together.low_us >= pipelines.bound(pipelines.work(problem, gpu), gpu, "cold").us * (1 - 1e-12)).all()
+    for i in range(depths.size):
+        alone = predictor.predict(one_problem(problem, i), None, gpu)
+        for name in ("us", "low_us", "high_us"):
+            assert getattr(alone, name)[0] == pytest.approx(getattr(together, name)[i], rel=1e-5)
+
+
+@pytest.mark.parametrize("gpu", ["T4", "V100", "P4", "A40", "H100", "B200", "MI300X"])
+@pytest.mark.parametrize("weights", ["bf16", "fp8", "int8", "int4"])
+@pytest.mark.filterwarnings("error")
+def test_block_scaled_weights_have_a_latency_on_every_gpu(predictor, gpu, weights):
+    problem = moe([1, 64, 4096], weight_dtype=weights, block_shape=(128, 128))
+    for found in (predictor.predict(problem, None, load_gpu(gpu)), predictor.ceiling(problem, load_gpu(gpu))):
+        assert np.isfinite(found.us).all() and (found.us > 0).all()
+
+
 def test_tiles_that_spill_their_accumulators_are_not_fast(predictor):
     rows = np.array([[128, 256, 64, 16, 8, 4], [256, 256, 32, 1, 8, 2], [256, 256, 32, 1, 4, 2]], dtype=float)
     p = predictor.predict(moe(4096, H=1024, N=512), as_configuration(rows), load_gpu("H800"))

@@ -6,6 +6,8 @@ import csv
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from advisor.rendering.markdown import environment, to_markdown
 from advisor.result_json import from_json
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
+from advisor.search.sampler import CHOICE, LOST
 from advisor.targets import Request
 from advisor.tuning import Deadlines, Order, make_plan
 from advisor.tuning.backends import MeasuringBackend, Subject
@@ -328,7 +331,7 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
     page = (tmp_path / "report.html").read_text()
     head = re.sub(r"<[^>]*>", " ", page[page.index('<p class="subject">') : page.index("the best this kernel reaches")])
     assert "simulated: what is called measured comes from a fake device" in head
-    assert "run on a GPU" not in head.replace("nothing was run on a GPU", "") and "simulated;" in head
+    assert "run on a GPU" not in head.replace("nothing was run on a GPU", "") and "simulated " in head
     assert to_markdown(result).partition("<details>")[0].count("simulated") >= 2
     assert "on a GPU" not in dict(environment(result.fingerprint))["mode"].replace("nothing was run on a GPU", "")
 
@@ -443,3 +446,18 @@ def test_a_damaged_study_is_named(tmp_path, capsys):
     assert main([*arguments, "--trials", "4"]) == 2
     error = capsys.readouterr().err
     assert "study.journal" in error and "got garbage" in error and "--storage" in error
+
+
+def test_a_search_that_is_terminated_leaves_its_trial_as_interrupted(tmp_path):
+    """Not as what killed its worker: after three of those the configuration would not be tried again."""
+    command = [sys.executable, "-m", "advisor", "tune", "fused_moe", *MODEL, "--tokens", "64", "--op", "w13", "--output", str(tmp_path),
+               "--device", "fake,gpu=H200,sleep_ms=1000"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    journal, began = tmp_path / "study.journal", time.monotonic()
+    while not (journal.exists() and CHOICE in journal.read_text()) and time.monotonic() - began < 60:
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(30) == 130
+    assert process.stderr is not None and "interrupted" in process.stderr.read()
+    process.stderr.close()
+    assert f'"{LOST}":"interrupted"' in journal.read_text()
