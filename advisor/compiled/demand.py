@@ -77,7 +77,9 @@ def read_demand(
     collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module))
     for start in range(0, len(indices), chunk):
         part = indices[start : start + chunk]
-        execution = Evaluator(module, inputs, full, part).run()
+        evaluator = Evaluator(module, inputs, full, part)
+        evaluator.work_left /= -(-len(indices) // chunk)  # one allowance for all sets of programs
+        execution = evaluator.run()
         for name, values in collected.take(execution).items():
             columns[name].append(values)
     per_program = {n: (np.concatenate(v) if v else np.zeros(0)) for n, v in columns.items()}

@@ -24,7 +24,7 @@ MAX_TRIPS = 20_000
 """Trips of a loop that must be walked one by one (its values do not advance by a constant) before the rest is assumed."""
 SAMPLES = 24
 EXACT_WORK = 4e9
-"""Elements that the evaluation of one set of programs may work out in long loops that it walks one by one: some seconds."""
+"""Elements that the evaluation of a launch may work out in long loops that it walks one by one: some seconds."""
 STEP_WORK = 5000.0
 """Elements that take as long as an operation does besides."""
 FORGET_TRIPS = 64
@@ -70,7 +70,7 @@ class Walk:
                 state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
         if longest > limit:
             self.evaluator.result.approximations.add(
-                f"a loop{line_of(self.op)} was followed for {limit:,} of {longest:,} trips, the others count as these"
+                f"a loop{line_of(self.op)} was followed for some of its {longest:,} trips, the others count as these"
             )
         return state
 

@@ -13,6 +13,9 @@ from advisor.configs.literals import dotted
 DEEPEST = 6
 """Names of names that are followed."""
 
+MOST_NODES = 20_000
+"""Of the syntax of a decorator, after what a function is given stands in place of its arguments: each may be used many times over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decorators:
@@ -73,6 +76,10 @@ def _returned(function: ast.FunctionDef, call: ast.Call) -> ast.Call | None:
     rest = call.args[len(positional) :]
     if set(names) - set(values) or (rest and asked.vararg is None) or (named and asked.kwarg is None):
         return None  # as it stands, the call would fail
+
+    sizes = {name: sum(1 for _ in ast.walk(value)) for name, value in values.items()}
+    if sum(sizes.get(each.id, 1) if isinstance(each, ast.Name) else 1 for each in ast.walk(returned)) > MOST_NODES:
+        return None
 
     class Given(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -334,7 +334,12 @@ class FunctionReader(Evaluator):
             outside = self.imported(name) if self.imported is not None and name not in self.functions else None
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
-                return reader.call(function, self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords})
+                given, named = self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords}
+                reader.steps = self.steps  # one allowance for all that an expression follows, in whatever file
+                try:
+                    return reader.call(function, given, named)
+                finally:
+                    self.steps = reader.steps
             return super()._call(node)
         except NotLiteralError:
             answer = switches.asked_backend(last, self.backend) if not node.args and not node.keywords else None

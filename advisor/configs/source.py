@@ -11,7 +11,7 @@ from typing import Any
 
 from advisor.configs import same_name
 from advisor.configs.constexpr_functions import is_constexpr_function
-from advisor.configs.decorators import Decorators, last_name
+from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
@@ -311,13 +311,15 @@ class SourceFile:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
         return any(self._is_triton_jit(dotted(target) or "") for target in targets)
 
-    def _is_triton_jit(self, name: str) -> bool:
+    def _is_triton_jit(self, name: str, followed: int = 0) -> bool:
         """Whether a dotted name is `triton.jit`, by what the file imports its first part from: other packages have a `jit` too."""
         root, _, rest = name.partition(".")
         items = self.imports.get(root)
         if not items:
             other = dotted(self._assigned[root]) if root in self._assigned and not rest else None  # jit = triton.jit
-            return self._is_triton_jit(other) if other and other != name else name in JIT_DECORATORS or name.endswith("triton.jit")
+            if other and followed < DEEPEST:  # names can go round in a circle
+                return self._is_triton_jit(other, followed + 1)
+            return name in JIT_DECORATORS or name.endswith("triton.jit")
         return any(_is_triton_jit(item, rest) for item in items)
 
     def heuristic_values(self, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -69,7 +69,16 @@ def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: 
     assert len(got.approximations) == 1 and got.loops[0].trips == 9600 * PROGRAMS
     if condition == SET_BACK:
         assert got.store_bytes == pytest.approx(9600 // PERIOD * PROGRAMS * BLOCK * 4)
-        assert "96 of 9,600 trips" in got.approximations[0]
+        assert "some of its 9,600 trips" in got.approximations[0]
+
+
+def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a large grid would take as many times as long as it has sets."""
+    alone = counted(SET_BACK, 1000, tmp_path, pool)
+    monkeypatch.setattr("advisor.compiled.demand._chunk", lambda module, programs: 1)
+    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
+    got = counted(SET_BACK, 1000, tmp_path, pool)
+    assert alone.exact and not got.exact and len(got.approximations) == 1
 
 
 def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(

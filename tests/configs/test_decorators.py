@@ -86,3 +86,10 @@ def test_a_decorator_that_is_not_read_is_said(before: str, decorator: str, said:
     assert found.kernel("k").autotune is None
     (note,) = one_launch(found, "k", LaunchOptions()).notes
     assert note == f"What {said} does to a launch of k is not read: it may set the configuration."
+
+
+def test_decorators_that_grow_or_go_round_are_not_followed_for_ever() -> None:
+    ten = ", ".join(["c"] * 10)
+    grown = "".join(f"def grow{i}(c):\n    return grow{i + 1}([{ten}])\n" for i in range(8)) + f"def grow8(c):\n    return [{ten}]\n"
+    assert source(grown, f"@grow0({LIST})").kernel("k").unread
+    assert source("a = b\nb = a", "@a").kernel("k").name == "k"

@@ -173,6 +173,16 @@ def test_functions_of_several_values_are_followed(where: str, tmp_path: Path) ->
     assert found is not None and found.grid == (64,) and not found.constexprs and not found.options
 
 
+def test_what_is_followed_into_other_files_has_one_allowance(tmp_path: Path) -> None:
+    (tmp_path / "sizes.py").write_text("def slow(n):\n    for i in range(5000):\n        n = n + 0\n    return n\n", encoding="utf-8")
+    grid = "    def grid(meta):\n        n = rows\n        for i in range({0}):\n            n = slow(n)\n        return (n,)\n"
+    run = f"def run(x):\n    rows, cols = x.shape\n{grid}    k[grid](x, rows, cols, BLOCK=64)\n"
+    for calls, found in ((2, (64,)), (100, None)):
+        made = parse_source(HEAD + "from sizes import slow\n" + run.format(calls), tmp_path / "k.py")
+        launch = grid_from_launches(made, "k", {"n": 64, "m": 3000})
+        assert (launch.grid if launch is not None else None) == found
+
+
 STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"
 ATTENTION = """
 import torch
