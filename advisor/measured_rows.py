@@ -17,7 +17,7 @@ from advisor.configs.rows import CONFIG_DEFAULTS, DTYPES, FAMILY_PARAMETERS, Row
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.measurement.rows import read_configuration
-from advisor.schema import Configuration, Latency
+from advisor.schema import Configuration, Latency, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
 
@@ -158,7 +158,7 @@ def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target) -> np.ndarr
         same &= rows.columns[name] == value if name in rows.columns else False
     if "dtype" in rows.header:
         same &= rows.dtype == problem.dtype
-    result = "bf16" if problem.dtype in ("fp8", "int8") else problem.dtype  # of a launch that does not say
+    result = result_dtype(problem.dtype)  # of a launch that does not say
     same &= _cells(rows, "weight_dtype", lambda cell: (_dtype(cell) or problem.dtype) == (problem.weight_dtype or problem.dtype))
     same &= _cells(rows, "output_dtype", lambda cell: (_dtype(cell) or result) == (problem.output_dtype or result))
     same &= _cells(rows, "cache", lambda cell: (cell or "warm") == problem.cache)

@@ -36,6 +36,11 @@ PIPELINE_UNITS: dict[str, str] = {
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "efficiency", "unexplained")
 
 
+def result_dtype(dtype: str, given: str | None = None) -> str:
+    """Type of a problem's result: as given, else that of its operands, or bf16 where they are quantised."""
+    return given or ("bf16" if dtype in ("fp8", "int8") else dtype)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is computed: a family, an operator within it, sizes, types, routing and cache state.

@@ -15,7 +15,7 @@ SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
 has a 10 % to 90 % range of about -0.30 to +0.30 (A100, A40, H800, L40 pooled; `make bench` prints it)."""
 
-PRODUCTS = ("w13", "w2")
+MOE_PRODUCTS = ("w13", "w2")
 """Operators of a fused MoE that a tuned configuration is for."""
 
 Z_80 = 1.2816
@@ -36,7 +36,7 @@ class AnalyticalPredictor:
         if configuration is not None:
             return _of_configurations(problem, configuration, gpu)
         least = self.ceiling(problem, gpu)
-        if problem.family != "fused_moe" or problem.op not in PRODUCTS:
+        if problem.family != "fused_moe" or problem.op not in MOE_PRODUCTS:
             return least
         served = _of_configurations(problem, stack_configuration(problem, gpu), gpu)
         launches = np.isfinite(served.us)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
-from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
+from advisor.learned.analytical import MOE_PRODUCTS, SPREAD, Z_80, AnalyticalPredictor, normal_cdf
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
@@ -21,7 +21,6 @@ from advisor.learned.moe import MoeModel
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-MOE_OPERATORS = ("w13", "w2")
 MOE_DTYPES = ("bf16", "fp16")
 ROWS_PER_CALL = 4096
 
@@ -138,7 +137,7 @@ class LearnedPredictor:
 
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
         """The fused-MoE model, where it is meant for such problems."""
-        fits = problem.family == "fused_moe" and problem.op in MOE_OPERATORS and problem.dtype in MOE_DTYPES
+        fits = problem.family == "fused_moe" and problem.op in MOE_PRODUCTS and problem.dtype in MOE_DTYPES
         plain = problem.weight_dtype in (None, problem.dtype) and problem.cache == "warm"
         return self.weights.moe if fits and plain else None
 

@@ -16,7 +16,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.failures import NotRecordedError
 from advisor.measurement.kernel_file import KernelRef, flat_configuration
 from advisor.measurement.rounds import Timing
-from advisor.schema import Configuration, Fingerprint, Problem
+from advisor.schema import Configuration, Fingerprint, Problem, result_dtype
 
 ConfigurationKey = tuple[tuple[str, object], ...]
 ProblemKey = tuple[object, ...]
@@ -30,7 +30,7 @@ def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
     """What tells recorded problems apart; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
     optional = {
         "weight_dtype": problem.weight_dtype or problem.dtype,
-        "output_dtype": problem.output_dtype or ("bf16" if problem.dtype in ("fp8", "int8") else problem.dtype),
+        "output_dtype": result_dtype(problem.dtype, problem.output_dtype),
         "block_shape": problem.block_shape, "cache": problem.cache,
     }  # fmt: skip
     sizes = tuple(sorted(problem.sizes.items()))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import UsageError
-from advisor.schema import Configuration, Problem
+from advisor.schema import Configuration, Problem, result_dtype
 
 Array = NDArray[np.float64]
 
@@ -83,9 +83,7 @@ class ProblemBatch:
     @property
     def result_bytes(self) -> float:
         """Bytes per element of the output: bf16 where the operands are quantised, unless said otherwise."""
-        if self.output_dtype is not None:
-            return ELEMENT_BYTES[self.output_dtype]
-        return 2.0 if self.dtype in ("fp8", "int8") else ELEMENT_BYTES[self.dtype]
+        return ELEMENT_BYTES[result_dtype(self.dtype, self.output_dtype)]
 
     def take(self, index: NDArray) -> ProblemBatch:
         """The rows `index` (an integer or boolean index) of every column."""
