@@ -2,13 +2,14 @@
 
 Errors are log(measured / predicted). For every task and for GPUs seen and not seen in training, the quantiles of error / expected
 size are kept, from models (and GPUs) that the prediction did not know: split-conformal prediction with a learned scale (Lei et al.,
-JASA 2018), asymmetric.
+JASA 2018), asymmetric. GPUs that were seen have quantiles of their own (Mondrian: Vovk, Lindsay, Nouretdinov and Gammerman, 2003): how
+well a GPU repeats itself, the forest does not know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,24 +25,38 @@ SMALLEST_SCALE = 0.004
 """Log error below which measurements do not repeat."""
 
 
+LEAST_ROWS = 100
+"""Held-out errors from which a GPU has quantiles of its own: ten lie outside either end of an 80 % interval."""
+
+_OF_GPU = "/of "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Scaled error quantiles, [201], by task ("served", "exact", "best", …) and by whether the GPU was seen."""
+    """Scaled error quantiles, [201], by task ("served", "exact", "best", …) and by whether the GPU was seen.
+
+    Attributes:
+        quantiles: By task and whether the GPU was seen.
+        of_gpu: By task and name, of single GPUs that were seen.
+    """
 
     quantiles: Mapping[tuple[str, bool], Array]
+    of_gpu: Mapping[tuple[str, str], Array] = field(default_factory=dict)
 
-    def quantile(self, task: str, seen: bool, level: float) -> float:
-        """Scaled error below which a share `level` of held-out errors lies."""
-        return float(np.interp(level, LEVELS, self._of(task, seen)))
+    def quantile(self, task: str, seen: bool, level: float, gpu: str = "") -> float:
+        """Scaled error below which a share `level` of held-out errors lies: of the GPU named where it was seen, or of all that were."""
+        return float(np.interp(level, LEVELS, self._of(task, seen, gpu)))
 
-    def share_below(self, task: str, seen: bool, scaled: Array) -> Array:
+    def share_below(self, task: str, seen: bool, scaled: Array, gpu: str = "") -> Array:
         """Share of held-out scaled errors below `scaled`, within (0.001, 0.999)."""
-        table = self._of(task, seen)
+        table = self._of(task, seen, gpu)
         # Ties in the table would make the inverse ambiguous: nudge them apart.
         table = np.maximum.accumulate(table) + 1e-9 * np.arange(table.size)
         return np.clip(np.interp(scaled, table, LEVELS), 0.001, 0.999)
 
-    def _of(self, task: str, seen: bool) -> Array:
+    def _of(self, task: str, seen: bool, gpu: str) -> Array:
+        if seen and (task, gpu) in self.of_gpu:
+            return self.of_gpu[(task, gpu)]
         found = self.quantiles.get((task, seen))
         if found is None:
             found = self.quantiles[(task, not seen)]
@@ -49,17 +64,23 @@ class Calibration:
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""
-        return {f"{prefix}/{task}/{'seen' if seen else 'unseen'}": table for (task, seen), table in self.quantiles.items()}
+        pooled = {f"{prefix}/{task}/{'seen' if seen else 'unseen'}": table for (task, seen), table in self.quantiles.items()}
+        return pooled | {f"{prefix}/{task}{_OF_GPU}{gpu}": table for (task, gpu), table in self.of_gpu.items()}
 
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Calibration:
     """The reverse of `Calibration.arrays`."""
-    found = {}
+    found, of_gpu = {}, {}
     for name, table in stored.items():
         if name.startswith(prefix + "/"):
-            task, seen = name[len(prefix) + 1 :].rsplit("/", 1)
-            found[(task, seen == "seen")] = table
-    return Calibration(quantiles=found)
+            key = name[len(prefix) + 1 :]
+            if _OF_GPU in key:
+                task, gpu = key.split(_OF_GPU, 1)
+                of_gpu[(task, gpu)] = table
+            else:
+                task, seen = key.rsplit("/", 1)
+                found[(task, seen == "seen")] = table
+    return Calibration(quantiles=found, of_gpu=of_gpu)
 
 
 def scale(forest: Forest, features: Array) -> Array:

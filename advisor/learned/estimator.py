@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.hardware import GpuSpec
@@ -43,10 +42,10 @@ class LearnedPredictor:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
             launch = moe.launch(problem, configuration, known)
-            found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source))
-            inside = moe.domain.covers(launch, known)
+            found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
+            share = moe.domain.share(launch, known)
             learned = _launchable(found, problem, configuration, gpu)
-            return learned if inside.all() else self._outside(learned, ~inside, problem, configuration, gpu)
+            return learned if (share >= 1).all() else self._outside(learned, share, problem, configuration, gpu)
         fallback = self._analytical.predict(problem, configuration, gpu)
         return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
 
@@ -60,33 +59,31 @@ class LearnedPredictor:
             return fallback
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
-        found = _above(moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST)), problem, gpu)
-        return _choose(fallback, found, moe.domain.covers(launch, known))
+        found = _above(moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name), problem, gpu)
+        return _joined(fallback, found, moe.domain.share(launch, known))
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
         """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
         cold, warm = ask(self._analytical, problem), replace(problem, cache="warm")
         learned = ask(self, warm)
-        if not learned.learned.any():
-            return cold
         with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
         low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
         found = _above((learned.us + added, low, high), problem, gpu)
-        us, low, high = (np.where(learned.learned, each, plain)
-                         for each, plain in zip(found, (cold.us, cold.low_us, cold.high_us), strict=True))  # fmt: skip
+        us, low, high = (np.where(np.isfinite(cold.us), each, np.inf) for each in found)
         # Not vouched for: the held-out errors are those of warm launches.
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool))
 
-    def _outside(self, learned: Prediction, where: NDArray[np.bool_], problem: ProblemBatch, configuration: ConfigurationBatch | None,
+    def _outside(self, learned: Prediction, share: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
                  gpu: GpuSpec) -> Prediction:  # fmt: skip
-        """The analytical model's values in the place of learned ones, `where` [n] these lie outside what was learned."""
-        rows = np.flatnonzero(where)
+        """Learned values where their `share` [n] is 1, and the analytical model's joined in elsewhere."""
+        rows = np.flatnonzero(share < 1)
         some = None if configuration is None else configuration.take(rows)
         fallback = self._analytical.predict(problem.take(rows), some, gpu)
         us, low, high = (a.copy() for a in (learned.us, learned.low_us, learned.high_us))
-        us[rows], low[rows], high[rows] = fallback.us, fallback.low_us, fallback.high_us
-        return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & ~where)
+        joined = _joined(fallback, (us[rows], low[rows], high[rows]), share[rows])
+        us[rows], low[rows], high[rows] = joined.us, joined.low_us, joined.high_us
+        return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (share >= 1))
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
         """The winners' launch; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
@@ -100,7 +97,7 @@ class LearnedPredictor:
         moe = self._moe(replace(problem, cache="warm"))
         if moe is None or moe.ranker is None:
             return self._analytical.scores(problem, configuration, gpu)
-        return moe.ranker.scores(moe.core.physics, problem, configuration, machine(gpu, problem.dtype))
+        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
@@ -132,7 +129,8 @@ class LearnedPredictor:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
                 mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2
                 size = size * np.sqrt(1 + (spread / np.maximum(mine, 1e-6)) ** 2)
-        share = moe.calibration.share_below(task, seen, np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size)
+        scaled = np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size
+        share = moe.calibration.share_below(task, seen, scaled, gpu.name)
         return np.where(moe.domain.covers(launch, known), share, plain)
 
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
@@ -155,7 +153,7 @@ class LearnedPredictor:
         if model is None:
             return fallback
         us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        return _choose(fallback, _above((us, low, high), problem, gpu), inside)
+        return _joined(fallback, _above((us, low, high), problem, gpu), inside.astype(np.float64))
 
 
 def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
@@ -194,8 +192,14 @@ def _sigma(prediction: Prediction) -> Array:
     return np.maximum(np.nan_to_num(width, nan=SPREAD, posinf=SPREAD), 1e-3) / Z_80
 
 
-def _choose(fallback: Prediction, found: tuple[Array, Array, Array], inside: NDArray[np.bool_]) -> Prediction:
-    """Learned values inside the domain, the analytical ones outside; what cannot launch stays infinite."""
-    inside = inside & np.isfinite(fallback.us)
-    us, low, high = (np.where(inside, a, b) for a, b in zip(found, (fallback.us, fallback.low_us, fallback.high_us), strict=True))
-    return Prediction(us=us, low_us=low, high_us=high, learned=inside)
+def _joined(fallback: Prediction, found: tuple[Array, Array, Array], share: Array) -> Prediction:
+    """Learned values as far as they count (`share` [n]) and analytical ones for the rest; what cannot launch stays infinite.
+
+    The means are geometric: errors of latencies are factors.
+    """
+    share = np.where(np.isfinite(fallback.us), share, 0.0)
+    plain = (fallback.us, fallback.low_us, fallback.high_us)
+    with np.errstate(invalid="ignore"):  # 0 * inf, which is not chosen
+        mixed = (np.exp(share * np.log(a) + (1 - share) * np.log(b)) for a, b in zip(found, plain, strict=True))
+        us, low, high = (np.where(share >= 1, a, np.where(share <= 0, b, m)) for a, b, m in zip(found, plain, mixed, strict=True))
+    return Prediction(us=us, low_us=low, high_us=high, learned=share >= 1)

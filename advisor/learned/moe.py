@@ -24,6 +24,9 @@ from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 DOMAIN_MARGIN = 2.0
 """A size up to this factor outside what was learned still counts as learned."""
 
+DOMAIN_END = 4.0
+"""Factor outside from which nothing learned counts: from one to the other the analytical model takes over, without a step."""
+
 DOMAIN_SIZES = ("slots", "depth", "width", "all_experts", "dram_rate", "peak_flop")
 
 
@@ -91,14 +94,22 @@ class Domain:
     ranges: Mapping[str, tuple[float, float]]
     capabilities: tuple[float, ...]
 
-    def covers(self, launch: Launch, gpu: Machine) -> NDArray[np.bool_]:
-        """Whether launches lie within what was learned, give or take `DOMAIN_MARGIN`, and hold their accumulators in registers."""
+    def share(self, launch: Launch, gpu: Machine) -> Array:
+        """How much what was learned counts, [n]: wholly within `DOMAIN_MARGIN`, not at all at `DOMAIN_END`, and less and less between.
+
+        Nothing of what was learned counts where accumulators do not fit into registers, or on GPUs of another kind.
+        """
         known = gpu.compute_capability in self.capabilities
-        inside = launch.holds_accumulators & (known or (gpu.compute_capability >= 8.0 and gpu.compute_capability not in (10.0, 10.3)))
+        alike = launch.holds_accumulators & (known or (gpu.compute_capability >= 8.0 and gpu.compute_capability not in (10.0, 10.3)))
+        far = np.ones(len(launch))
         for name, (least, most) in self.ranges.items():
             value = getattr(launch, name)
-            inside &= (value >= least / DOMAIN_MARGIN) & (value <= most * DOMAIN_MARGIN)
-        return inside
+            far = np.maximum(far, np.maximum(least / value, value / most))
+        return np.where(alike, np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_MARGIN), 0.0, 1.0), 0.0)
+
+    def covers(self, launch: Launch, gpu: Machine) -> NDArray[np.bool_]:
+        """Whether launches lie within what was learned, give or take `DOMAIN_MARGIN`, and hold their accumulators in registers."""
+        return self.share(launch, gpu) >= 1.0
 
 
 def domain_of(launch: Launch) -> Domain:
@@ -147,10 +158,10 @@ class MoeModel:
         served_alone = gpu in self.gpus.get("served", ()) and gpu not in self.gpus.get(task, ())
         return apart if served_alone and (apart, False) in self.calibration.quantiles else task
 
-    def interval(self, task: str, seen: bool, estimate: Estimate, coverage: float = 0.8) -> tuple[Array, Array, Array]:
+    def interval(self, task: str, seen: bool, estimate: Estimate, gpu: str, coverage: float = 0.8) -> tuple[Array, Array, Array]:
         """Prediction, lower and upper end, microseconds."""
         size = calibration.scale(self.scale, estimate.features)
-        low, high = (self.calibration.quantile(task, seen, 0.5 + side * coverage / 2) for side in (-1, 1))
+        low, high = (self.calibration.quantile(task, seen, 0.5 + side * coverage / 2, gpu) for side in (-1, 1))
         if not seen:  # never narrower than on GPUs that were seen
             low = min(low, self.calibration.quantile(of_any_gpu(task), True, 0.5 - coverage / 2))
             high = max(high, self.calibration.quantile(of_any_gpu(task), True, 0.5 + coverage / 2))

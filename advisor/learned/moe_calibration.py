@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,21 +66,25 @@ def calibrate(found: Mapping[str, Table], held: Mapping[str, HeldOut]) -> Calibr
     errors = {by: {k: np.log(t.latency_us) - h.log_us[k] for k, t in found.items()} for by, h in held.items()}
     scale, sizes = _sizes(found, held, errors)
     quantiles: dict[tuple[str, bool], Array] = {}
+    of_gpu: dict[tuple[str, str], Array] = {}
     shares: dict[tuple[str, bool], float] = {}
     signals: dict[tuple[str, str], Array] = {}
     for (by, kind), size in sizes.items():
         rows, task, seen = found[kind], of_served_gpu(kind) if by == "sweep" else kind, by == "model"
         error, good = errors[by][kind], np.isfinite(size)
         quantiles[(task, seen)] = _quantiles(rows, error, size, good, seen)
+        of_gpu |= _of_gpus(task, rows, error, size, good) if seen else {}
         for source, signal in (_signals(found, held[by]) if kind == "best" else {}).items():
             told = good & np.isfinite(signal)
             if told.any():
                 name = evidence.given(task, source)
                 on_seen = None if seen else shares.get((evidence.given(kind, source), True), 0.0)
                 shares[(name, seen)] = _share(rows, error, signal, size, told, on_seen)
-                quantiles[(name, seen)] = _quantiles(rows, error - shares[(name, seen)] * signal, size, told, seen)
+                left = error - shares[(name, seen)] * signal
+                quantiles[(name, seen)] = _quantiles(rows, left, size, told, seen)
+                of_gpu |= _of_gpus(name, rows, left, size, told) if seen else {}
                 signals[(by, source)] = signal
-    calibrated = Calibrated(scale=scale, calibration=Calibration(quantiles=quantiles), shares=shares)
+    calibrated = Calibrated(scale=scale, calibration=Calibration(quantiles=quantiles, of_gpu=of_gpu), shares=shares)
     figures = {by: _figures(found, held[by], by, calibrated, sizes, signals) for by in held}
     return replace(calibrated, figures=figures)
 
@@ -124,6 +128,14 @@ def _quantiles(rows: Table, error: Array, size: Array, good: NDArray[np.bool_], 
     return calibration.table(error[good], size[good], rows.weight[good], group)
 
 
+def _of_gpus(task: str, rows: Table, error: Array, size: Array, good: NDArray[np.bool_]) -> dict[tuple[str, str], Array]:
+    """Quantiles of single GPUs' errors on models left out, by task and name."""
+    gpu = np.array(rows.gpu, dtype=object)
+    mine = {name: good & (gpu == name) for name in dict.fromkeys(rows.gpus(good))}
+    return {(task, str(name)): _quantiles(rows, error, size, some, seen=True) for name, some in mine.items()
+            if some.sum() >= calibration.LEAST_ROWS}  # fmt: skip
+
+
 def _share(rows: Table, error: Array, signal: Array, size: Array, told: NDArray[np.bool_], seen: float | None) -> float:
     """The share of the rows told of; `seen`: where they are of GPUs left out, the share on GPUs seen."""
 
@@ -164,10 +176,11 @@ def _figures(found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Cal
         rows, good = found[kind], np.isfinite(size)
         task, seen = of_served_gpu(kind) if by == "sweep" else kind, by == "model"
         us, measured, weight, size = np.exp(held.log_us[kind][good]), rows.latency_us[good], rows.weight[good], size[good]
-        low, high = (us * np.exp(size * calibrated.calibration.quantile(task, seen, level)) for level in (0.1, 0.9))
+        gpus = rows.gpus(good)
+        low, high = (us * np.exp(size * _levels(calibrated.calibration, task, seen, level, gpus)) for level in (0.1, 0.9))
         out[kind] = quality.errors(measured, us, weight) | {
             "coverage_percent": quality.coverage(measured, low, high, weight),
-            "per_gpu": quality.by(rows.gpus(good), lambda m, p, w, lo, hi: quality.errors(m, p, w) | {
+            "per_gpu": quality.by(gpus, lambda m, p, w, lo, hi: quality.errors(m, p, w) | {
                 "coverage_percent": quality.coverage(m, lo, hi, w)}, measured, us, weight, low, high),
         }  # fmt: skip
         signal = signals.get((by, "exact"))
@@ -180,6 +193,13 @@ def _figures(found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Cal
 def _diagnosis(rows: Table, us: Array, size: Array, signal: Array, calibrated: Calibrated, name: str, seen: bool) -> dict[str, Any]:
     told = np.isfinite(signal) & np.isfinite(size)
     room = np.log(rows.paired_us / us / quality.WIN) - calibrated.shares[(name, seen)] * signal
-    p = calibrated.calibration.share_below(name, seen, room[told] / size[told])
+    gpus, scaled = rows.gpus(told), room[told] / size[told]
+    p = np.array([calibrated.calibration.share_below(name, seen, each, str(gpu)) for each, gpu in zip(scaled, gpus, strict=True)])
     label = (rows.paired_us / rows.latency_us >= quality.WIN)[told]
-    return quality.diagnosis(p, label) | {"per_gpu": quality.by(rows.gpus(told), quality.diagnosis, p, label)}
+    return quality.diagnosis(p, label) | {"per_gpu": quality.by(gpus, quality.diagnosis, p, label)}
+
+
+def _levels(fitted: Calibration, task: str, seen: bool, level: float, gpus: Sequence[object]) -> Array:
+    """The quantile at `level` of every row's GPU, [n]."""
+    of = {gpu: fitted.quantile(task, seen, level, str(gpu)) for gpu in set(gpus)}
+    return np.array([of[gpu] for gpu in gpus])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import forest, order, reach, variety
 from advisor.learned.configurations import as_configuration, as_rows
-from advisor.learned.features import matrix
+from advisor.learned.features import EXACT, matrix
 from advisor.learned.forest import Forest
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
@@ -25,9 +25,12 @@ FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
-AGREED = 3
-"""On GPUs of which no sweep is known: picks after which, should all have lost, the trees alone and with the physics pick in turn. Which of
-the two knows a new GPU better differs from GPU to GPU."""
+AGREED, AGREED_UNSEEN = 5, 3
+"""Picks after which, should all have lost, a second opinion picks in turn: on GPUs of which sweeps are known, with the latencies predicted;
+on others the trees without the physics. Which of the two knows a new GPU better differs from GPU to GPU."""
+
+SHARE_OF_LATENCY = 30.0
+"""How much a log of the predicted latency counts beside log-odds: one over the error of known configurations on models left out."""
 
 UNSEEN_LOOKS = 4
 """How many forests `first_unseen` is the mean of, and how much it counts beside the others."""
@@ -40,6 +43,22 @@ alone is not rare: of 216 problems of the L40 left out, 8 are won by such config
 
 LOOKED_AT = 20
 """How many are looked at for each of `NEVER_WON`: enough for every value of GROUP_SIZE_M, and for some that were tried already."""
+
+
+class Logarithms(Protocol):
+    """Log latencies in microseconds, [n]."""
+
+    @property
+    def log_us(self) -> Array: ...
+
+
+class Latencies(Protocol):
+    """What latencies are predicted by (`moe.Core`): parameters of `reach.terms`, and estimates of launches [n] by their source."""
+
+    @property
+    def physics(self) -> Array: ...
+
+    def estimate(self, launch: Launch, source: float) -> Logarithms: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +88,9 @@ class Ranker:
     wins: Wins
     shortlist: int = 160
 
-    def scores(self, physics: Array, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
-        """Smaller is better, [c]; inf where the shared memory does not fit. `physics` are the parameters of `reach.terms`."""
+    def scores(self, latencies: Latencies, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
+        """Smaller is better, [c]; inf where the shared memory does not fit. `latencies` is what the model predicts them by."""
+        physics = latencies.physics
         rows = as_rows(configuration)
         score = np.full(rows.shape[0], np.inf)
         usable = np.flatnonzero(fits(gpu, configuration))
@@ -81,9 +101,13 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
         rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
         if tried.size > variety.PICKS:
-            opinions = (rank,) if self.wins.know(launch) else (rank, by_trees)
-            picks = [self.wins.order(each, _places(rows[tried], self.known), launch, self.known.shape[0]) for each in opinions]
-            rank = _moved_first(rank, _in_turn(picks))
+            if self.wins.know(launch):
+                second, agreed = rank - SHARE_OF_LATENCY * latencies.estimate(launch, EXACT).log_us, AGREED
+            else:
+                second, agreed = by_trees, AGREED_UNSEEN
+            places = _places(rows[tried], self.known)
+            picks = [self.wins.order(each, places, launch, self.known.shape[0]) for each in (rank, second)]
+            rank = _moved_first(rank, _in_turn(picks, agreed))
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
@@ -142,9 +166,9 @@ def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
 
 
-def _in_turn(picks: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The first `AGREED` of the first list, then one of each in turn, the last list first; all that any has, none twice."""
-    out = dict.fromkeys(picks[0][:AGREED].tolist())
+def _in_turn(picks: Sequence[NDArray[np.int64]], agreed: int) -> NDArray[np.int64]:
+    """The first `agreed` of the first list, then one of each in turn, the last list first; all that any has, none twice."""
+    out = dict.fromkeys(picks[0][:agreed].tolist())
     lists = [iter(each.tolist()) for each in reversed(picks)]
     while lists:
         for each in list(lists):

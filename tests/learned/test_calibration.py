@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from advisor.learned import calibration
 
@@ -37,3 +38,17 @@ def test_equal_groups_change_nothing_much():
 def test_weights_count():
     errors, weight = np.array([0.0, 1.0]).repeat(500), np.array([3.0, 1.0]).repeat(500)
     assert np.interp(0.7, calibration.LEVELS, calibration.table(errors, np.ones(1000), weight)) == 0.0
+
+
+def test_a_gpu_that_was_seen_has_quantiles_of_its_own():
+    of_all, of_a40 = np.linspace(-1, 1, 201), np.linspace(-3, 3, 201)
+    fitted = calibration.Calibration(quantiles={("best/given exact", True): of_all, ("best/given exact", False): 2 * of_all},
+                                     of_gpu={("best/given exact", "RTX PRO 6000 S"): of_a40})  # fmt: skip
+    again = calibration.from_arrays(fitted.arrays("moe/calibration"), "moe/calibration")
+    for each in (fitted, again):
+        assert each.quantile("best/given exact", True, 0.9, "RTX PRO 6000 S") == pytest.approx(2.4)
+        assert each.quantile("best/given exact", True, 0.9, "L40") == each.quantile("best/given exact", True, 0.9) == pytest.approx(0.8)
+        assert each.quantile("best/given exact", False, 0.9, "RTX PRO 6000 S") == pytest.approx(1.6), "an error on GPUs never seen"
+        assert each.share_below("best/given exact", True, np.array([2.4]), "RTX PRO 6000 S") == pytest.approx(0.9)
+    assert set(again.of_gpu) == set(fitted.of_gpu)
+    assert set(again.quantiles) == set(fitted.quantiles)

@@ -8,6 +8,7 @@ import pytest
 from advisor import pipelines
 from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
+from advisor.learned.analytical import AnalyticalPredictor
 from advisor.learned.configurations import as_configuration
 from advisor.learned.machine import machine
 from advisor.learned.weights import shipped
@@ -33,8 +34,22 @@ def test_the_edge_of_what_was_learned_is_no_step_down_to_the_ceiling(predictor, 
     """As served, 2 N = 12,290 is outside; it takes what the launched configuration takes, not what the best one would."""
     inside, outside = (predictor.predict(moe(tokens, N=n), None, load_gpu(gpu)) for n in (6144, 6145))
     assert inside.learned.all() and not outside.learned.any()
-    assert outside.us[0] > 0.75 * inside.us[0]
+    assert outside.us[0] == pytest.approx(inside.us[0], rel=0.03)
     assert (outside.us >= predictor.ceiling(moe(tokens, N=6145), load_gpu(gpu)).us).all()
+
+
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+@pytest.mark.parametrize("gpu", ["A100", "L40"])
+def test_the_analytical_model_takes_over_without_a_step(predictor, gpu, cache):
+    """From 2 N = 12,288, twice what was learned, to 24,576; wholly analytical from there."""
+    widths = np.round(2 ** np.arange(12.0, 14.0, 0.02) / 16) * 16
+    configuration = as_configuration(np.array([[64, 128, 64, 8, 4, 3]], dtype=float))
+    found = predictor.predict(moe(4096.0, N=widths, cache=cache), configuration, load_gpu(gpu))
+    for us in (found.us, found.low_us, found.high_us):
+        assert np.abs(np.diff(np.log(us / widths))).max() < 0.03
+    assert found.learned.tolist() == [bool(cache == "warm" and n <= 6144) for n in widths]
+    beyond = moe(4096.0, N=widths[widths >= 12288], cache=cache)
+    np.testing.assert_allclose(found.us[widths >= 12288], AnalyticalPredictor().predict(beyond, configuration, load_gpu(gpu)).us)
 
 
 @pytest.mark.parametrize("kind", [

@@ -10,10 +10,11 @@ import pytest
 from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.configurations import as_configuration, as_rows
+from advisor.learned.features import EXACT
 from advisor.learned.forest import Forest
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.ranker import AGREED, FORESTS, NEVER_WON, _in_turn
+from advisor.learned.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, _in_turn
 from advisor.learned.variety import PICKS, configuration_coordinates
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
@@ -23,7 +24,7 @@ from tests.learned import samples
 def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
     ranker = dataclasses.replace(weights.moe.ranker, known=samples.CONFIGURATIONS, **forests)  # few won: too few for a closer look
     problem = samples.problems(tokens=(64,))
-    return ranker.scores(weights.moe.core.physics, problem, as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
+    return ranker.scores(weights.moe.core, problem, as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
 
 
 @pytest.mark.parametrize(("gpu", "counts"), [
@@ -50,7 +51,7 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
         ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
     rows = as_rows(space)
     won = (rows[:, None] == ranker.known[None]).all(axis=2).any(axis=1)
-    order = np.argsort(ranker.scores(moe.core.physics, problem, space, gpu), kind="stable")
+    order = np.argsort(ranker.scores(moe.core, problem, space, gpu), kind="stable")
     assert won[order[:PICKS]].all()
     new, later = np.split(order[PICKS:], [NEVER_WON])
     assert won[new].all() if swept else not won[new].any()
@@ -61,9 +62,9 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
 
 def test_two_opinions_pick_in_turn_after_the_first_ones():
     one, other = np.array([5, 6, 7, 8, 9, 1]), np.array([7, 8, 2, 9, 3])
-    assert _in_turn([one]).tolist() == one.tolist()
-    assert _in_turn([one, other]).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
-    assert AGREED == 3
+    assert _in_turn([one], 3).tolist() == one.tolist()
+    assert _in_turn([one, other], 3).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
+    assert _in_turn([one, other], 1).tolist() == [5, 7, 6, 8, 9, 2, 1, 3]
 
 
 def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
@@ -73,8 +74,17 @@ def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
     known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
     launch = moe_launch(problem, known, gpu)
     joint, trees = unseen._log_odds(moe.core.physics, launch, unseen._rivals(moe.core.physics, problem, gpu))
-    order = np.argsort(unseen.scores(moe.core.physics, problem, known, gpu), kind="stable").tolist()
+    order = np.argsort(unseen.scores(moe.core, problem, known, gpu), kind="stable").tolist()
     assert order[0] == joint.argmax() != trees.argmax()
-    assert order.index(trees.argmax()) == AGREED
+    assert order.index(trees.argmax()) == AGREED_UNSEEN
     same, alone = moe.ranker._log_odds(moe.core.physics, launch, moe.ranker._rivals(moe.core.physics, problem, gpu))
     assert (same == alone).all()
+
+
+def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
+    monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_LATENCY", 1e6)  # the latencies outvote the trees
+    moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("A100"), "bf16"), samples.problems(tokens=(8,))
+    known = as_configuration(moe.ranker.known[fits(gpu, as_configuration(moe.ranker.known))])
+    fastest = moe.core.estimate(moe_launch(problem, known, gpu), EXACT).log_us.argmin()
+    order = np.argsort(moe.ranker.scores(moe.core, problem, known, gpu), kind="stable").tolist()
+    assert order.index(fastest) == AGREED

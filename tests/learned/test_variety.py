@@ -96,9 +96,9 @@ def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):
 def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):
     moe = predictor.weights.moe
     space, gpu, problem = family_space("fused_moe"), machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
-    scores = moe.ranker.scores(moe.core.physics, problem, space, gpu)
+    scores = moe.ranker.scores(moe.core, problem, space, gpu)
     monkeypatch.setattr(variety, "STRENGTH", 0.0)
-    plain = moe.ranker.scores(moe.core.physics, problem, space, gpu)
+    plain = moe.ranker.scores(moe.core, problem, space, gpu)
     assert scores.argmin() == plain.argmin()
     assert np.isinf(scores).tolist() == np.isinf(plain).tolist()
 
