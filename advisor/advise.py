@@ -17,7 +17,7 @@ from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagno
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
-from advisor.learned.base import Prediction, Predictor
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
@@ -245,7 +245,7 @@ def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, curre
 
 
 def _latency(prediction: Prediction, i: int, predictor: Predictor) -> Latency:
-    source = predictor.name if prediction.learned[i] else "analytical model"
+    source = prediction.source(i, predictor.name)
     return Latency(
         us=float(prediction.us[i]), origin="predicted", source=source, low_us=float(prediction.low_us[i]),
         high_us=float(prediction.high_us[i]), coverage=prediction.coverage,
@@ -418,9 +418,12 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
     out = []
     if not any(report.measured for report in launches):
         out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
-    fallen = sum(1 for r in launches if r.predicted is not None and r.predicted.source == "analytical model")
-    if fallen and predictor.name != "analytical model":
+    sources = [r.predicted.source for r in launches if r.predicted is not None]
+    if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
         out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
+    if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
+        out.append(f"{beyond} of {len(launches)} launches lie outside what was learned: their latencies are extrapolated, and their "
+                   "intervals wider than those of others, but by how much they should be was not measured.")
     return tuple(out)
 
 

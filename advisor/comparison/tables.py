@@ -171,7 +171,7 @@ def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predict
         if not np.isfinite(found.us[0]):
             return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
         latencies.append(
-            Latency(us=float(found.us[0]), origin="predicted", source=predictor.name if found.learned[0] else "analytical model",
+            Latency(us=float(found.us[0]), origin="predicted", source=found.source(0, predictor.name),
                     low_us=float(found.low_us[0]), high_us=float(found.high_us[0]), coverage=found.coverage)
         )  # fmt: skip
     return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.hardware import GpuSpec
-from advisor.learned.base import Prediction
+from advisor.learned.base import ANALYTICAL, Prediction
 from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.space import typical_configurations
@@ -28,7 +28,7 @@ SIGMA = SPREAD / Z_80
 class AnalyticalPredictor:
     """`pipelines.latency_us` with a fixed relative interval."""
 
-    name = "analytical model"
+    name = ANALYTICAL
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latency of the configurations. Where the launched one is unknown, that of a fused-MoE product is the stack's rule

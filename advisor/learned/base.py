@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
+ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
+"""What results call values of the analytical model, and add to the name of a learned one outside what it has learned."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """Predicted latencies, columns [n], microseconds; inf where a configuration cannot launch.
 
-    `low_us`..`high_us` should hold `coverage` of measurements. `learned` says which rows a learned model vouches for; the rest
-    come from the analytical model, because they lie far outside what was learned.
+    `low_us`..`high_us` should hold `coverage` of measurements. `learned` says which rows a learned model vouches for; the rest lie
+    outside what was learned: `share` says how much of them is the learned model all the same, extrapolating, and the remainder is the
+    analytical model's. None: nothing.
     """
 
     us: Array
@@ -25,6 +29,13 @@ class Prediction:
     high_us: Array
     learned: NDArray[np.bool_]
     coverage: float = 0.8
+    share: Array | None = None
+
+    def source(self, i: int, name: str) -> str:
+        """What results say that row i comes from, where the predictor is called `name`."""
+        if self.learned[i]:
+            return name
+        return f"{name}, {EXTRAPOLATED}" if self.share is not None and self.share[i] > 0 else ANALYTICAL
 
 
 class Predictor(Protocol):

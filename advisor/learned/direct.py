@@ -13,21 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.hardware import load_gpu
 from advisor.learned import calibration, forest, tiled
-from advisor.learned.calibration import Calibration
+from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.features import Columns, matrix
 from advisor.learned.forest import Forest
-from advisor.learned.machine import Machine
+from advisor.learned.machine import Machine, machine
 from advisor.learned.tiled import Physics
 from advisor.pipelines import Array, ProblemBatch
 
 WAVE_TILES = ((64, 128), (128, 128), (128, 256))
 LAUNCH_US = 2.5
 DOMAIN_MARGIN = 2.0
-WIDEST = float(np.log(4))
-"""Log error that no interval exceeds to either side. Quantiles of errors on GPUs left out times a size expected far from what was
-learned reach factors of 50, where the mean error on a GPU left out is 7 to 26 % (`ceilings/MODEL_CARD.md`)."""
-
 ROW_OPERATORS = (
     "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
     "layer_norm", "rms_norm", "silu_and_mul",
@@ -120,6 +117,8 @@ class DirectModel:
         """Prediction, both ends of the interval (microseconds), and whether it lies within what was learned."""
         us, features = reference(problem, gpu, self.physics)
         alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
+        if alike and not seen and self.physics is not None:
+            features = reference(problem, self._twin(gpu, problem.dtype), self.physics)[1]
         centre = us * np.exp(self.correction(features) * (1.0 if alike else self.carried))
         size = calibration.scale(self.scale, features)
         low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
@@ -128,6 +127,15 @@ class DirectModel:
         inside = ((features >= self.low - margin) & (features <= self.high + margin)).all(axis=1)
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
         return centre, centre * np.exp(down), centre * np.exp(up), inside
+
+    def _twin(self, gpu: Machine, dtype: str) -> Machine:
+        """The GPU learned that has as many of the same SMs, and the L2 most like it: what its memory does otherwise, the physics says.
+
+        The forest knows what the kernels do on such SMs; of another memory it only knows how those of a few GPUs differ.
+        """
+        learned = (machine(load_gpu(name), dtype) for name in self.gpus)
+        same = [m for m in learned if (m.num_sms, m.flop_per_clock_per_sm) == (gpu.num_sms, gpu.flop_per_clock_per_sm)]
+        return min(same, key=lambda m: abs(np.log(m.l2_rate_bytes / gpu.l2_rate_bytes)), default=gpu)
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """As named arrays and JSON values."""

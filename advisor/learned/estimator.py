@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
 from advisor.learned.analytical import MOE_PRODUCTS, SPREAD, Z_80, AnalyticalPredictor, normal_cdf
 from advisor.learned.base import Prediction, Predictor
+from advisor.learned.calibration import WIDEST
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
 from advisor.learned.machine import Machine, machine
-from advisor.learned.moe import MoeModel
+from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeModel
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
@@ -43,9 +45,9 @@ class LearnedPredictor:
             task, source = moe.task(configuration)
             launch = moe.launch(problem, configuration, known)
             found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
-            share = moe.domain.share(launch, known)
-            learned = _launchable(found, problem, configuration, gpu)
-            return learned if (share >= 1).all() else self._outside(learned, share, problem, configuration, gpu)
+            far = moe.domain.far(launch, known)
+            learned = _launchable(_widened(found, far), problem, configuration, gpu)
+            return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
         fallback = self._analytical.predict(problem, configuration, gpu)
         return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
 
@@ -59,8 +61,9 @@ class LearnedPredictor:
             return fallback
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
-        found = _above(moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name), problem, gpu)
-        return _joined(fallback, found, moe.domain.share(launch, known))
+        found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name)
+        far = moe.domain.far(launch, known)
+        return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
         """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
@@ -74,16 +77,16 @@ class LearnedPredictor:
         # Not vouched for: the held-out errors are those of warm launches.
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool))
 
-    def _outside(self, learned: Prediction, share: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
+    def _outside(self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
                  gpu: GpuSpec) -> Prediction:  # fmt: skip
-        """Learned values where their `share` [n] is 1, and the analytical model's joined in elsewhere."""
-        rows = np.flatnonzero(share < 1)
+        """Learned values as they are within what was learned, and as far as they count elsewhere (`Domain.far` [n])."""
+        rows = np.flatnonzero(far > DOMAIN_MARGIN)
         some = None if configuration is None else configuration.take(rows)
         fallback = self._analytical.predict(problem.take(rows), some, gpu)
-        us, low, high = (a.copy() for a in (learned.us, learned.low_us, learned.high_us))
-        joined = _joined(fallback, (us[rows], low[rows], high[rows]), share[rows])
-        us[rows], low[rows], high[rows] = joined.us, joined.low_us, joined.high_us
-        return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (share >= 1))
+        us, low, high, share = (a.copy() for a in (learned.us, learned.low_us, learned.high_us, np.ones(far.shape)))
+        joined = _joined(fallback, (us[rows], low[rows], high[rows]), np.zeros(rows.size, dtype=bool), _share(far[rows]))
+        us[rows], low[rows], high[rows], share[rows] = joined.us, joined.low_us, joined.high_us, joined.share
+        return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
         """The winners' launch; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
@@ -131,7 +134,7 @@ class LearnedPredictor:
                 size = size * np.sqrt(1 + (spread / np.maximum(mine, 1e-6)) ** 2)
         scaled = np.nan_to_num(room, nan=0.0, posinf=1e3, neginf=-1e3) / size
         share = moe.calibration.share_below(task, seen, scaled, gpu.name)
-        return np.where(moe.domain.covers(launch, known), share, plain)
+        return np.where(moe.domain.far(launch, known) <= DOMAIN_MARGIN, share, plain)
 
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
         """The fused-MoE model, where it is meant for such problems."""
@@ -153,7 +156,7 @@ class LearnedPredictor:
         if model is None:
             return fallback
         us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        return _joined(fallback, _above((us, low, high), problem, gpu), inside.astype(np.float64))
+        return _joined(fallback, _above((us, low, high), problem, gpu), inside, inside.astype(np.float64))
 
 
 def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
@@ -192,14 +195,28 @@ def _sigma(prediction: Prediction) -> Array:
     return np.maximum(np.nan_to_num(width, nan=SPREAD, posinf=SPREAD), 1e-3) / Z_80
 
 
-def _joined(fallback: Prediction, found: tuple[Array, Array, Array], share: Array) -> Prediction:
+def _share(far: Array) -> Array:
+    """How much learned values count so far outside what was learned (`Domain.far` [n]), beside the analytical ones."""
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
+
+
+def _widened(found: tuple[Array, Array, Array], far: Array) -> tuple[Array, Array, Array]:
+    """A prediction with an interval as much wider (in log latency) as it lies outside: twice at twice the margin, thrice at four times."""
+    us, low, high = found
+    times = 1 + np.log2(np.clip(far, DOMAIN_MARGIN, DOMAIN_END) / DOMAIN_MARGIN)
+    return us, us * np.maximum((low / us) ** times, np.exp(-WIDEST)), us * np.minimum((high / us) ** times, np.exp(WIDEST))
+
+
+def _joined(fallback: Prediction, found: tuple[Array, Array, Array], vouched: NDArray[np.bool_], share: Array) -> Prediction:
     """Learned values as far as they count (`share` [n]) and analytical ones for the rest; what cannot launch stays infinite.
 
-    The means are geometric: errors of latencies are factors.
+    The means are geometric: errors of latencies are factors. `vouched` says which rows are learned, where they launch.
     """
-    share = np.where(np.isfinite(fallback.us), share, 0.0)
+    launches = np.isfinite(fallback.us)
+    share = np.where(launches, share, 0.0)
     plain = (fallback.us, fallback.low_us, fallback.high_us)
     with np.errstate(invalid="ignore"):  # 0 * inf, which is not chosen
         mixed = (np.exp(share * np.log(a) + (1 - share) * np.log(b)) for a, b in zip(found, plain, strict=True))
         us, low, high = (np.where(share >= 1, a, np.where(share <= 0, b, m)) for a, b, m in zip(found, plain, mixed, strict=True))
-    return Prediction(us=us, low_us=low, high_us=high, learned=share >= 1)
+    return Prediction(us=us, low_us=low, high_us=high, learned=vouched & launches, share=share)

@@ -7,14 +7,14 @@ out; `given_split` leaves named GPUs out together. Baselines (`baselines.py`) ar
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from advisor.hardware import load_gpu
-from advisor.learned import baselines, data, judging, model_card, splits, training, weights
+from advisor.learned import baselines, data, direct, judging, model_card, splits, training, weights
 from advisor.learned.base import Predictor
 from advisor.learned.data import Measured
 from advisor.learned.estimator import LearnedPredictor
@@ -30,13 +30,15 @@ HARD_SPLIT = ("H100", "H200", "L40", "RTX A6000", "RTX PRO 6000 S")
 
 
 def evaluate(paths: Iterable[Path | str], given: Weights, progress: Progress = lambda text: None) -> dict[str, Any]:
-    """Judge weights on measured rows. Rows the weights were trained on are told apart: their figures flatter."""
+    """Judge weights on measured rows. Rows the weights were trained on are told apart: their figures flatter.
+
+    A GPU is new to a task that no rows of it were trained on, whatever is known of it otherwise.
+    """
     measured = data.read(paths, progress=progress)
     models = {tuple(m) for m in given.about.get("models", [])}
-    gpus = set(given.about.get("gpus", []))
 
     def seen(part: Measured) -> list[str]:
-        gpu = "GPU seen" if part.gpu.name in gpus else "GPU new"
+        gpu = "GPU seen" if part.gpu.name in _trained_on(given, part) else "GPU new"
         if part.problem.family != "fused_moe":
             return [gpu] * len(part)
         return [f"{gpu}, model {'seen' if m in models else 'new'}" for m in part.models()]
@@ -47,6 +49,14 @@ def evaluate(paths: Iterable[Path | str], given: Weights, progress: Progress = l
         "trained_on": given.about,
         "in_sample": bool(labels & {"GPU seen", "GPU seen, model seen"}),
     }
+
+
+def _trained_on(given: Weights, part: Measured) -> Collection[str]:
+    """Names of the GPUs whose rows of this kind the weights were trained on."""
+    if part.problem.family == "fused_moe":
+        return given.moe.gpus.get(part.kind, ()) if given.moe else ()
+    model = given.direct.get(direct.kind_of(part.problem)) if direct.covers_operator(part.problem) else None
+    return model.gpus if model else ()
 
 
 def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text: None, with_baselines: bool = False,

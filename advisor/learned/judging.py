@@ -19,9 +19,13 @@ from advisor.learned.data import Measured
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import one_problem
 from advisor.pipelines.space import family_space
+from advisor.schema import PIPELINES
 
 Progress = Callable[[str], None]
-REGIMES = ("M <= E", "memory-bound", "compute-bound")
+FEW_TOKENS = "M <= E"
+REGIMES = {"dram": "memory-bound", "l2": "memory-bound", "smem": "memory-bound", "launch": "launch-bound"} | dict.fromkeys(
+    ("tensor", "fma", "xu", "alu", "issue"), "compute-bound")  # fmt: skip
+"""What launches are called by the pipeline that binds them; fused MoE of few tokens by these."""
 MOE_KINDS = ("served", "exact", "best")
 LEAST_CONFIGURATIONS = 1.25
 """Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
@@ -139,13 +143,11 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
 
 
 def _regimes(part: Measured, bound: pipelines.Bound) -> list[str]:
-    tensor, dram = (np.broadcast_to(bound.times_us.get(n, np.zeros(1)), (len(part),)) for n in ("tensor", "dram"))
-    if not tensor.any():
-        tensor = np.broadcast_to(bound.times_us.get("fma", np.zeros(1)), (len(part),))
+    binding = np.broadcast_to(bound.binding, (len(part),)).tolist()
     few = np.zeros(len(part), dtype=bool)
     if part.problem.family == "fused_moe":
         few = np.broadcast_to(part.problem.sizes["M"] <= part.problem.sizes["E"], (len(part),))
-    return [REGIMES[0] if f else (REGIMES[2] if t > d else REGIMES[1]) for f, t, d in zip(few, tensor, dram, strict=True)]
+    return [FEW_TOKENS if f else REGIMES[PIPELINES[pipeline]] for f, pipeline in zip(few, binding, strict=True)]
 
 
 def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progress: Progress) -> None:

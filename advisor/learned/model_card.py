@@ -176,6 +176,12 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "67 to 92 %, known 81 to 83 instead of 77 to 88 %"),
     ("intervals on GPUs left out by quantiles averaged with those of the typical GPU / those alone", "served, known, best held by 78, 85, "
      "76 / 70, 81, 72 % instead of 81, 86, 82 %: not used"),
+    ("beyond what was learned: the model, extrapolating / the analytical model (`tests/bench/extrapolation.py`), as served, trained on "
+     "M topk up to 4,096 alone: two to four, four to eight, 8 to 64 times that", "5.3, 7.2, 10.0 / 27, 29, 28 %: the former used"),
+    ("the same, trained on N up to 768, N from 2,048 on, E up to 32: two to four times beyond", "4.8, 6.3, 4.3 / 16, 26, 18 %"),
+    ("fp8 gemm on a GPU with the SMs of one learned and another memory (H200 for the H800): the forest asked with its own figures / with "
+     "those of the learned one, the physics alone carrying the rest", "large products 4 to 13 % / 3.5 % faster than on the H800: the "
+     "latter used (no measurement of it is public here; fused MoE as served, bound by compute: 2 to 4 %)"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 
@@ -187,6 +193,8 @@ LIMITS = (
     "cache adds what it adds in the analytical model; for quantised weights that answers alone.",
     "Launches as served whose few active experts fit a large L2 while all experts do not took up to three times as long as in a sweep, as "
     "if every third had been cold (31 rows of L20, L40, RTX 6000 Ada and RTX PRO 6000 S, M up to 8): they are predicted as warm.",
+    "Sizes more than twice beyond those learned are extrapolated (`advise` and `predict` say how many), with wider "
+    "intervals that nothing was left out to check; from eight times on the analytical model takes over.",
     "Data-centre Blackwell (sm_100, tcgen05) and AMD were never measured: the analytical model answers.",
     "The rank of a configuration outside those that won a published sweep is only physics.",
 )
