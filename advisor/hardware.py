@@ -210,7 +210,8 @@ class GpuSpec:
 
 
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
-    """The GPU of that short name, device name (any case; blanks, `_` or `-`; `NVIDIA` may be left out) or TOML file.
+    """The GPU of that short name, device name (any case; blanks, `_` or `-`, none needed before or after a number;
+    `NVIDIA`, `Tesla` and `GeForce` may be left out) or TOML file.
 
     Raises:
         UnknownGpuError: No GPU has that name; the message lists the closest.
@@ -228,12 +229,11 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
         is_file = False
     if is_file:
         return _read(Path(text), own=True)
-    raise UnknownGpuError(
-        "unknown GPU",
-        got=text,
-        limit=f"a known name, such as {', '.join(_closest(text))}",
-        remedy="list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`",
-    )
+    remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
+    if len(meant := _with_words_of(text)) > 1:
+        which = ", ".join(f"{gpu.name} ({gpu.device_names[0]})" for gpu in meant)
+        raise UnknownGpuError("several GPUs go by this name", got=text, limit=f"one of {which}", remedy=f"say which; or {remedy}")
+    raise UnknownGpuError("unknown GPU", got=text, limit=f"a known name, such as {', '.join(_closest(text))}", remedy=remedy)
 
 
 def list_gpus() -> tuple[GpuSpec, ...]:
@@ -247,7 +247,7 @@ def match_device_name(text: str) -> GpuSpec | None:
     key = normalise(text)
     if not key:
         return None
-    direct = folder("ceilings") / f"{key.replace('_', '-')}.toml"
+    direct = folder("ceilings") / f"{_separated(text).replace('_', '-')}.toml"
     if direct in _files() and key in _keys(_bundled(direct)):
         return _bundled(direct)
     for path in _files():
@@ -258,12 +258,30 @@ def match_device_name(text: str) -> GpuSpec | None:
 
 
 def normalise(name: str) -> str:
-    """A device name without case, separators and vendor: `NVIDIA A100-SXM4-80GB` and `a100_sxm4_80gb` are the same."""
-    return re.sub(r"[\s_/-]+", "_", name.lower()).strip("_").removeprefix("nvidia_")
+    """A device name without case, separators and brand: `NVIDIA A100-SXM4-80GB` and `a100_sxm4_80gb` are the same.
+
+    Between a letter and a digit a separator may be left out, as in `RTX4090`; between two digits or two letters it may not (`H20-3e` is
+    not `H203e`).
+    """
+    return re.sub(r"(?<=[a-z])_(?=[0-9])|(?<=[0-9])_(?=[a-z])", "", _separated(name))
+
+
+def _separated(name: str) -> str:
+    """A device name in lower case, with single `_` between its words, without the brands that drivers and people leave out at will."""
+    words = re.sub(r"[\s_/-]+", "_", name.lower()).strip("_")
+    return re.sub(r"^(?:nvidia_)?(?:tesla_|geforce_)?", "", words)
 
 
 def _keys(gpu: GpuSpec) -> frozenset[str]:
     return frozenset(normalise(name) for name in (gpu.name, *gpu.device_names))
+
+
+def _with_words_of(text: str) -> list[GpuSpec]:
+    """The GPUs of which one name has every word of `text`, where it names the chip and more: all A100s of 80 GB for `A100-80GB`."""
+    words = set(_separated(text).split("_"))
+    if len(words) < 2:
+        return []
+    return [gpu for gpu in list_gpus() if any(words < set(_separated(name).split("_")) for name in gpu.device_names)]
 
 
 def _closest(text: str) -> list[str]:

@@ -104,6 +104,9 @@ def test_no_name_belongs_to_two_gpus() -> None:
         ("NVIDIA_A100-SXM-80GB", "A100"), ("NVIDIA A100-SXM-40GB", "A100-40GB"), ("NVIDIA_H200_141GB_HBM3e", "H200"),
         ("AMD_Instinct_MI350_OAM", "MI350X"), ("AMD Instinct MI325 OAM", "MI325X"),
         ("NVIDIA_RTX_PRO_6000_Blackwell_Max-Q_Workstation_Edition", "RTX PRO 6000 Max-Q"),
+        ("RTX4090", "RTX 4090"), ("GeForce RTX5090", "RTX 5090"), ("A6000", "RTX A6000"), ("PRO6000S", "RTX PRO 6000 S"),
+        ("B200-SXM", "B200"), ("V100-SXM2-16GB", "V100-16GB"), ("P100-PCIE-16GB", "P100-PCIe"), ("GH200-96GB", "GH200"),
+        ("h100pcie", "H100 PCIe"), ("H20_3e", "H20-3e"),
     ],
 )  # fmt: skip
 def test_device_names(text: str, name: str) -> None:
@@ -111,7 +114,9 @@ def test_device_names(text: str, name: str) -> None:
     assert gpu is not None and gpu.name == name
 
 
-@pytest.mark.parametrize("text", ["", " ", "NVIDIA", "H2", "H2000", "A1", "A100 80", "L400", "AMD_Radeon_Graphics", "h*", "../a"])
+@pytest.mark.parametrize("text", ["", " ", "NVIDIA", "H2", "H2000", "A1", "A100 80", "L400", "AMD_Radeon_Graphics", "h*", "../a",
+                                  "A100-80GB", "A100-SXM", "V100-32GB", "NVIDIA_GH200_144G_HBM3e", "RTX 4090 D", "H203e", "H20-0", "A10G",
+                                  "4090", "Tesla", "GeForce"])  # fmt: skip
 def test_part_of_a_name_is_not_enough(text: str) -> None:
     assert match_device_name(text) is None
 
@@ -235,6 +240,18 @@ def test_unknown_name_lists_the_closest() -> None:
         with pytest.raises(UnknownGpuError) as caught:
             load_gpu(text)
         assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("A100-80GB", ("A100 (NVIDIA A100-SXM4-80GB)", "A100-PCIe (NVIDIA A100 80GB PCIe)")),
+     ("NVIDIA_A100-SXM", ("A100 (NVIDIA A100-SXM4-80GB)", "A100-40GB (NVIDIA A100-SXM4-40GB)")),
+     ("V100-32GB", ("V100 (Tesla V100-SXM2-32GB)", "V100-PCIe (Tesla V100-PCIE-32GB)"))],
+)  # fmt: skip
+def test_a_name_of_several_gpus_lists_them(text: str, names: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownGpuError, match="several GPUs go by this name") as caught:
+        load_gpu(text)
+    assert ", ".join(names) in str(caught.value)
 
 
 def test_own_file(own) -> None:
