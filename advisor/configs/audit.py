@@ -23,7 +23,7 @@ from advisor.configs.launchability import (
     shared_memory_bytes,
 )
 from advisor.configs.names import TableName, parse_table_name
-from advisor.configs.reachability import device_twins, unreachable_reasons
+from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
 from advisor.folders import files_below, not_permitted
@@ -85,6 +85,9 @@ class GpuLimits(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def device_names(self) -> tuple[str, ...]: ...
 
     @property
     def compute_capability(self) -> str: ...
@@ -211,8 +214,10 @@ def _operands(name: TableName) -> str | None:
 
 
 def _name(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
-    """What the name of a table says that is not known, or that its GPU cannot do."""
+    """What the name of a table says that is not known, that no driver says, or that its GPU cannot do."""
     operands = _operands(name)
+    if gpu is not None and (reason := misspelled_device(name.device_name, gpu.device_names)) is not None:
+        yield _issue(path, None, "unreachable-name", "warning", reason)
     if gpu is None:
         message = f"{name.device_name} is not described in ceilings/: nothing is predicted, and shared memory is not checked"
         yield _issue(path, None, "unknown-gpu", "info", message)

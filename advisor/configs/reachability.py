@@ -7,6 +7,7 @@ file. A table under any other name lies there unread.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from advisor.configs.names import TableName
 
@@ -31,12 +32,41 @@ _DEVICE_ALIASES: tuple[tuple[str, str], ...] = (
 
 
 def unreachable_reasons(name: TableName) -> tuple[str, ...]:
-    """Why no launch asks for a table of this name; empty where one may, or where the stack is not known."""
-    if name.stack == "unknown":
-        return ()
+    """Why no launch asks for a table of this name; empty where one may. Where the stack is not known, neither may ask for it."""
+    if name.stack != "unknown":
+        return _reasons(name, name.stack)
+    vllm, sglang = _reasons(name, "vllm"), _reasons(name, "sglang")
+    shared = tuple(reason for reason in vllm if reason in sglang)
+    if shared or not (vllm and sglang):
+        return shared
+    return ("; ".join((*vllm, *sglang)),)
+
+
+def misspelled_device(device_name: str, device_names: Iterable[str]) -> str | None:
+    """Why a table that spells a GPU in a way of its own is not found; None where it spells one of `device_names`, or another GPU.
+
+    Both stacks look for the driver's name to the letter (but for blanks, and slashes in vLLM), in a file system that tells
+    upper from lower case. Whether `NVIDIA` precedes the name depends on the driver, so that is not held against a table.
+    """
+    if re.search(r"\s", device_name):
+        return None
+    spelled = [re.sub(r"[\s/]+", "_", each) for each in device_names]
+    if device_name.removeprefix("NVIDIA_") in {each.removeprefix("NVIDIA_") for each in spelled}:
+        return None
+    meant = next((each for each in spelled if _letters(each) == _letters(device_name)), None)
+    return meant and f"drivers spell this GPU {meant}, and a file name has to agree with that to the letter"
+
+
+def _letters(device_name: str) -> str:
+    """What is left of a name where spelling does not matter."""
+    return re.sub(r"[_-]", "", device_name.lower()).removeprefix("nvidia")
+
+
+def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
+    """Why no launch of the stack `asking` asks for the name."""
     reasons: list[str] = []
-    allowed = (_FUSED_MOE_DTYPES if name.kind == "fused_moe" else _GEMM_DTYPES)[name.stack]
-    stack = {"vllm": "vLLM", "sglang": "SGLang"}[name.stack]
+    allowed = (_FUSED_MOE_DTYPES if name.kind == "fused_moe" else _GEMM_DTYPES)[asking]
+    stack = {"vllm": "vLLM", "sglang": "SGLang"}[asking]
     if name.dtype not in allowed:
         known = ", ".join(str(dtype) for dtype in allowed if dtype)
         given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
@@ -46,7 +76,7 @@ def unreachable_reasons(name: TableName) -> tuple[str, ...]:
     channelwise = (name.dtype or "").endswith("_channelwise")
     if name.kind == "gemm" and name.block_shape is None and not channelwise:
         reasons.append(f"{stack} asks for GEMM tables with a block_shape only")
-    if name.stack == "vllm":
+    if asking == "vllm":
         if name.down:
             reasons.append("vLLM has no _down tables: both GEMMs take the same entry")
         if name.per_channel_quant:
@@ -58,7 +88,7 @@ def unreachable_reasons(name: TableName) -> tuple[str, ...]:
             reasons.append("vLLM looks every H200 up as device_name=NVIDIA_H200")
         if name.triton_version is not None:
             reasons.append("vLLM looks in one flat folder, not in a folder per Triton version")
-    if name.stack == "sglang" and name.block_shape is not None and not name.block_shape_spaced:
+    if asking == "sglang" and name.block_shape is not None and not name.block_shape_spaced:
         reasons.append("SGLang writes block_shape with a blank after the comma")
     if re.search(r"\s", name.device_name):
         reasons.append("both stacks replace blanks in the device name by _")

@@ -28,6 +28,7 @@ KEYS = [str(4**i) for i in range(7)]  # 1 .. 4096, without holes
 @dataclass(frozen=True)
 class Gpu:
     name: str = "G"
+    device_names: tuple[str, ...] = ("NVIDIA G",)
     compute_capability: str = "9.0"
     smem_bytes_per_cta: int = 72 * 1024
     warp_size: int = 32
@@ -59,6 +60,8 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "0": ENTRY}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "2": {**ENTRY, "BLOCK_SIZE_M": 3}}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
+        ("E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
+        ("vllm/E=8,N=2,device_name=NVIDIA_g.json", table(), "unreachable-name", "warning"),
         ("vllm/E=8,N=2,device_name=AMD_Instinct_MI325_OAM.json", table(num_stages=1), "device-alias", "info"),
         ("vllm/E=8,N=2,device_name=X.json", '{"1": 1, "1": 2}', "duplicate-key", "error"),
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "+8": ENTRY}, "odd-key", "warning"),
@@ -177,6 +180,7 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert len(found.tables) + found.counts["not-ours"] + found.counts.get("unreadable", 0) == found.files
     assert found.counts["clamped-block-k"] > 200
     assert found.counts["unreachable-name"] >= 4
+    assert not any("drivers spell" in issue.message for issue in found.issues)
     assert "unknown-option" not in found.counts  # nothing that is served is called impossible
     assert set(found.counts) <= set(CHECKS)
     assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine

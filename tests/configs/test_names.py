@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, operand_dtype, parse_table_name
-from advisor.configs.reachability import device_twins, unreachable_reasons
+from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
 from advisor.errors import InputError, NotOursError
+from advisor.hardware import match_device_name
 
 
 def test_every_shipped_name_is_written_back_to_the_letter(corpus_dir: Path) -> None:
@@ -166,6 +167,11 @@ def test_round_trip(
         ("vllm/N=8,K=2,device_name=X,dtype=fp8_w8a8.json", "block_shape"),
         ("sglang/E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json", "with a blank"),
         ("sglang/E=8,N=2,device_name=X,dtype=fp8_w8a16.json", "fp8_w8a16"),
+        ("E=8,N=2,device_name=X,dtype=bf16.json", "vLLM never asks for dtype=bf16"),
+        ("E=8,N=2,device_name=X,dtype=float16.json", "SGLang never asks for dtype=float16"),
+        ("E=8,N=2,device_name=X,dtype=float8.json", "dtype=float8"),
+        ("E=8,N=2,device_name=NVIDIA H200.json", "both stacks replace blanks"),
+        ("N=8,K=2,device_name=X,dtype=fp8_w8a8.json", "block_shape"),
     ],
 )
 def test_unreachable(text: str, reason: str) -> None:
@@ -181,11 +187,38 @@ def test_unreachable(text: str, reason: str) -> None:
         "vllm/N=8,K=2,device_name=NVIDIA_H200_NVL,dtype=fp8_w8a8,block_shape=[128,128].json",
         "sglang/E=8,N=2,device_name=NVIDIA_H200_NVL,dtype=int8_w8a8_down.json",
         "sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json",
-        "E=8,N=2,device_name=X,dtype=anything.json",
+        "E=8,N=2,device_name=X.json",
+        "E=8,N=2,device_name=X,dtype=int8_w8a8.json",  # SGLang asks for it
+        "E=8,N=2,device_name=NVIDIA_H200_NVL.json",  # and for this one
     ],
 )
 def test_reachable(text: str) -> None:
     assert unreachable_reasons(parse_table_name(text)) == ()
+
+
+def test_what_neither_stack_asks_for_is_said_once() -> None:
+    assert len(unreachable_reasons(parse_table_name("E=8,N=2,device_name=X,dtype=bf16.json"))) == 1
+    assert len(unreachable_reasons(parse_table_name("E=8,N=2,device_name=My GPU,dtype=int8_w8a8.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "driver"),
+    [
+        ("NVIDIA_A100-PCIe-40GB", "NVIDIA_A100-PCIE-40GB"),
+        ("nvidia_h200", "NVIDIA_H200"),
+        ("NVIDIA_H20-3E", "NVIDIA_H20-3e"),
+        ("NVIDIA_A100-PCIE-40GB", None),
+        ("A100-PCIE-40GB", None),
+        ("NVIDIA_H100", None),
+        ("AMD_Instinct_MI325_OAM", None),
+        ("NVIDIA H200", None),  # the blank is told already
+    ],
+)
+def test_drivers_spell_names_in_one_way(written: str, driver: str | None) -> None:
+    gpu = match_device_name(written)
+    assert gpu is not None
+    reason = misspelled_device(written, gpu.device_names)
+    assert reason is None if driver is None else reason is not None and driver in reason
 
 
 def test_types_and_twins() -> None:
