@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from advisor.configs.audit import PredictedFor
 from advisor.configs.tables import Table
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
@@ -23,6 +24,7 @@ class EntryRegret:
     predicted_us: float
     ceiling_us: float
     probability: float  # that at least 10 % can be won; of the GEMM that is least sure
+    predicted_for: PredictedFor | None = None  # the model; None for a GEMM table, whose name says all
 
     @property
     def regret(self) -> float:
@@ -34,7 +36,8 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
     """Regret of every entry of every table, in order; empty where a table's GPU or shape is not known well enough.
 
     Launches of all tables that share GPU, operator and types go to the model together: a call costs more than a row. A fused-MoE
-    table does not name its hidden size and top-k: the commonest model that fits is assumed.
+    table does not name its hidden size and top-k: the commonest model that fits is assumed, and every
+    entry says which.
     """
     targets = [_target(table) for table in tables]
     now: list[dict[int, float]] = [defaultdict(float) for _ in tables]
@@ -53,9 +56,17 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
             best[table][tokens] += float(least)
             sure[table][tokens] = min(sure[table][tokens], float(p))
     return [
-        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m]) for m, us in now[t].items())
-        for t in range(len(tables))
-    ]
+        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m], predicted_for=_predicted_for(target))
+              for m, us in now[t].items())
+        for t, target in enumerate(targets)
+    ]  # fmt: skip
+
+
+def _predicted_for(target: Target | None) -> PredictedFor | None:
+    if target is None or target.launches[0].problem.family != "fused_moe":
+        return None
+    sizes = target.launches[0].problem.sizes
+    return PredictedFor(model=target.model, hidden_size=int(sizes["H"]), top_k=int(sizes["topk"]), assumption=target.assumption)
 
 
 def _target(table: Table) -> Target | None:

@@ -2,6 +2,7 @@
 
 Finds files that cannot be read, names no launch asks for, entries that cannot fit the GPU, block sizes the launcher clamps, holes
 between token counts, and entries that are predicted to be slower than a better configuration (a prediction, not a measurement).
+Where not one table could be read, the exit code is 2.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
                             path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
                             f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
-                            f"(at least 10 % can be won with probability {entry.probability:.2f})",
+                            f"(at least 10 % can be won with probability {entry.probability:.2f})"
+                            + (f"; {entry.predicted_for}" if entry.predicted_for is not None else ""),
+                            predicted_for=entry.predicted_for,
                         )
                     )  # fmt: skip
         for caveat in unmeasured_vendor(predicted_for):
@@ -86,7 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
         _text(found, issues, predicted, regrets, everything=arguments.all)
     if failed:
         print("advisor: gate failed: found what --fail-on names", file=sys.stderr)
-    return 1 if failed else 0
+        return 1
+    if not found.tables and any(issue.severity == "error" for issue in issues):
+        print("advisor: error: nothing that was named can be read as a tuned table", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:

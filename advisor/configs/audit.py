@@ -60,14 +60,34 @@ SMALLEST_LAST_KEY = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedFor:
+    """The model that a prediction about a fused-MoE table is for; the table's name says neither hidden size nor top-k.
+
+    `model` is None where no known model fits; `assumption` is a sentence where the table does not settle it.
+    """
+
+    model: str | None
+    hidden_size: int
+    top_k: int
+    assumption: str | None
+
+    def __str__(self) -> str:
+        return self.assumption or f"for {self.model} (H={self.hidden_size}, top-k={self.top_k})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditIssue:
-    """Something found in one table. `key` is the entry's token count as written, None: the table as a whole."""
+    """Something found in one table. `key` is the entry's token count as written, None: the table as a whole.
+
+    `predicted_for` goes with predictions about fused-MoE tables.
+    """
 
     path: str
     key: str | None
     check: str
     severity: Severity
     message: str
+    predicted_for: PredictedFor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
