@@ -78,6 +78,8 @@ OPERATORS: dict[str, tuple[str, str]] = {
     "rms_norm": ("normalization", "rms_norm"),
     "rmsnorm": ("normalization", "rms_norm"),
 }
+_OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
 CONTRACTED_OVER_N = ("bmm", "linear")
 """Operators of NeuSight's published rows: M x N times N x K, as the grids of their kernels show. Read as M x K times K x N."""
 
@@ -305,6 +307,13 @@ def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
     if not lines:
         raise InputError(f"{label}: the file is empty", None, "a header and rows", "is this the file you mean?")
     header = [name.strip() for name in lines[0]]
+    if len(header) == 1 and (other := next((mark for mark in _OTHER_DELIMITERS if mark in header[0]), None)) is not None:
+        raise InputError(
+            f"{label}: the columns are separated by {_OTHER_DELIMITERS[other]}, not by commas",
+            header[0],
+            "comma-separated text",
+            "write it as CSV with commas (and decimal points)",
+        )
     twice = next((name for i, name in enumerate(header) if name in header[:i]), None)
     if twice is not None:
         raise InputError(f"{label}: column {twice!r} occurs twice", twice, "each column once", "rename one of them")

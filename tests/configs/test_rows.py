@@ -147,3 +147,10 @@ def test_the_published_measurements(data_dir: Path, file: str, count: int, famil
     rows = read_rows(data_dir / f"{file}.csv.gz")
     assert len(rows) > count and set(rows.family) == families
     assert rows.has_configuration.all() == (file == "fused_moe_near_optimal")
+
+
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+def test_another_delimiter_is_told(mark: str, word: str) -> None:
+    text = "gpu,M,N,K\nH100,1,2,3\n".replace(",", mark)
+    with pytest.raises(InputError, match=f"x.csv: the columns are separated by {word}, not by commas"):
+        parse_rows(text, "x.csv")
