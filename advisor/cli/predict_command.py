@@ -2,9 +2,10 @@
 
 Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, predicted_high_us, ceiling_us, binding_pipeline and
 p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
-operator; bf16, but fp8 where the file's name says so, fp32 where library operators name the kernel that ran); the sizes M, N, K, E,
-topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages. A row without
-a configuration is predicted as the serving stack would launch it. ceiling_us is what the model gives for the best of the space, or
+operator; bf16, but fp8 where the file's name says so, fp32 for library operators with the published columns or the kernel that
+ran); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M,
+num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where bf16 is assumed of rows
+that are no fused MoE, a line on stderr says so. ceiling_us is what the model gives for the best of the space, or
 predicted_us where that is lower; `advise` and `tune` rank the space, and may name a configuration that is predicted faster still.
 Where latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. Of a sweep's summary (best_us,
 default_us) the default is the launch: its columns default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A
@@ -53,17 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.learned.caveats import unmeasured_vendor
-    from advisor.learned.data import implied_dtype
+    from advisor.learned.data import settle_dtypes
     from advisor.learned.reached import tunable_ceiling
     from advisor.pipelines.from_rows import batches
     from advisor.schema import PIPELINES
 
     rows = read_rows(arguments.rows, defaults=True)
-    dtype = implied_dtype(rows.header, Path(arguments.rows).name)
-    if dtype:
-        rows.dtype[:] = dtype
-        says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
-        print(f"advisor: no column dtype: {dtype} operands, as {says}", file=sys.stderr)
+    assumed = settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     names = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us", "p_speedup_10pct")
     out = {name: np.full(len(rows), np.nan) for name in names}
@@ -103,6 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
             now = np.where(known, latency, prediction.us)
             p = np.where(known, predictor.p_speedup(problem, gpu, now, prediction, ceiling, batch.configuration), p)
         out["p_speedup_10pct"][index] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
+    if assumed:
+        print(f"advisor: {assumed}", file=sys.stderr)
     if blank:
         print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
               "there is nothing to tune", file=sys.stderr)  # fmt: skip

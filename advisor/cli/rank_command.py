@@ -2,14 +2,22 @@
 
 For each row of SHAPES.csv (a problem: gpu, and its sizes) writes the K best configurations, best first: adds rank, the columns of the
 configuration and predicted_us. The order is learned for itself, apart from the latencies, because it finds the best configuration
-sooner than they do: so predicted_us need not grow with rank.
+sooner than they do: so predicted_us need not grow with rank. Configurations of one tile that score the same stand apart, so that a
+short list names different tiles.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from advisor.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 HELP = "the best configurations of every problem, predicted"
 
@@ -25,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Rank and write."""
+    import sys
     from pathlib import Path
 
     import numpy as np
@@ -33,10 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.learned.caveats import unmeasured_vendor
+    from advisor.learned.data import settle_dtypes
     from advisor.pipelines.from_rows import batches, one_problem
     from advisor.pipelines.space import family_space
 
     rows = read_rows(arguments.shapes, problems_only=True)
+    assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found: dict[int, list[tuple[dict[str, int], float]]] = {}
     gpus = []
@@ -47,12 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
         for i, row in enumerate(batch.rows.tolist()):
             problem = one_problem(batch.problem, i)
             scores = predictor.scores(problem, space, batch.gpu)
-            usable = int(np.isfinite(scores).sum())
-            best = np.argsort(scores, kind="stable")[: min(arguments.top, usable)]
+            best = _best(scores, [values for name, values in space.parameters.items() if name != "GROUP_SIZE_M"], arguments.top)
             predicted = predictor.predict(problem, space.take(best), batch.gpu).us if best.size else np.zeros(0)
             found[row] = [
                 ({name: int(values[b]) for name, values in columns.items()}, float(us)) for b, us in zip(best, predicted, strict=True)
             ]
+    if assumed:
+        print(f"advisor: {assumed}", file=sys.stderr)
     order = sorted(found)
     index = np.array([row for row in order for _ in found[row]], dtype=np.int64)
     names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
@@ -63,3 +75,29 @@ def run(arguments: argparse.Namespace) -> int:
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0
+
+
+TIES_APART = 8
+"""Other tiles that come before a tile's next configuration with the very same score: as many as a list has by default."""
+
+
+def _best(scores: NDArray[np.float64], tile: Sequence[NDArray[np.float64]], count: int) -> NDArray[np.int64]:
+    """The `count` best configurations that can launch, by their `scores` [n]; ties of one `tile` (parameters, [n] each) stand apart.
+
+    The analytical model often cannot tell GROUP_SIZE_M or num_stages apart: a short list is not to be spent on one tile because of that.
+    """
+    import numpy as np
+
+    order = np.argsort(scores, kind="stable")
+    order = order[np.isfinite(scores[order])]
+    places: list[int] = []
+    ties: dict[tuple[float, ...], int] = {}
+    distinct = 0
+    for i in order.tolist():
+        if distinct == count:  # none that follows has a better place
+            break
+        key = (round(float(scores[i]), 4), *(float(values[i]) for values in tile))  # 0.01 % of a latency is no difference
+        ties[key] = ties.get(key, -1) + 1
+        places.append(distinct + TIES_APART * ties[key])
+        distinct += ties[key] == 0
+    return order[np.argsort(places, kind="stable")[:count]]

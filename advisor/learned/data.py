@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.configs.rows import CONFIG_COLUMNS, UNTILED_OPERATORS, Rows, parse_rows, read_text
 from advisor.errors import InputError
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import published
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
@@ -97,7 +97,10 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
     for path in files(paths):
         if progress:
             progress(f"reading {path.name}")
-        for batch in _measured(_rows(path), path.name):
+        rows = _rows(path)
+        if (assumed := settle_dtypes(rows, path.name)) and progress:
+            progress(f"{path.name}: {assumed}")
+        for batch in _measured(rows, path.name):
             if batch.gpu.name in left_out:
                 continue
             if models and batch.problem.family == "fused_moe":
@@ -120,18 +123,62 @@ def _rows(path: Path) -> Rows:
     return parse_rows(text, path.name, str(path), required=("gpu",))
 
 
-def implied_dtype(header: Sequence[str], name: str) -> str | None:
-    """The operands' type of rows that name none, as in the published files: fp8 where the file's name says so, fp32 for library operators
-    with the kernel that ran; None where nothing but the default is known."""
+LIBRARY_COLUMNS = frozenset({"gpu", "op", "B", "M", "N", "K", "H"})
+"""Columns of the published measurements of library operators that say what ran; `family` and `dtype` are ours, and not among them."""
+
+LIBRARY_OPERATORS = frozenset({"add", "addu", "bmm", "div", "divu", "gelu", "linear", "ln", "mul", "mulu", "pow", "powu", "relu", "softmax",
+                               "tanh"})  # fmt: skip
+"""Operators that were published under those columns."""
+
+
+def implied_dtype(header: Sequence[str], name: str, operators: Iterable[str] = ()) -> str | None:
+    """The operands' type of rows that name none, as in the published files; None where nothing but the default is known.
+
+    fp8 where the file's name says so, fp32 for library operators: rows with the kernel that ran, or with the published columns and
+    none but published operators.
+    """
     if "dtype" in header:
         return None
-    return "fp8" if "fp8" in name.lower() else ("fp32" if "op" in header and "kernel" in header else None)
+    if "fp8" in name.lower():
+        return "fp8"
+    if "op" not in header:
+        return None
+    named = {operator.strip().lower() for operator in operators}
+    published_too = set(header) >= LIBRARY_COLUMNS and "family" not in header and bool(named) and named <= LIBRARY_OPERATORS
+    return "fp32" if "kernel" in header or published_too else None
+
+
+def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
+    """Fill in the operands' type of rows that name none, and say so.
+
+    Args:
+        rows: What was read; the types of its rows are changed in place.
+        name: The file's name.
+        gpu: GPU of every row, in place of the column.
+
+    Returns:
+        What was taken for granted, as a sentence; None where every row says its type, or is a fused MoE (bf16 unless told otherwise).
+    """
+    if dtype := implied_dtype(rows.header, name, rows.text.get("op", ())):
+        rows.dtype[:] = dtype
+        says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
+        return f"no column dtype: {dtype} operands, as {says}"
+    told = np.array([bool(cell.strip()) for cell in rows.text["dtype"]], dtype=bool) if "dtype" in rows.text else np.zeros(len(rows), bool)
+    assumed = np.flatnonzero(~told & (rows.family != "fused_moe"))
+    if not assumed.size:
+        return None
+    column = rows.text.get("gpu", ())
+    names = {gpu} if gpu is not None else {column[i] for i in assumed.tolist()} if column else set()
+    found = [match_device_name(each) for each in names]
+    without = sorted({each.name for each in found if each is not None and not each.supports("bf16")})
+    lacking = f", which {', '.join(without)} {'have' if len(without) > 1 else 'has'} no matrix units for" if without else ""
+    return (f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
+            f"no type{lacking}; say otherwise in a column dtype")  # fmt: skip
 
 
 def _measured(rows: Rows, name: str) -> Iterable[Measured]:
     from advisor.pipelines.from_rows import batches
 
-    dtype = implied_dtype(rows.header, name)
     by_name: dict[str, GpuSpec] = {}
 
     def find(text: str) -> GpuSpec:
@@ -139,8 +186,6 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
             by_name[text] = load_gpu(text)
         return by_name[text]
 
-    if dtype:
-        rows.dtype[:] = dtype
     sweep = "best_us" in rows.columns
     for batch in batches(rows, find):
         problem, index = batch.problem, batch.rows

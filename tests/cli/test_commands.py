@@ -512,6 +512,34 @@ def test_rank_lists_the_best_first(tmp_path):
                 for row in rows[:5]}) == 5  # fmt: skip
 
 
+def test_a_short_list_has_tiles_and_no_ties_of_one(tmp_path):
+    shapes, out = tmp_path / "shapes.csv", tmp_path / "out.csv"
+    shapes.write_text("gpu,M,N,K,dtype\nH200,2048,4608,4096,fp8\nH800,16,4096,4096,fp8\n")
+    for count in (8, 5000):
+        assert main(["rank", str(shapes), "-o", str(out), "--top", str(count)]) == 0
+        rows = list(csv.DictReader(out.read_text().splitlines()))
+        for m in ("2048", "16"):
+            mine = [row for row in rows if row["M"] == m]
+            assert float(mine[0]["predicted_us"]) == min(float(row["predicted_us"]) for row in mine)
+            short = [(*(row[f"BLOCK_SIZE_{axis}"] for axis in "MNK"), round(float(row["predicted_us"]), 4)) for row in mine[:8]]
+            assert len(set(short)) == 8
+    names = ("M", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+    assert len({tuple(row[name] for name in names) for row in rows}) == len(rows) > 1000  # none lost, none twice
+
+
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_bf16_that_nobody_named_is_told(tmp_path, capsys, command):
+    rows = tmp_path / "rows.csv"
+    for gpu, lacking in (("H100", False), ("V100", True)):
+        rows.write_text(f"gpu,M,N,K\n{gpu},128,512,1024\n")
+        assert main([command, str(rows), "-o", str(tmp_path / "o.csv")]) == 0
+        (line,) = (line for line in capsys.readouterr().err.splitlines() if "bf16" in line)
+        assert "1 row that names no type" in line and ("V100 has no matrix units for" in line) == lacking
+    rows.write_text("gpu,M,N,K,dtype\nH100,128,512,1024,bf16\n")
+    assert main([command, str(rows), "-o", str(tmp_path / "o.csv")]) == 0
+    assert "bf16" not in capsys.readouterr().err
+
+
 def test_audit_gates(tmp_path, capsys):
     huge = table(tmp_path, {"1": {**ENTRY, "BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 256, "num_stages": 5}})
     assert main(["audit", str(huge), "--no-regret"]) == 0
@@ -520,6 +548,39 @@ def test_audit_gates(tmp_path, capsys):
     capsys.readouterr()
     assert main(["audit", str(huge), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["does-not-fit"] == 1
+
+
+@pytest.mark.parametrize(("name", "text"), [("moe.csv", "gpu,M\nA100,1\n"), ("config.json", '{"a": 1}'), (NAME, "{}"),
+                                            (NAME, '{"1": {"BLOCK_SIZE_M": 3}}')])  # fmt: skip
+def test_an_audit_that_can_read_nothing_says_so(tmp_path, capsys, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    assert main(["audit", str(path), "--no-regret"]) == 2
+    printed = capsys.readouterr()
+    assert name in printed.out and "nothing that was named can be read" in printed.err
+    assert main(["audit", str(path), "--no-regret", "--fail-on", "error"]) == 1
+    assert main(["audit", str(path), str(EXAMPLE), "--no-regret"]) == 0
+    (tmp_path / "headdim=64,device_name=X.json").write_text("{}")
+    assert main(["audit", str(tmp_path / "headdim=64,device_name=X.json")]) == 0  # of another kernel: skipped
+
+
+@pytest.mark.parametrize(("name", "said", "model"), [
+    ("E=17,N=801,device_name=NVIDIA_H100_80GB_HBM3.json", "H=4096, top-k=8 are assumed; E=17, N=801 fits no known model", None),
+    ("E=16,N=800,device_name=NVIDIA_H100_80GB_HBM3.json", "for Phi-3.5-MoE, tensor-parallel 8 (H=4096, top-k=2)",
+     "Phi-3.5-MoE, tensor-parallel 8"),
+    (NAME, "Qwen3-30B-A3B (H=2048, top-k=8) is assumed; E=128, N=768 fits 1 other shape too", "Qwen3-30B-A3B"),
+    ("N=4096,K=4096,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json", "probability", None),
+])  # fmt: skip
+def test_predicted_regret_says_which_model_it_is_for(tmp_path, capsys, name, said, model):
+    path = table(tmp_path, {"4096": {**ENTRY, "BLOCK_SIZE_K": 128, "num_stages": 2}}, name)
+    assert main(["audit", str(path), "--all"]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["audit", str(path), "--format", "json"]) == 0
+    (issue,) = (each for each in json.loads(capsys.readouterr().out)["issues"] if each["check"] == "predicted-regret")
+    assert (issue["predicted_for"] is None) == name.startswith("N=")
+    if issue["predicted_for"] is not None:
+        assert issue["predicted_for"]["model"] == model
+        assert f"H={issue['predicted_for']['hidden_size']}, top-k={issue['predicted_for']['top_k']}" in said
 
 
 @pytest.mark.parametrize("empty", ["", " ", ","])

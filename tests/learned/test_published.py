@@ -75,3 +75,35 @@ def test_anything_else_is_an_input_error(tmp_path, text):
 def test_no_files(tmp_path):
     with pytest.raises(InputError):
         data.read([tmp_path])
+
+
+LIBRARY = "gpu,op,B,M,N,K,H"
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "operators", "dtype"),
+    [(f"{LIBRARY},latency_us,kernel", "x.csv", (), "fp32"),
+     (LIBRARY, "x.csv", ("bmm", "Softmax", "addu"), "fp32"),
+     (f"{LIBRARY},latency_us,ref", "x.csv", ("linear",), "fp32"),
+     (LIBRARY, "x.csv", ("bmm", "rms_norm"), None),  # never published: the user's own rows
+     (LIBRARY, "x.csv", (), None),
+     (f"{LIBRARY},family", "x.csv", ("bmm",), None),  # a column of ours
+     ("gpu,op,M,N,K", "x.csv", ("bmm",), None),
+     (f"{LIBRARY},dtype", "x.csv", ("bmm",), None),
+     ("gpu,M,N,K", "gemm_fp8.csv", (), "fp8")],
+)  # fmt: skip
+def test_types_that_published_layouts_imply(header, name, operators, dtype):
+    assert data.implied_dtype(header.split(","), name, operators) == dtype
+
+
+def test_a_type_that_is_assumed_is_told(tmp_path):
+    rows, told = tmp_path / "rows.csv", []
+    rows.write_text("gpu,M,N,K,dtype,latency_us\nT4,64,64,64,,9.5\nH100,64,64,64,,7.5\nP4,64,64,64,fp32,30\n")
+    parts = data.read([rows], progress=told.append)
+    assert sorted(part.problem.dtype for part in parts) == ["bf16", "bf16", "fp32"]
+    (line,) = (text for text in told if "bf16" in text)
+    assert "2 rows" in line and "which T4 has no matrix units for" in line and "column dtype" in line and "P4" not in line
+    rows.write_text("gpu,M,E,topk,H,N,latency_us\nH100,64,8,2,1024,512,9.5\n")
+    told.clear()
+    data.read([rows], progress=told.append)
+    assert not any("bf16" in text for text in told)  # as all that was published of fused MoE
