@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = {name: np.full(len(rows), np.nan) for name in names}
     binding = np.full(len(rows), "", dtype=object)
     measured = rows.columns.get("latency_us")
-    blank = 0
+    blank = beyond = 0
     gpus: list[GpuSpec] = []
     stuck: list[str] = []
     for batch in batches(rows, load_gpu, arguments.gpu):
@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             out["config_bound_us"][index] = pipelines.config_bound(work, demand, gpu, problem.cache).us
         prediction = predictor.predict(problem, batch.configuration, gpu)
         launches = np.isfinite(prediction.us)
+        beyond += prediction.extrapolated
         if batch.configuration is not None:
             stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, gpu)
         # What a library launches was tuned by others, and cannot be tuned here.
@@ -102,6 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
         out["p_speedup_10pct"][index] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
     if assumed:
         print(f"advisor: {assumed}", file=sys.stderr)
+    if beyond:
+        print(f"advisor: launches outside of what was learned: {beyond}; their latencies are extrapolated, their intervals a guess",
+              file=sys.stderr)  # fmt: skip
     if blank:
         print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
               "there is nothing to tune", file=sys.stderr)  # fmt: skip

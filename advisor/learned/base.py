@@ -31,6 +31,11 @@ class Prediction:
     coverage: float = 0.8
     share: Array | None = None
 
+    @property
+    def extrapolated(self) -> int:
+        """Of how many rows a learned model speaks that it does not vouch for."""
+        return 0 if self.share is None else int(((self.share > 0) & ~self.learned).sum())
+
     def source(self, i: int, name: str) -> str:
         """What results say that row i comes from, where the predictor is called `name`."""
         if self.learned[i]:

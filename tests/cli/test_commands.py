@@ -854,3 +854,9 @@ def test_a_bundled_kernel_is_at_no_share_of_its_ceiling_and_its_recommendation_h
     assert result["verdict"]["percent_of_ceiling"] == 0.0 < result["verdict"]["ceiling_us"]
     (launch,) = result["launches"]
     assert launch["configuration"] is None and launch["recommendation"]["demand"]["dram"] > 0
+
+
+def test_predict_says_what_it_extrapolates(tmp_path, capsys):
+    (tmp_path / "rows.csv").write_text("gpu,M,E,topk,H,N\nH100,256,8,2,4096,14336\nH100,256,64,8,2048,768\n")
+    assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    assert "launches outside of what was learned: 1; their latencies are extrapolated" in capsys.readouterr().err
