@@ -84,7 +84,8 @@ TIES_APART = 8
 def _best(scores: NDArray[np.float64], tile: Sequence[NDArray[np.float64]], count: int) -> NDArray[np.int64]:
     """The `count` best configurations that can launch, by their `scores` [n]; ties of one `tile` (parameters, [n] each) stand apart.
 
-    Learned orders have none. The analytical model often cannot tell GROUP_SIZE_M or num_stages apart: a short list is not to be spent on one tile because of that.
+    Learned orders have none. The analytical model often cannot tell GROUP_SIZE_M or num_stages apart: a short list is not to be spent on
+    one tile because of that.
     """
     import numpy as np
 
