@@ -1,4 +1,4 @@
-"""`@triton.constexpr_function`: functions of plain numbers that a kernel calls while it compiles.
+"""`@triton.constexpr_function` and `@tl.constexpr`: functions of plain numbers that a kernel calls while it compiles.
 
 Triton runs them as Python. So those of a file are copied for the compiler only where they can do nothing but reckon: no objects of
 Python's are reached, and nothing is called but what a kernel may call.
@@ -10,7 +10,9 @@ import ast
 
 from advisor.configs.literals import NotLiteralError, dotted
 
-DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"})
+_VALUES = frozenset({"tl.constexpr", "triton.language.constexpr", "language.constexpr", "constexpr"})
+"""`tl.constexpr` of a function: a kernel calls it as it is, and it is given what stands in the call as it is (`o.value`)."""
+DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"}) | _VALUES
 METHODS = frozenset({"bit_length"})
 """Methods of numbers that may be called."""
 _UNDERSTOOD = (
@@ -26,6 +28,19 @@ keywords, for `max(values, key=...)` would call what it is given.
 def is_constexpr_function(node: ast.FunctionDef) -> bool:
     """Whether a function is one of these."""
     return any(dotted(each) in DECORATORS for each in node.decorator_list)
+
+
+def decorator_of(node: ast.FunctionDef) -> str:
+    """The decorator that a copy of a function has which is no kernel; "": none, for only Python calls it."""
+    names = {dotted(each) for each in node.decorator_list} & DECORATORS
+    if not names:
+        return ""
+    return "@tl.constexpr" if names & _VALUES else "@triton.constexpr_function"
+
+
+def called_functions(node: ast.FunctionDef) -> set[str]:
+    """Names of what a function calls by a name alone."""
+    return {n.func.id for each in node.body for n in ast.walk(each) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
 def check_constexpr_function(node: ast.FunctionDef) -> None:
@@ -46,4 +61,5 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
             good = method or (bool(root) and root not in own)
         if not good:
             line = getattr(inner, "lineno", node.lineno)
-            raise NotLiteralError(f"line {line}: {node.name} is a constexpr_function that does more than reckon ({type(inner).__name__})")
+            what = f"{node.name} runs while a kernel compiles, and does more than reckon ({type(inner).__name__})"
+            raise NotLiteralError(f"line {line}: {what}")

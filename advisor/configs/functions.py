@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.configs import switches, texts
+from advisor.configs import number_limits, switches, texts
 from advisor.configs.constexpr_functions import DECORATORS, METHODS
-from advisor.configs.literals import Evaluator, NotLiteralError, dotted
+from advisor.configs.literals import MATH, Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -52,13 +52,14 @@ class FunctionReader(Evaluator):
         unset: Takes the names of environment variables that were asked for: each counts as not set.
         place: Where in the file the expression stands.
         backend: Triton's backend of the target (cuda, hip); None: not known.
+        modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
     """
 
     def __init__(
         self, names: Mapping[str, Any] | None = None, roots: frozenset[str] = frozenset(),
         functions: Mapping[str, ast.FunctionDef] | None = None, reasons: Mapping[str, str] | None = None,
         outer: Callable[[FunctionReader, str], Any] | None = None, unset: set[str] | None = None, place: Place | None = None,
-        backend: str | None = None,
+        backend: str | None = None, modules: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(names, roots, functions)
         self.reasons = dict(reasons or {})
@@ -66,6 +67,8 @@ class FunctionReader(Evaluator):
         self.unset = unset if unset is not None else set()
         self.place = place or Place()
         self.backend = backend
+        self.modules = modules or {}
+        self.types_are_values = False
         self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
         self.imported: Callable[[str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
         """Gives functions that the file imports, with a reader of theirs, where they are followed."""
@@ -101,7 +104,35 @@ class FunctionReader(Evaluator):
         finally:
             self.names, self.place = before
 
+    def _origin(self, node: ast.expr) -> str:
+        """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
+        root, dot, rest = (dotted(node) or "").partition(".")
+        return f"{self.modules[root]}{dot}{rest}" if root in self.modules and root not in self.names else ""
+
+    def _number_type(self, node: ast.expr) -> str:
+        """The type that the argument of `finfo` or `iinfo` is.
+
+        Raises:
+            NotLiteralError: It is not one that is known.
+        """
+        # Only here is `torch.float16` a value: elsewhere it is none that a configuration or a kernel could be given.
+        before, self.known, self.types_are_values = self.known, {}, True
+        try:
+            found = self._visit(node)
+        finally:
+            self.known, self.types_are_values = before, False
+        if not isinstance(found, number_limits.NumberType):
+            raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} is not a type whose limits are known")
+        return found.name
+
+    def _of_module(self, name: str) -> Any:
+        """A constant of a module by what it is called there, or a type where that is a value; None: neither."""
+        return number_limits.number_type(name) if self.types_are_values else number_limits.CONSTANTS.get(name)
+
     def _outer(self, name: str) -> Any:
+        constant = self._of_module(self.modules.get(name, ""))
+        if constant is not None:
+            return constant
         try:
             if self.outer is None:
                 return super()._outer(name)
@@ -256,7 +287,11 @@ class FunctionReader(Evaluator):
         return super()._binop(node)
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        name = dotted(node)
+        origin = self._origin(node)
+        constant = self._of_module(origin)
+        if constant is not None:
+            return constant
+        name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
             return switches.torch_version(node.attr, self.backend)
         if node.attr == "__version__" and name == "triton.__version__":
@@ -300,6 +335,13 @@ class FunctionReader(Evaluator):
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
+        if (origin := self._origin(node.func)) in number_limits.CALLS and len(node.args) == 1 and not node.keywords:
+            limits = number_limits.limits(origin, self._number_type(node.args[0]))
+            if limits is None:
+                raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} fails, or is not known")
+            return limits
+        if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
+            return function(*self._elements(node.args))
         if name in _ENVIRONMENT and len(node.args) in (1, 2) and not node.keywords:
             self.unset.add(str(self._visit(node.args[0])))
             return self._visit(node.args[1]) if len(node.args) == 2 else None

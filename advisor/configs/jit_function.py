@@ -21,7 +21,7 @@ INDUCTOR_DECORATORS = (
 """Decorators of TorchInductor's generated kernels (`torch/_inductor/runtime/triton_heuristics.py`)."""
 
 
-_NO_TUNERS = frozenset({"jit", "constexpr_function", "staticmethod", "libentry", "cache", "lru_cache"})
+_NO_TUNERS = frozenset({"jit", "constexpr_function", "constexpr", "staticmethod", "libentry", "cache", "lru_cache"})
 """Decorators that leave a launch's configuration alone."""
 
 

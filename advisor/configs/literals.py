@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
+from advisor.configs.number_limits import Limits
+
 MAX_STEPS = 200_000
 MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
@@ -192,6 +194,8 @@ class Evaluator:
             return value.value
         if isinstance(value, Enumeration) and node.attr in value.members:
             return value.members[node.attr]
+        if isinstance(value, Limits) and node.attr in value.values:
+            return value.values[node.attr]
         raise NotLiteralError(f".{node.attr} in line {node.lineno} is not a literal")
 
     def _tuple(self, node: ast.Tuple) -> tuple:

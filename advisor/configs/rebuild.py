@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.constexpr_functions import check_constexpr_function, is_constexpr_function
+from advisor.configs.answered import Answer, answers, replaced, written
+from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
 from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
@@ -32,6 +34,10 @@ FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals
 """Attributes of triton's values that lead into the compiler itself."""
 MOST_HANDS = 4
 """Files through which an import is followed."""
+MOST_FUNCTIONS = 500
+"""Functions of a file that a kernel needs."""
+READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
+"""What a global of a kernel's can be and still be read without running its file."""
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
 TRITON_BUILTINS = frozenset({"getattr", "hasattr"})
 """Names that triton itself looks up among Python's own where a kernel leaves them unbound (`CodeGenerator.builtin_namespace`)."""
@@ -78,6 +84,7 @@ class _Module:
     name: str
     source: SourceFile
     functions: set[str] = field(default_factory=set)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)  # function -> what stands in place of its questions
     prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
     files: dict[str, str] = field(default_factory=dict)  # alias -> module, where kernels are called as attributes of a file
@@ -86,6 +93,7 @@ class _Module:
 class _Builder:
     def __init__(self) -> None:
         self.modules: dict[Path, _Module] = {}
+        self.reasons: dict[tuple[Path, str], str] = {}  # why a name of a file could not be followed
 
     def module(self, source: SourceFile) -> str:
         path = source.path.absolute()
@@ -97,17 +105,21 @@ class _Builder:
         module = self.modules[source.path.absolute()]
         if name in module.functions:
             return
-        if len(module.functions) > 500:
-            raise RebuildError(f"{source.path.name}: too many functions call each other")
+        if len(module.functions) > MOST_FUNCTIONS:
+            raise RebuildError(f"{source.path.name}: too many functions call each other", len(module.functions),
+                               f"at most {MOST_FUNCTIONS}", "name a kernel that calls fewer")  # fmt: skip
         module.functions.add(name)
         node = source.callees[name].node
         _check_names(node, source)
-        if is_constexpr_function(node):
+        if name not in source.functions:
             try:
                 check_constexpr_function(node)
             except NotLiteralError as error:
-                raise RebuildError(f"{source.path.name}: {error}") from None
-        for needed, line in _free_names(node).items():
+                raise RebuildError(f"{source.path.name}: {error}", remedy="leave it to arithmetic, or give the kernel its result as a "
+                                   "tl.constexpr argument") from None  # fmt: skip
+        module.answers[name], reasons = answers(node, source.evaluator(), _bound_names(node))
+        self.reasons |= {(source.path, asked): reason for asked, reason in reasons.items()}
+        for needed, line in _free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
             if not self._follow_file(source, module, needed, node):
                 self._need(source, module, needed, line)
 
@@ -130,10 +142,14 @@ class _Builder:
         if name in SAFE_BUILTINS:
             return
         if hasattr(builtins, name):
-            raise RebuildError(f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles", name)
+            raise RebuildError(f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles", name,
+                               "one of " + ", ".join(sorted(SAFE_BUILTINS)),
+                               "give the kernel its result as a tl.constexpr argument")  # fmt: skip
         raise RebuildError(
             f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
-            remedy="give the kernel what it needs as a tl.constexpr argument or a literal",
+            self.reasons.get((source.path, name)),
+            remedy="give the kernel what it needs as a tl.constexpr argument or a literal"
+            + ("" if source.backend else ", and --gpu where it depends on the target"),
         )
 
     def _literal(self, source: SourceFile, module: _Module, name: str, line: int) -> str:
@@ -142,11 +158,20 @@ class _Builder:
         except NotLiteralError as error:
             chain = dotted(source.assignments[name]) if name in source.assignments else None
             if chain and chain.split(".")[0] in source.functions:
-                raise RebuildError(f"{source.path.name}:{line}: {name} is another name of a kernel") from None
-            raise RebuildError(f"{source.path.name}:{line}: {name}: {error}") from None
+                raise RebuildError(f"{source.path.name}:{line}: {name} is another name of a kernel", chain,
+                                   remedy=f"write {chain} where the kernel calls {name}") from None  # fmt: skip
+            raise self._unread(source, name, line, error) from None
         text = _expression(value, source, module, line)
         # Only a name's own literal is copied; the roots it uses must be there first.
         return text
+
+    def _unread(self, source: SourceFile, name: str, line: int, error: NotLiteralError) -> RebuildError:
+        """A global of a kernel's that cannot be read, with the expression and the reason."""
+        node = source.assignments.get(name)
+        text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
+        remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
+        return RebuildError(f"{source.path.name}:{line}: the value of {name} is not known without running the file", text, READ,
+                            remedy if source.backend else f"{remedy}; give --gpu where it depends on the target")  # fmt: skip
 
     def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
         """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
@@ -163,7 +188,8 @@ class _Builder:
         if item.name in other.assignments:
             try:
                 module.prelude[item.alias] = f"{item.alias} = {_expression(other.constant(item.name), other, module, 0)}"
-            except NotLiteralError:
+            except NotLiteralError as error:
+                self.reasons[source.path, item.alias] = f"{item.name} of {other.path.name}: {error}"
                 return False
             return True
         # A package's `__init__` hands on what its files define.
@@ -213,15 +239,16 @@ def _padded(module: _Module, head: str, tail: list[str]) -> str:
         # Decorators go; `def` stays on its line. The line before it holds the one decorator that is ours.
         while len(out) < node.lineno - 2:
             out.append("")
-        block = lines[node.lineno - 1 : node.end_lineno]
+        block = written(lines[node.lineno - 1 : node.end_lineno], node.lineno, module.answers[node.name])
         indent = node.col_offset
         if indent:
             block = [line[indent:] if line[:indent].strip() == "" else line for line in block]
         if len(out) == node.lineno - 2:
-            ours = "@triton.constexpr_function" if is_constexpr_function(node) else "@triton.jit"
+            ours = "@triton.jit" if node.name in module.source.functions else decorator_of(node)
             out.append("@triton.jit(noinline=True)" if _noinline(node) else ours)
         else:
-            raise RebuildError(f"{module.source.path.name}:{node.lineno}: two functions share a line")
+            raise RebuildError(f"{module.source.path.name}:{node.lineno}: two functions share a line", node.name, "one on each line",
+                               "write them on lines of their own")  # fmt: skip
         clean = _plain_header(node, block, module)
         out.extend(clean)
     return "\n".join([*out, *tail]) + "\n"
@@ -257,7 +284,7 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
     if isinstance(first, ast.FunctionDef) and first.decorator_list:
         offset = first.decorator_list[0].lineno - node.lineno
     if offset <= 0:
-        body = ast.unparse(node.body[0]) if len(node.body) == 1 else None
+        body = ast.unparse(replaced(first, module.answers[node.name])) if len(node.body) == 1 else None
         if body is None or "\n" in body:
             raise RebuildError(f"{module.source.path.name}:{node.lineno}: write the body of {node.name} on its own lines")
         return [f"{header} {body}"]
@@ -276,7 +303,8 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     if isinstance(value, Symbol):
         root = value.text.split(".")[0]
         if any(part.startswith("_") for part in value.text.split(".")):
-            raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text)
+            raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text, "a public name of triton's",
+                               "give the kernel what it needs as a tl.constexpr argument")  # fmt: skip
         statement = _triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
         if statement is not None:
             module.prelude = {root: statement, **module.prelude}
@@ -291,7 +319,9 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
         return f"float({str(value)!r})" if value != value or value in (float("inf"), float("-inf")) else repr(value)
     if value is None or isinstance(value, (bool, int, str)):
         return repr(value)
-    raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use")
+    raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use", None,
+                       "a number, a text, None, a type of triton's, or a tuple of them",
+                       "give the kernel its parts as literals")  # fmt: skip
 
 
 def _triton_statement(source: SourceFile, name: str) -> str | None:
@@ -427,23 +457,38 @@ def _locate(path: Path, item: Import) -> Path | None:
     return None
 
 
-def _free_names(node: ast.FunctionDef) -> dict[str, int]:
-    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart."""
-    bound = _parameters(node)
+def _free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:
+    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart.
+
+    Args:
+        node: The function.
+        answered: Ids of expressions that literals stand in place of.
+    """
+    bound = _bound_names(node)
     read: dict[str, int] = {}
-    for statement in node.body:
-        for item in ast.walk(statement):
-            if isinstance(item, ast.Name):
-                if isinstance(item.ctx, ast.Load):
-                    read.setdefault(item.id, item.lineno)
-                else:
-                    bound.add(item.id)
-            elif isinstance(item, ast.arg):
-                bound.add(item.arg)
-            elif isinstance(item, ast.FunctionDef):
-                bound.add(item.name)
+    waiting: list[ast.AST] = list(reversed(node.body))
+    while waiting:
+        item = waiting.pop()
+        if id(item) in answered:
+            continue
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load):
+            read.setdefault(item.id, item.lineno)
+        waiting += reversed(list(ast.iter_child_nodes(item)))
     # A name that is assigned somewhere may still be read as a global before; triton has no such kernels in practice.
     return {name: line for name, line in read.items() if name not in bound}
+
+
+def _bound_names(node: ast.FunctionDef) -> set[str]:
+    """Parameters of a function and of those within it, and all that it stores."""
+    bound = _parameters(node)
+    for item in (inner for statement in node.body for inner in ast.walk(statement)):
+        if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
+            bound.add(item.id)
+        elif isinstance(item, ast.arg):
+            bound.add(item.arg)
+        elif isinstance(item, ast.FunctionDef):
+            bound.add(item.name)
+    return bound
 
 
 def _parameters(node: ast.FunctionDef) -> set[str]:

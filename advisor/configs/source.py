@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs import same_name
-from advisor.configs.constexpr_functions import is_constexpr_function
+from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.jit_function import JitFunction, read_function
@@ -27,6 +27,8 @@ HANDED_ON = {
 }  # fmt: skip
 """Names under which packages hand triton's modules on: `from vllm.triton_utils import tl`, `from flag_gems.utils import tl_extra_shim`."""
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
     """One imported name: `from module import name as alias`, or `import module as alias` (name None). `level`: leading dots."""
@@ -40,6 +42,12 @@ class Import:
     def is_triton(self) -> bool:
         """Whether it comes from triton itself."""
         return self.level == 0 and (self.module == "triton" or self.module.startswith("triton."))
+
+    @property
+    def full(self) -> str:
+        """What is imported, from its package down: `numpy`, `math.inf`; with leading dots where it is named from the file on."""
+        module = self.alias if self.name is None and self.module.split(".")[0] == self.alias else self.module
+        return "." * self.level + ".".join(filter(None, (module, self.name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +95,20 @@ class SourceFile:
         for node in _module_level(self.tree):
             for item in _imports(node):
                 found.setdefault(item.alias, []).append(item)
+        return found
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
+
+        Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
+        """
+        found: dict[str, str] = {}
+        for alias, items in self.imports.items():
+            others = self.alternatives.get(alias, ())
+            full = {item.full for item in items}
+            if len(full) == 1 and all(isinstance(each, ast.Constant) and each.value is None for each in others):
+                found[alias] = full.pop()
         return found
 
     @cached_property
@@ -152,10 +174,21 @@ class SourceFile:
         made.names.update(names or {})
         return made
 
+    @cached_property
+    def _lambdas(self) -> dict[str, ast.FunctionDef]:
+        """Names that the file gives a `lambda` and nothing else, as functions."""
+        return {
+            name: ast.copy_location(
+                ast.FunctionDef(name=name, args=values[0].args, decorator_list=[],
+                                body=[ast.copy_location(ast.Return(value=values[0].body), values[0])]), values[0])
+            for name, values in self.alternatives.items()
+            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
+        }  # fmt: skip
+
     def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
         return FunctionReader(
-            {}, self.triton_roots | {"tl", "triton"}, functions, reasons, outer=self.module_names.value, unset=self.unset,
-            backend=self.backend,
+            {}, self.triton_roots | {"tl", "triton"}, {**self._lambdas, **functions}, reasons, outer=self.module_names.value,
+            unset=self.unset, backend=self.backend, modules=self.modules,
         )  # fmt: skip
 
     @cached_property
@@ -202,9 +235,16 @@ class SourceFile:
 
     @cached_property
     def callees(self) -> dict[str, JitFunction]:
-        """What kernels of the file may call: its kernels, and its functions of `@triton.constexpr_function`."""
-        plain = {name: self.function(node) for name, node in self.plain_functions.items() if is_constexpr_function(node)}
-        return {**plain, **self.functions}
+        """What kernels of the file may call: its kernels, its functions of `@triton.constexpr_function` and `@tl.constexpr`, and functions
+        without a decorator that those call."""
+        found: dict[str, ast.FunctionDef] = {}
+        waiting = [name for name, node in self.plain_functions.items() if is_constexpr_function(node)]
+        while waiting:
+            name = waiting.pop()
+            found[name] = self.plain_functions[name]
+            called = (self.plain_functions.get(each) for each in called_functions(found[name]) - set(found))
+            waiting += [node.name for node in called if node is not None and not node.decorator_list]
+        return {**{name: self.function(node) for name, node in found.items()}, **self.functions}
 
     @cached_property
     def called(self) -> frozenset[str]:

@@ -195,6 +195,45 @@ def test_constexpr_functions_are_called(where: str, name: str, tmp_path: Path) -
     assert parse_source("import triton\n" + COUNTED + "A = padded(100)", "k.py").constant("A") == 128  # where a file launches, too
 
 
+VALUES = HEAD + """
+import torch
+
+LARGEST = tl.constexpr(torch.finfo(torch.float16).max)
+
+def plain(o):
+    return o.value if isinstance(o, tl.constexpr) else o
+
+@tl.constexpr
+def int_type(bits: tl.constexpr, signed: tl.constexpr) -> tl.dtype:
+    bits = plain(bits)
+    return tl.core.get_int_dtype(bits, plain(signed))
+
+@tl.constexpr
+def sign(bits: tl.constexpr) -> int:
+    return 1 << (plain(bits) - 1)
+
+@triton.jit
+def k(x, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i, mask=i < 3, other=LARGEST)
+    bits: tl.constexpr = v.dtype.primitive_bitwidth
+    low: tl.constexpr = sign(bits)
+    t = int_type(bits, False)
+    tl.store(y + i, v.to(t, bitcast=True) ^ tl.full((), value=low, dtype=t))
+"""
+
+
+def test_functions_that_are_constants_are_called(tmp_path: Path) -> None:
+    """As in FlagGems' sort: functions under `@tl.constexpr`, and what they call."""
+    pytest.importorskip("triton")
+    launch = KernelLaunch(source=parse_source(VALUES, tmp_path / "k.py"), kernel="k",
+                          given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16}))  # fmt: skip
+    with Pool(1) as pool:
+        text = inspect_launch(launch, SM_90, pool, sass=False).compiled.ttir
+    assert "tensor<16xf16> -> tensor<16xi16>" in text and "-32768" in text and "6.550400e+04" in text
+
+
+@pytest.mark.parametrize("decorator", ["triton.constexpr_function", "tl.constexpr", "through"])
 @pytest.mark.parametrize(
     "body",
     [
@@ -212,9 +251,12 @@ def test_constexpr_functions_are_called(where: str, name: str, tmp_path: Path) -
         "return f'{n.real}'",
     ],
 )
-def test_constexpr_functions_do_nothing_but_reckon(body: str, tmp_path: Path) -> None:
+def test_constexpr_functions_do_nothing_but_reckon(body: str, decorator: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    text = HEAD + PADS.format(f"@triton.constexpr_function\ndef f(n):\n    {body}\n", "f")
+    functions = f"@{decorator}\ndef f(n):\n    {body}\n"
+    if decorator == "through":  # what such a function calls is held to the same
+        functions = f"def g(n):\n    {body}\n@tl.constexpr\ndef f(n):\n    return g(n)\n"
+    text = HEAD + PADS.format(functions, "f")
     launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"D": 100}))
     why = "does more than reckon|would run Python|private attributes|is not read|is neither a literal|is not triton's language"
     with pytest.raises((RebuildError, CompileError), match=why), Pool(1) as pool:
