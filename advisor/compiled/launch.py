@@ -107,7 +107,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
         CompileError: No guess compiles; the message is the first one's.
         InputError: The source cannot be rebuilt.
     """
-    launch = replace(launch, source=launch.source.on(target.backend))
+    launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     function = launch.source.kernel(launch.kernel)
     helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
     first: CompileError | None = None
@@ -142,7 +142,7 @@ def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
         CompileError, InputError: See `compile_launch`.
         IrError: The compiler's text cannot be read.
     """
-    launch = replace(launch, source=launch.source.on(target.backend))
+    launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
     demand = read_demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, guess), own_files(compiled))
     return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures)

@@ -13,7 +13,6 @@ from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.literals import ConfigLiteral
 from advisor.configs.source import SourceFile
-from advisor.configs.switches import BACKENDS
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
 
@@ -88,7 +87,7 @@ def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec
 
 def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
     """The file as it is read for a GPU."""
-    return source.on(BACKENDS[gpu.vendor]) if gpu is not None else source
+    return source.on(*gpu.triton_target[:2]) if gpu is not None else source
 
 
 def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[NamedLaunch]:
@@ -190,7 +189,8 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
         return
     if not tuned.configs:
         why = (tuned.problem or "").removeprefix("the configurations: ")
-        yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known."
+        remedy = "write such a value in the file, or give the list as `configs` of --toml"
+        yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: {remedy}."
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
     if gpu is not None and gpu.vendor != "amd":

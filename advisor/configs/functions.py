@@ -53,13 +53,14 @@ class FunctionReader(Evaluator):
         place: Where in the file the expression stands.
         backend: Triton's backend of the target (cuda, hip); None: not known.
         modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
+        arch: Architecture of the target (90, gfx942); None: not known.
     """
 
     def __init__(
         self, names: Mapping[str, Any] | None = None, roots: frozenset[str] = frozenset(),
         functions: Mapping[str, ast.FunctionDef] | None = None, reasons: Mapping[str, str] | None = None,
         outer: Callable[[FunctionReader, str], Any] | None = None, unset: set[str] | None = None, place: Place | None = None,
-        backend: str | None = None, modules: Mapping[str, str] | None = None,
+        backend: str | None = None, modules: Mapping[str, str] | None = None, arch: int | str | None = None,
     ) -> None:  # fmt: skip
         super().__init__(names, roots, functions)
         self.reasons = dict(reasons or {})
@@ -69,6 +70,7 @@ class FunctionReader(Evaluator):
         self.backend = backend
         self.modules = modules or {}
         self.types_are_values = False
+        self.arch = arch
         self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
         self.imported: Callable[[str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
         """Gives functions that the file imports, with a reader of theirs, where they are followed."""
@@ -138,7 +140,7 @@ class FunctionReader(Evaluator):
                 return super()._outer(name)
             return self.outer(self, name)
         except NotLiteralError:
-            answer = switches.asked_backend(name, self.backend) if name.isupper() or name.startswith("_") else None
+            answer = switches.asked_target(name, self.backend, self.arch) if name.isupper() or name.startswith("_") else None
             if answer is None:
                 raise
             return answer
@@ -384,7 +386,7 @@ class FunctionReader(Evaluator):
                     self.steps = reader.steps
             return super()._call(node)
         except NotLiteralError:
-            answer = switches.asked_backend(last, self.backend) if not node.args and not node.keywords else None
+            answer = switches.asked_target(last, self.backend, self.arch) if not node.args and not node.keywords else None
             if answer is None:
                 raise
             return answer

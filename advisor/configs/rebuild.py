@@ -397,7 +397,7 @@ def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
         found = recorded or (_read(path, path.stat().st_mtime_ns) if path is not None else None)
     except (InputError, OSError):
         return None
-    return found.on(source.backend) if found is not None else None
+    return found.on(source.backend, source.arch) if found is not None else None
 
 
 @lru_cache(maxsize=64)

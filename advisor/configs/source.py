@@ -56,6 +56,7 @@ class SourceFile:
 
     Attributes:
         backend: Triton's backend of the target (cuda, hip), which decides branches; None: not known.
+        arch: Architecture of the target (90, gfx942), which answers `IS_NVIDIA_HOPPER`; None: not known.
         meant: The line of the kernel that is meant, where the file has several of its name; None: the file decides.
     """
 
@@ -65,16 +66,17 @@ class SourceFile:
     values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
     siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
     backend: str | None = None
+    arch: int | str | None = None
     meant: int | None = None
 
-    def on(self, backend: str | None) -> SourceFile:
+    def on(self, backend: str | None, arch: int | str | None = None) -> SourceFile:
         """The file as it is read for a target."""
-        if backend == self.backend:
+        if (backend, arch) == (self.backend, self.arch):
             return self
-        return self._others.setdefault(backend, replace(self, backend=backend))
+        return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
 
     @cached_property
-    def _others(self) -> dict[str | None, SourceFile]:
+    def _others(self) -> dict[tuple[str | None, int | str | None], SourceFile]:
         """The file for other targets, kept so that what was read of it is read once."""
         return {}
 
@@ -188,7 +190,7 @@ class SourceFile:
     def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
         return FunctionReader(
             {}, self.triton_roots | {"tl", "triton"}, {**self._lambdas, **functions}, reasons, outer=self.module_names.value,
-            unset=self.unset, backend=self.backend, modules=self.modules,
+            unset=self.unset, backend=self.backend, modules=self.modules, arch=self.arch,
         )  # fmt: skip
 
     @cached_property

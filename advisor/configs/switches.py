@@ -13,6 +13,9 @@ BACKENDS = {"nvidia": "cuda", "amd": "hip"}
 """Triton's backend of a GPU's vendor."""
 _ASKED = re.compile(r"_*is_(cuda|nvidia|hip|rocm|amd|xpu|intel|npu|musa)(?:_backend)?", re.IGNORECASE)
 _MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": "hip"}
+_GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}
+"""Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`)."""
+_ASKED_GENERATION = re.compile(rf"_*is_(?:nvidia_)?({'|'.join(_GENERATIONS)})", re.IGNORECASE)
 _RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.post\d+)?(?:\+.*)?")
 
 
@@ -38,10 +41,23 @@ def torch_version(name: str, backend: str | None) -> Any:
     return Present() if backend == name else None
 
 
-def asked_backend(name: str, backend: str | None) -> bool | None:
-    """The answer to `is_hip()`, `IS_NVIDIA` and the like; None: it is another question, or the target is not known."""
-    found = _ASKED.fullmatch(name)
-    return None if found is None or backend is None else _MEANT.get(found.group(1).lower()) == backend
+def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool | None:
+    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER` and the like; None: it is another question, or the target is not known.
+
+    Args:
+        name: The function or the constant.
+        backend: Triton's backend of the target.
+        arch: Its architecture: 90, gfx942.
+    """
+    if backend is None:
+        return None
+    if found := _ASKED.fullmatch(name):
+        return _MEANT.get(found.group(1).lower()) == backend
+    if not (found := _ASKED_GENERATION.fullmatch(name)):
+        return None
+    if backend != "cuda":
+        return False
+    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[found.group(1).lower()]
 
 
 def version(text: Any) -> tuple[int, ...]:

@@ -127,6 +127,20 @@ def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: 
         blocks(text)
 
 
+@pytest.mark.parametrize(
+    ("arch", "blackwell", "hopper"),
+    [(90, False, True), (100, True, False), (120, True, False), (80, False, False), ("gfx942", False, False)],
+)
+def test_a_generation_asked_for_by_an_imported_name_is_the_targets(arch: int | str, blackwell: bool, hopper: bool) -> None:
+    text = "from fla.utils import IS_NVIDIA_BLACKWELL, IS_NVIDIA_HOPPER\n"
+    text += "A = [2] if IS_NVIDIA_BLACKWELL else [2, 4]\nB = IS_NVIDIA_HOPPER\n"
+    source = parse_source(HEAD + text, "k.py")
+    read = source.on("hip" if isinstance(arch, str) else "cuda", arch)
+    assert (read.constant("A") == [2], read.constant("B")) == (blackwell, hopper)
+    with pytest.raises(NotLiteralError, match="IS_NVIDIA_BLACKWELL is imported in line"):
+        source.on("cuda").constant("A")
+
+
 def test_a_try_with_two_lists_is_not_read() -> None:
     with pytest.raises(NotLiteralError, match=r"2 branches \(lines 7, 9\)"):
         blocks(f"try:\n    import fast\n    configs = {CONFIGS}\nexcept ImportError:\n    configs = []\n{KERNEL}")
