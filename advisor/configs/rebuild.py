@@ -469,7 +469,7 @@ def _free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:
     waiting: list[ast.AST] = list(reversed(node.body))
     while waiting:
         item = waiting.pop()
-        if id(item) in answered:
+        if id(item) in answered or isinstance(item, ast.Raise):  # triton refuses `raise` where it gets there, and looks up nothing of it
             continue
         if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load):
             read.setdefault(item.id, item.lineno)

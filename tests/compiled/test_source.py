@@ -233,6 +233,18 @@ def test_functions_that_are_constants_are_called(tmp_path: Path) -> None:
     assert "tensor<16xf16> -> tensor<16xi16>" in text and "-32768" in text and "6.550400e+04" in text
 
 
+def test_a_branch_that_is_left_out_may_raise(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    text = HEAD + "@triton.jit\ndef k(x, N: tl.constexpr):\n    if N == 1:\n        tl.store(x, 1.0)\n"
+    text += "    else:\n        raise ValueError(f'{N} is not 1')\n"
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"N": 1}))
+    with Pool(1) as pool:
+        assert "tt.store" in inspect_launch(launch, SM_90, pool, sass=False).compiled.ttir
+        launch = KernelLaunch(source=launch.source, kernel="k", given=Given(constexprs={"N": 2}))
+        with pytest.raises(CompileError, match="Raise"):
+            inspect_launch(launch, SM_90, pool, sass=False)
+
+
 @pytest.mark.parametrize("decorator", ["triton.constexpr_function", "tl.constexpr", "through"])
 @pytest.mark.parametrize(
     "body",
