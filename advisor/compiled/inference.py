@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
-from advisor.compiled.row_blocks import row_sizes
+from advisor.compiled.row_blocks import block_sizes, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader, Usage
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
@@ -31,7 +31,7 @@ _FLAG_NAMES = re.compile(
 _BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
 _TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
-    r"(^|_)(ids?|idx|index|indices|labels?|targets?|offsets?|lens?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
+    r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
 )
 _INDEX_32_NAMES = re.compile(
     r"cu_?seq|(^|_)(seq_?)?lens?(_|$)|(block|page)_?tables?|(experts?|tokens?|slots?)_(ids?|idx|indices)|req_to_tokens?", re.IGNORECASE
@@ -76,6 +76,7 @@ class Given:
     Attributes:
         types, constexprs, options, scalars: By name.
         element: Type of the elements of tensors of which nothing is said.
+        element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
     """
 
@@ -84,6 +85,7 @@ class Given:
     options: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
     element: str = "fp16"
+    element_given: bool = False
     multiples: frozenset[str] = frozenset()
 
 
@@ -95,6 +97,7 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         ("first guess", {}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
+        ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("flags set", {"flag": True}),
         ("small blocks", {"block": 16, "other": 4}),
@@ -104,6 +107,7 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         ("wide sizes", {"other": 1024}),
         ("scalars of fp32", {"scalar": "fp32"}),
         ("scalars of 64 bits", {"scalar": "i64"}),
+        ("integers where bits are taken apart", {"bitwise": "i32"}),
         ("integer pointers", {"element": "i32"}),
     ]
     rank = _rank(function.node)
@@ -139,6 +143,7 @@ def _guess(
             assumed.append("the first configuration of @triton.autotune")
     options |= given.options
     described: list[str] = []
+    sizes: list[str] = []  # constants of which nothing is known but how they are used
     plain: dict[str, list[str]] = {}  # guessed type of numbers -> their names
     rows, known, rank = row_sizes(function.node), {**given.scalars, **given.constexprs}, _rank(function.node)
     inductor = function.inductor or {}
@@ -161,6 +166,8 @@ def _guess(
             else:
                 row = max((v for n in rows.get(name, ()) if type(v := known.get(n)) is int), default=0)
                 constants[name] = _row_block(row, rank, choice) or _constant(parameter, use, choice)
+                if parameter.default is MISSING and not use.range_bound:
+                    sizes.append(name)
                 assumed.append(f"{name} = {_shown(constants[name])}{_left_out(constants[name], row, rows.get(name, ()))}")
             continue
         if kind is None and use.descriptor:
@@ -177,6 +184,9 @@ def _guess(
             elif kind == "i32" and parameter.annotation is None and value is not None:
                 kind = _type_of(value)
         signature[name] = kind
+    for name, size in block_sizes({b: n for b, n in rows.items() if b not in function.heuristics}, constants, sizes).items():
+        assumed = [f"{name} = {size}" if text == f"{name} = {_shown(constants[name])}" else text for text in assumed]
+        constants[name] = size
     said = said_blocks(function.node, described, constants) if described else {}
     for name in described:
         signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)), said.get(name))
@@ -256,12 +266,15 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
             return parameter.annotation
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
-        if use.index or narrow or _INDEX_NAMES.search(parameter.name):
+        hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
+        if use.index or hinted or narrow or _INDEX_NAMES.search(parameter.name):
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
         if use.int8 and not use.bits:
             return "*i8"
         if use.bits:
             return "*u8" if use.narrow_bits else "*i32"
+        if use.bitwise and "bitwise" in choice:
+            return f"*{choice['bitwise']}"
         if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):
             return "*i1"
         return f"*{choice.get('element', given.element)}" if choice.get("element") != "i32" else "*i32"

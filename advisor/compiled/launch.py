@@ -13,6 +13,7 @@ from advisor.compiled.counts import KernelDemand
 from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import CompileError
 from advisor.compiled.execution import Inputs
+from advisor.compiled.guess_errors import with_guess
 from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
 from advisor.compiled.pool import Pool, borrowed
@@ -20,7 +21,7 @@ from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
 
-LARGEST_ATTEMPTS = 14
+LARGEST_ATTEMPTS = 16
 SMALL_GUESSES = ("small blocks", "integers as sizes")
 
 
@@ -124,7 +125,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
             except CompileError as error:
                 if error.kind == "refused":
                     raise
-                first = first or error
+                first = first or with_guess(error, guess, launch.given)
                 failures.append(f"{guess.label}: {error.got}")
                 slow += error.kind == "timeout"
                 if slow > 1:

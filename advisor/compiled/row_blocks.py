@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from advisor.configs.literals import dotted
 
@@ -28,6 +30,27 @@ def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
             block = blocks.get(left.id, "") if isinstance(left, ast.Name) else _range_of(left)
             if block in arguments and isinstance(right, ast.Name) and right.id in arguments - set(stored):
                 found.setdefault(block, set()).add(right.id)
+    return found
+
+
+def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
+    """Sizes that fill the blocks that are masked against them: of a size of 1, a block of 64 would be almost empty.
+
+    Args:
+        rows: What `row_sizes` finds.
+        constants: Constants by name, the blocks and the sizes among them.
+        names: The sizes that are asked for.
+
+    Returns:
+        Those that are larger than the constants say.
+    """
+    found: dict[str, int] = {}
+    for block, masked in rows.items():
+        size = constants.get(block)
+        for name in masked:
+            least = found.get(name, constants.get(name))
+            if name in names and type(size) is int and isinstance(least, (int, float)) and size > least:
+                found[name] = size
     return found
 
 

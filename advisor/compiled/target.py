@@ -169,7 +169,7 @@ def make_launch(
     sizes: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     divisible: Sequence[str] | None = None,
-    element: str = "fp16",
+    element: str | None = None,
     num_sms: int | None = None,
 ) -> KernelLaunch:
     """A launch from its parts; names are checked. What is not given is taken from where the file launches the kernel, and said.
@@ -190,7 +190,8 @@ def make_launch(
         source=source, kernel=kernel, contents=dict(contents or {}), sizes={k: int(v) for k, v in (sizes or {}).items()},
         shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
         divisible=frozenset(divisible) if divisible is not None else None,
-        given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars, element=element),
+        given=Given(types=dict(types or {}), constexprs=constants, options=dict(options or {}), scalars=scalars,
+                    element=element or "fp16", element_given=element is not None),
     )  # fmt: skip
     known = {**scalars, **constants}
     found: FoundLaunch | None = None
@@ -296,7 +297,7 @@ def launch_from_toml(
         arguments={**data.get("arguments", {}), **(launch.get("arguments") or {})},
         options={k: data[k] for k in OPTION_NAMES if k in data} | dict(launch.get("options") or {}),
         grid=launch.get("grid") or data.get("grid"), contents={**data.get("contents", {}), **(launch.get("contents") or {})},
-        sizes=data.get("sizes"), shapes=data.get("shapes"), divisible=data.get("divisible"), element=launch.get("element") or "fp16",
+        sizes=data.get("sizes"), shapes=data.get("shapes"), divisible=data.get("divisible"), element=launch.get("element"),
         num_sms=num_sms,
     )  # fmt: skip
 

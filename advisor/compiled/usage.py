@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.value_flow import converted, float_operands, is_float, is_integer, is_load, last_name, parts
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.rebuild import imported_kernel
@@ -20,6 +21,9 @@ MEMORY_CALLS = frozenset(
     }
 )  # fmt: skip
 MAX_DEPTH = 6
+_COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
+_HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
+"""Calls that give what they are given, and tell the compiler something of it."""
 
 
 @dataclass(slots=True)
@@ -30,9 +34,13 @@ class Usage:
     atomic: bool = False
     descriptor: bool = False
     index: bool = False  # what is loaded through it is used as an index
+    counted: bool = False  # what is loaded through it is compared with an index, or divided as integers are
+    tested: bool = False  # what is loaded through it decides a branch, or which index is taken, compared with what may be an integer
+    real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
     int8: bool = False  # it feeds a dot that accumulates in int32
     narrow_bits: bool = False  # by four bits, as two values in a byte are taken apart
+    bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     extent: bool = False  # size of a tl.arange or of a tensor
     element_type: bool = False
@@ -84,6 +92,7 @@ class _Visitor:
         self.found = found
         self.depth = depth
         self.assigned: dict[str, list[ast.expr]] = {}
+        self.counters = {n.target.id for n in ast.walk(function.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
         for node in ast.walk(function.node):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -100,6 +109,9 @@ class _Visitor:
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
+            for operand in float_operands(node):
+                for leaf in self._loaded(operand, handed=True):
+                    self.found[leaf].real = True
             if isinstance(node, ast.Call):
                 self._call(node)
             elif isinstance(node, ast.Attribute):
@@ -111,7 +123,7 @@ class _Visitor:
                 self._flag(node.test)
                 for inner in ast.walk(node.test):
                     if isinstance(inner, ast.Compare):
-                        self._indices(inner)  # what decides a branch is a number
+                        self._decides(inner)
             elif isinstance(node, ast.BoolOp):
                 for value in node.values:
                     self._flag(value)
@@ -119,17 +131,21 @@ class _Visitor:
                 self._flag(node.operand)
             elif isinstance(node, ast.Compare):
                 self._compare(node)
+                self._counted(node)
             elif isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.LShift, ast.RShift)):
                 self._bits(node.target if isinstance(node, ast.AugAssign) else node.left, distance=node)
             elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
                 for side, other in ((node.left, node.right), (node.right, node.left)):
-                    if _is_integer(other):
+                    if is_integer(other):
                         self._bits(side)
             elif isinstance(node, ast.For):
                 self._indices(node.iter)
                 for inner in ast.walk(node.iter):
                     if isinstance(inner, ast.Name) and inner.id in self.found:
                         self.found[inner.id].integer = True
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
+                for leaf in (*self._loaded(node.left), *self._loaded(node.right)):
+                    self.found[leaf].counted = True
             elif isinstance(node, ast.BinOp) and (isinstance(node.op, ast.Div) or any(
                 isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
             )):
@@ -140,6 +156,8 @@ class _Visitor:
     def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
         """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
         by = None if distance is None else distance.right if isinstance(distance, ast.BinOp) else distance.value
+        for leaf in self._loaded(node, handed=True):
+            self.found[leaf].bitwise = True
         for leaf in self._unchanged(node):
             self.found[leaf].bits = True
             self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value == 4
@@ -155,17 +173,22 @@ class _Visitor:
         return any((dotted(t) or "").endswith(".int32") for t in types)
 
     def _unchanged(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-        """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it."""
+        """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it.
+
+        Also those that the value itself is: of a helper, which may be handed what was loaded.
+        """
         if isinstance(node, ast.Call):
-            if _loads(node):
+            if is_load(node):
                 yield from self._roots(node.args[0]) if node.args else ()
-            elif isinstance(node.func, ast.Attribute) and node.func.attr == "to":
-                yield from self._unchanged(node.func.value, seen)
+            elif (inner := converted(node)) is not None and not any(k.arg == "bitcast" for k in node.keywords):  # bits of any type
+                yield from self._unchanged(inner, seen)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
             yield from self._unchanged(node.left, seen)
         elif isinstance(node, ast.Subscript):
             yield from self._unchanged(node.value, seen)
         elif isinstance(node, ast.Name) and node.id not in seen:
+            if node.id in self.found:
+                yield node.id
             for value in self.assigned.get(node.id, ()):
                 yield from self._unchanged(value, seen | {node.id})
 
@@ -201,18 +224,22 @@ class _Visitor:
         last = name.rsplit(".", 1)[-1] if name else (node.func.attr if isinstance(node.func, ast.Attribute) else "")
         root = name.split(".")[0]
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
-        if last == "dot" and self._is_int32_sum(node, keywords):
+        if last == "dot":
+            integers = self._is_int32_sum(node, keywords)
             for operand in node.args[:2]:
                 for leaf in self._unchanged(operand):
-                    self.found[leaf].int8 = True
+                    self.found[leaf].int8 |= integers
+                    self.found[leaf].real |= not integers
         if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
             pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
+            other = keywords.get("other", node.args[2] if len(node.args) > 2 else None)
             if pointer is not None:
                 for leaf in self._roots(pointer):
                     self.found[leaf].pointer = True
                     self.found[leaf].atomic |= last.startswith("atomic")
                     added = node.args[1] if len(node.args) > 1 else keywords.get("val")
-                    self.found[leaf].bits |= last.startswith("atomic") and _is_integer(added)
+                    self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
+                    self.found[leaf].real |= last == "load" and is_float(other)
                 self._indices(pointer)
             mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
             mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
@@ -255,7 +282,7 @@ class _Visitor:
             if inner.id in self.found:
                 names.append(inner.id)
             elif depth < 3:
-                for value in self.assigned.get(inner.id, ()):
+                for value in (_without_hints(each) for each in self.assigned.get(inner.id, ())):
                     if isinstance(value, ast.BinOp):
                         names += self._coordinate(value, depth + 1)
                 for loop in ast.walk(self.function.node):
@@ -287,9 +314,12 @@ class _Visitor:
                 for leaf in self._roots(value):
                     self.found[leaf].pointer = True
                     self.found[leaf].index |= use.index
-                    self.found[leaf].bits |= use.bits
-                    self.found[leaf].narrow_bits |= use.narrow_bits
-                    self.found[leaf].int8 |= use.int8
+                    self.found[leaf].counted |= use.counted
+                    self.found[leaf].tested |= use.tested
+                    self._values_of(leaf, use)
+            else:
+                for leaf in self._unchanged(value):
+                    self._values_of(leaf, use)
             if isinstance(value, ast.Name) and value.id in self.found:
                 mine = self.found[value.id]
                 mine.extent |= use.extent
@@ -303,6 +333,15 @@ class _Visitor:
                     mine.blocks = use.blocks
                 mine.compared.extend(use.compared)
 
+    def _values_of(self, name: str, use: Usage) -> None:
+        """Note what a helper does with the values that are loaded through a parameter, by itself or by who calls it."""
+        mine = self.found[name]
+        mine.bits |= use.bits
+        mine.narrow_bits |= use.narrow_bits
+        mine.bitwise |= use.bitwise
+        mine.int8 |= use.int8
+        mine.real |= use.real
+
     def _roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
         """Parameters that an address expression starts from."""
         if isinstance(node, ast.Name):
@@ -312,7 +351,7 @@ class _Visitor:
                 return []
             out = [node.id] if node.id in self.found else []
             for value in self.assigned.get(node.id, ()):
-                if not _loads(value):
+                if not is_load(value):
                     out += self._roots(value, seen | {node.id})
             return out
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
@@ -339,22 +378,77 @@ class _Visitor:
         return []
 
     def _indices(self, node: ast.expr) -> None:
-        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index."""
+        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index.
+
+        What only chooses among indices may be anything that can be compared: it is a number where it is compared with one.
+        """
         self._mark_loaded(node, "index")
+        for inner in self._inside(node):
+            if isinstance(inner, ast.Call) and last_name(inner) == "where" and inner.args:
+                for each in self._inside(inner.args[0]):
+                    if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
+                        self._decides(each)
 
-    def _mark_loaded(self, node: ast.expr, what: str, seen: frozenset[str] = frozenset()) -> None:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call) and (dotted(inner.func) or "").endswith(".load"):
-                for leaf in self._roots(inner.args[0]) if inner.args else ():
-                    setattr(self.found[leaf], what, True)
-            elif isinstance(inner, ast.Name) and inner.id not in seen and inner.id in self.assigned:
-                for value in self.assigned[inner.id]:
-                    self._mark_loaded(value, what, seen | {inner.id})
+    def _decides(self, node: ast.Compare) -> None:
+        """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
+        for side in _compared(node):
+            for leaf in self._loaded(side, reductions=False):
+                self.found[leaf].tested = True
+
+    def _counted(self, node: ast.Compare) -> None:
+        """Mark the tensors whose loaded values are compared with an index."""
+        sides = _compared(node)
+        if any(self._counts(side) for side in sides):
+            for side in sides:
+                for leaf in self._loaded(side):
+                    self.found[leaf].counted = True
+
+    def _counts(self, node: ast.expr) -> bool:
+        """Whether a value is made of a program's number, a range, or what a loop counts."""
+        return any(
+            (isinstance(inner, ast.Call) and last_name(inner) in _COUNTS) or (isinstance(inner, ast.Name) and inner.id in self.counters)
+            for inner in self._inside(node)
+        )
+
+    def _mark_loaded(self, node: ast.expr, what: str) -> None:
+        for leaf in self._loaded(node, truths=what == "boolean"):
+            setattr(self.found[leaf], what, True)
+
+    def _loaded(self, node: ast.expr, *, truths: bool = False, reductions: bool = True, handed: bool = False) -> Iterator[str]:
+        """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
+        for inner in self._inside(node, truths=truths, reductions=reductions):
+            if isinstance(inner, ast.Call) and is_load(inner):
+                yield from self._roots(inner.args[0]) if inner.args else ()
+            elif handed and isinstance(inner, ast.Name) and inner.id in self.found:
+                yield inner.id
+
+    def _inside(self, node: ast.expr, *, truths: bool = False, reductions: bool = True) -> Iterator[ast.expr]:
+        """What a value is made of, also before it was assigned to names."""
+        open_, seen = [node], set()
+        while open_:
+            inner = open_.pop()
+            yield inner
+            if not isinstance(inner, ast.Name):
+                open_ += parts(inner, truths=truths, reductions=reductions)
+            elif inner.id not in seen:
+                seen.add(inner.id)
+                open_ += self.assigned.get(inner.id, ())
 
 
-def _is_integer(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
+def _compared(node: ast.Compare) -> list[ast.expr]:
+    """The sides of a comparison of numbers that may be integers; none: it is of floats, or of something else."""
+    sides = [node.left, *node.comparators]
+    orders = all(isinstance(op, (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
+    return sides if orders and not any(is_float(side) for side in sides) else []
 
 
-def _loads(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(".load")
+def _without_hints(node: ast.expr) -> ast.expr:
+    """An expression without conversions and without what tells the compiler something of it."""
+    while isinstance(node, ast.Call):
+        inner = converted(node)
+        if inner is None and last_name(node) in _HINTS and node.args:
+            inner = node.args[0]
+        if inner is None:
+            break
+        node = inner
+    return node

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.errors import CompileError
+from advisor.compiled.guess_errors import with_guess
 from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
 from advisor.configs.source import parse_source, read_source
@@ -204,3 +206,106 @@ def test_blocks_of_descriptors_are_those_that_the_kernel_says(fp8: bool, block: 
     found = next(guesses(source, source.kernel("k"), Given(constexprs={"BM": 32, "D": 128, "FP8": fp8})))
     assert found.signature["q"] == "tensordesc<fp16[32,128]>" and found.signature["v"] == f"tensordesc<fp16[{block}]>"
     assert found.signature["o"] == "tensordesc<fp16[32,64]>"  # a literal coordinate says nothing of its block
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        # Floats that only decide: what was loaded is no index.
+        ("v = tl.load(p, other=0.0).to(tl.float32)\n    a = tl.max(tl.abs(v))\n    if a > 1.0:\n        v = v / a\n    tl.store(o, v)",
+         {"p": "*bf16", "o": "*bf16"}),
+        ("v = tl.load(p)\n    if v.dtype == tl.bfloat16:\n        v = v.to(tl.float32)\n    tl.store(o, v)", {"p": "*bf16"}),
+        ("a = tl.load(p)\n    b = tl.load(q)\n    if a.dtype != b.dtype:\n        b = b.to(a.dtype)\n    tl.store(o, tl.dot(a, b))",
+         {"p": "*bf16", "q": "*bf16"}),
+        ("s = tl.max(tl.abs(tl.load(p).to(tl.float32))) / 448.0\n    s = 1.0 if s == 0 else s\n    tl.store(o, s)", {"p": "*bf16"}),
+        ("v = tl.load(p).cast(tl.float32)\n    i = tl.where(v == tl.max(v), tl.arange(0, 16), n)\n    i = tl.min(i)\n"
+         "    tl.store(o, 1.0 if i == tl.load(q) else 0.0)", {"p": "*bf16", "q": "*i64"}),
+        ("tl.store(o + tl.floor(tl.load(p) * 3).to(tl.int32), 1.0)", {"p": "*bf16"}),
+        # Integers that only decide, or are only compared with an index.
+        ("if tl.load(p) == 0:\n        return\n    tl.store(o, tl.load(q))", {"p": "*i64", "q": "*bf16"}),
+        ("if tl.program_id(0) >= tl.load(p):\n        return\n    tl.store(o, tl.load(q))", {"p": "*i64", "q": "*bf16"}),
+        ("r = tl.arange(0, 16)\n    tl.store(o + r, tl.load(q + r, mask=r < tl.load(p)))", {"p": "*i64", "q": "*bf16", "o": "*bf16"}),
+        ("tl.store(o + tl.where(tl.load(p) == 0, 1, 2), 1.0)", {"p": "*i64", "o": "*bf16"}),
+    ],
+)  # fmt: skip
+def test_what_decides_is_an_integer_unless_it_is_used_as_a_float(body: str, kinds: dict[str, str]) -> None:
+    source = parse_source(JIT + f"def k(p, q, o, n):\n    {body}\n", "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(element="bf16")))
+    assert {name: found.signature[name] for name in kinds} == kinds
+
+
+@pytest.mark.parametrize(("test", "kind"), [("tl.load(p) == 0", "*bf16"), ("tl.load(p) > tl.program_id(0)", "*i64")])
+def test_an_element_that_is_given_holds_where_a_branch_only_hints_at_an_integer(test: str, kind: str) -> None:
+    source = parse_source(JIT + f"def k(p, o):\n    if {test}:\n        tl.store(o, 1.0)\n", "k.py")
+    given = one_launch(source, "k", LaunchOptions(element="bf16")).given
+    assert next(guesses(source, source.kernel("k"), given)).signature["p"] == kind
+    kinds = [guess.signature["p"] for guess in guesses(source, source.kernel("k"), Given(element="bf16"))]
+    assert kinds[0] == "*i64" and "*bf16" in kinds  # which is tried where the integer does not compile
+
+
+HANDED = HEAD + """
+@triton.jit
+def tree(v):
+    return tl.where((v & 0b1000) == 0b1000, -1.0, 1.0)
+
+@triton.jit
+def body(a, offsets, scales):
+    high = a & 0xF
+    low = a >> 4
+    return (tree(high) + tree(low)) * tl.load(scales + offsets // 2)
+
+@triton.jit
+def k(p, o, q, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    a = tl.load(p + offsets, offsets < n)
+    tl.store(o + offsets, body(a=a, offsets=offsets, scales=q))
+"""
+
+
+def test_bits_are_seen_where_a_helper_takes_them_apart() -> None:
+    found = guessed(HANDED)[0].signature
+    assert (found["p"], found["o"], found["q"]) == ("*u8", "*fp16", "*fp16")
+
+
+def test_the_bits_of_a_number_of_another_type_tell_nothing_of_its_type() -> None:
+    text = JIT + "def k(p, o):\n    tl.store(o, tl.load(p).to(tl.uint16, bitcast=True) & 0xFF)\n"
+    assert guessed(text)[0].signature["p"] == "*fp16"
+
+
+def test_only_what_is_computed_with_bits_becomes_an_integer_before_everything_does() -> None:
+    text = JIT + "def k(p, q, o):\n    v = tl.load(p) + 1\n    tl.store(o, ((v ^ 3) & 0xF) * tl.load(q))\n"
+    kinds = [tuple(guess.signature[n] for n in "pqo") for guess in guessed(text)]
+    assert kinds.index(("*i32", "*fp16", "*fp16")) < kinds.index(("*i32", "*i32", "*i32"))
+
+
+@pytest.mark.parametrize(
+    "offset", ["(pid * BM).to(tl.int32)", "tl.cast(pid * BM, tl.int32)", "tl.multiple_of((pid * BM).to(tl.int32), 8)", "pid * BM"]
+)
+def test_blocks_of_descriptors_are_seen_through_conversions(offset: str) -> None:
+    text = JIT + (
+        "def k(a, n, BM: tl.constexpr, BK: tl.constexpr):\n    pid = tl.program_id(0)\n"
+        f"    y = {offset}\n    for i in range(n):\n        x = (i * BK).to(tl.int32)\n        a.store([y, x], a.load([y, x]))\n"
+    )
+    source = parse_source(text, "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(constexprs={"BM": 128, "BK": 32})))
+    assert found.signature["a"] == "tensordesc<fp16[128,32]>"
+
+
+@pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"L": 72}, 72)])
+def test_a_size_that_only_masks_a_block_fills_it(given: dict[str, int], size: int) -> None:
+    """As the head sizes of SGLang's attention: of one element of 64, almost no work would be counted."""
+    text = JIT + (
+        "def k(x, L: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK)\n    m = o < L\n    tl.store(x + o, 1.0, mask=m)\n"
+    )
+    source = parse_source(text, "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(constexprs=given)))
+    assert found.constexprs["L"] == size
+    assert "L" in given or f"L = {size}" in found.assumed
+
+
+def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
+    refused = CompileError("k does not compile for sm_90", "dimensions")
+    guess = Guess(signature={"a": "tensordesc<fp16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={}, assumed=())
+    found = str(with_guess(refused, guess, Given(types={"q": "*i64"})))
+    assert "a: tensordesc<fp16[1,1]>, p: *i64)" in found and '--signature "a=tensordesc<fp16[128,64]>"' in found
+    assert with_guess(refused, guess, Given(types=guess.signature)) is refused
