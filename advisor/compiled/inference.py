@@ -31,7 +31,7 @@ _FLAG_NAMES = re.compile(
 _BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
 _TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
-    r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
+    r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|lengths?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
 )
 _INDEX_32_NAMES = re.compile(
     r"cu_?seq|(^|_)(seq_?)?lens?(_|$)|(block|page)_?tables?|(experts?|tokens?|slots?)_(ids?|idx|indices)|req_to_tokens?", re.IGNORECASE

@@ -22,6 +22,8 @@ MEMORY_CALLS = frozenset(
 )  # fmt: skip
 MAX_DEPTH = 6
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
+_BYTE_SHIFTS = (3, 4, 7)
+"""Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
 _HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
 """Calls that give what they are given, and tell the compiler something of it."""
 
@@ -39,7 +41,7 @@ class Usage:
     real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
     int8: bool = False  # it feeds a dot that accumulates in int32
-    narrow_bits: bool = False  # by four bits, as two values in a byte are taken apart
+    narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
     bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     extent: bool = False  # size of a tl.arange or of a tensor
@@ -160,7 +162,7 @@ class _Visitor:
             self.found[leaf].bitwise = True
         for leaf in self._unchanged(node):
             self.found[leaf].bits = True
-            self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value == 4
+            self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value in _BYTE_SHIFTS
 
     def _is_int32_sum(self, dot: ast.Call, keywords: dict[str, ast.expr]) -> bool:
         """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
@@ -400,7 +402,7 @@ class _Visitor:
         sides = _compared(node)
         if any(self._counts(side) for side in sides):
             for side in sides:
-                for leaf in self._loaded(side):
+                for leaf in self._loaded(side, bits=False):  # a digit of a number says nothing of its type
                     self.found[leaf].counted = True
 
     def _counts(self, node: ast.expr) -> bool:
@@ -414,22 +416,22 @@ class _Visitor:
         for leaf in self._loaded(node, truths=what == "boolean"):
             setattr(self.found[leaf], what, True)
 
-    def _loaded(self, node: ast.expr, *, truths: bool = False, reductions: bool = True, handed: bool = False) -> Iterator[str]:
+    def _loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
         """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
-        for inner in self._inside(node, truths=truths, reductions=reductions):
+        for inner in self._inside(node, **what):
             if isinstance(inner, ast.Call) and is_load(inner):
                 yield from self._roots(inner.args[0]) if inner.args else ()
             elif handed and isinstance(inner, ast.Name) and inner.id in self.found:
                 yield inner.id
 
-    def _inside(self, node: ast.expr, *, truths: bool = False, reductions: bool = True) -> Iterator[ast.expr]:
-        """What a value is made of, also before it was assigned to names."""
+    def _inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
+        """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
         open_, seen = [node], set()
         while open_:
             inner = open_.pop()
             yield inner
             if not isinstance(inner, ast.Name):
-                open_ += parts(inner, truths=truths, reductions=reductions)
+                open_ += parts(inner, **what)
             elif inner.id not in seen:
                 seen.add(inner.id)
                 open_ += self.assigned.get(inner.id, ())

@@ -14,6 +14,7 @@ _FLOAT_CALLS = frozenset(
 )  # fmt: skip
 """Of `triton.language`, its `math` and `libdevice`: what they take and give is of floats."""
 _FLOAT_TYPES = ("float", "bfloat")
+_BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 _POSITIONS = frozenset({"argmax", "argmin"})
 _REDUCTIONS = frozenset({"sum", "max", "min", "reduce", "xor_sum"})
 _OF_THE_TYPE = frozenset({"dtype", "shape", "type", "element_ty", "scalar", "block_shape", "strides", "primitive_bitwidth", "numel"})
@@ -76,7 +77,7 @@ def float_operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True) -> list[ast.expr]:
+def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True) -> list[ast.expr]:
     """The expressions inside an expression that its value is made of, where it is one of integers: `a` and `b` of `a * b + 1`.
 
     None of what only says which value it is: a condition, a type, an address. None of a value of floats, whatever is made of it later.
@@ -85,13 +86,14 @@ def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True) -> l
         node: An expression.
         truths: Whether the operands of a comparison, and conditions, count.
         reductions: Whether what is reduced counts: the `a` of `tl.max(a, 0)`.
+        bits: Whether what is shifted or masked counts.
     """
     if isinstance(node, ast.Compare):
         return [node.left, *node.comparators] if truths else []
     if isinstance(node, ast.Attribute):
         return [] if node.attr in _OF_THE_TYPE else [node.value]
     if isinstance(node, ast.BinOp):
-        return [] if float_operands(node) else [node.left, node.right]
+        return [] if float_operands(node) or (not bits and isinstance(node.op, _BITWISE)) else [node.left, node.right]
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse, *([node.test] if truths else [])]
     if isinstance(node, ast.Call):

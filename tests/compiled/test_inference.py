@@ -291,16 +291,16 @@ def test_blocks_of_descriptors_are_seen_through_conversions(offset: str) -> None
     assert found.signature["a"] == "tensordesc<fp16[128,32]>"
 
 
-@pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"L": 72}, 72)])
+@pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"Lk": 72}, 72)])
 def test_a_size_that_only_masks_a_block_fills_it(given: dict[str, int], size: int) -> None:
     """As the head sizes of SGLang's attention: of one element of 64, almost no work would be counted."""
     text = JIT + (
-        "def k(x, L: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK)\n    m = o < L\n    tl.store(x + o, 1.0, mask=m)\n"
+        "def k(x, Lk: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK)\n    m = o < Lk\n    tl.store(x + o, 1.0, mask=m)\n"
     )
     source = parse_source(text, "k.py")
     found = next(guesses(source, source.kernel("k"), Given(constexprs=given)))
-    assert found.constexprs["L"] == size
-    assert "L" in given or f"L = {size}" in found.assumed
+    assert found.constexprs["Lk"] == size
+    assert "Lk" in given or f"Lk = {size}" in found.assumed
 
 
 def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
