@@ -272,7 +272,7 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         if use.int8 and not use.bits:
             return "*i8"
         if use.bits:
-            return "*u8" if use.narrow_bits else "*i32"
+            return "*u8" if use.narrow_bits and not use.wide_bits else "*i32"
         if use.bitwise and "bitwise" in choice:
             return f"*{choice['bitwise']}"
         if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):

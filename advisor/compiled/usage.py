@@ -42,6 +42,7 @@ class Usage:
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
     int8: bool = False  # it feeds a dot that accumulates in int32
     narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
+    wide_bits: bool = False  # to the right by as many bits as a byte has, or more
     bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
     extent: bool = False  # size of a tl.arange or of a tensor
@@ -163,6 +164,8 @@ class _Visitor:
         for leaf in self._unchanged(node):
             self.found[leaf].bits = True
             self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value in _BYTE_SHIFTS
+            right = distance is not None and isinstance(distance.op, ast.RShift)
+            self.found[leaf].wide_bits |= right and isinstance(by, ast.Constant) and isinstance(by.value, int) and by.value >= 8
 
     def _is_int32_sum(self, dot: ast.Call, keywords: dict[str, ast.expr]) -> bool:
         """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
@@ -340,6 +343,7 @@ class _Visitor:
         mine = self.found[name]
         mine.bits |= use.bits
         mine.narrow_bits |= use.narrow_bits
+        mine.wide_bits |= use.wide_bits
         mine.bitwise |= use.bitwise
         mine.int8 |= use.int8
         mine.real |= use.real

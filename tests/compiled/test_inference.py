@@ -267,6 +267,11 @@ def test_bits_are_seen_where_a_helper_takes_them_apart() -> None:
     assert (found["p"], found["o"], found["q"]) == ("*u8", "*fp16", "*fp16")
 
 
+@pytest.mark.parametrize(("shifts", "kind"), [("(v >> 3) & 15", "*u8"), ("(v >> 7) + (v >> 15)", "*i32"), ("(v >> 4) + (v << 24)", "*u8")])
+def test_a_byte_is_one_that_is_shifted_by_less_than_its_bits(shifts: str, kind: str) -> None:
+    assert guessed(JIT + f"def k(p, o):\n    v = tl.load(p)\n    tl.store(o, {shifts})\n")[0].signature["p"] == kind
+
+
 def test_the_bits_of_a_number_of_another_type_tell_nothing_of_its_type() -> None:
     text = JIT + "def k(p, o):\n    tl.store(o, tl.load(p).to(tl.uint16, bitcast=True) & 0xFF)\n"
     assert guessed(text)[0].signature["p"] == "*fp16"
