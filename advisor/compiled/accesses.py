@@ -11,6 +11,7 @@ import numpy as np
 from advisor.compiled import values
 from advisor.compiled.execution import Access, Active, Count
 from advisor.compiled.ir import Operation
+from advisor.compiled.places import record
 from advisor.compiled.slicing import address_operands
 from advisor.compiled.values import Value, contiguous
 
@@ -56,7 +57,9 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
     if not pointer.known or not pointer.parts or (descriptor and tile is None):
         access.unknown_extent = True
     else:
-        _reach(access, pointer, None if (issued == _elements(shape)).all() else mask, active)
+        binding = None if (issued == _elements(shape)).all() else mask
+        _reach(access, pointer, binding, active)
+        record(evaluator, op, pointer, binding, active)
     if access.contiguous is None and not descriptor:  # the copy engine fetches a block, not threads their lanes
         access.contiguous = contiguous(pointer, shape)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import Operation
+from advisor.compiled.places import Lattice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class AccessDemand:
         issued_bytes: Of active lanes.
         requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
         reach_bytes: The first byte touched, counted from where the argument points, and the one behind the last; None where not known.
+        touched: Bytes touched, counted alike: none that is not, and all unless they are too many to list, or of programs not looked at.
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
         contiguous: Elements in a row.
@@ -37,6 +39,7 @@ class AccessDemand:
     issued_bytes: float
     requested_bytes: float
     reach_bytes: tuple[float, float] | None
+    touched: tuple[Lattice, ...] = field(repr=False)
     lanes: int
     masked: bool
     active_fraction: float
@@ -129,7 +132,7 @@ class KernelDemand:
     atomic_bytes: float
     requested_load_bytes: float  # distinct within each access
     requested_store_bytes: float
-    footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes at most
+    footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes, those known to be touched
     read_footprints: Mapping[str, float]  # the same of what is loaded
     written_footprint_bytes: float  # of all that is stored or updated
     unlocated: frozenset[str]

@@ -15,6 +15,7 @@ from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.footprints import footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
+from advisor.compiled.places import Family, Sample, families, lattice, quotients, together
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
 
@@ -74,7 +75,7 @@ def read_demand(
     total = full[0] * full[1] * full[2] if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
     columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in COLUMNS}
-    collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module))
+    collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module), indices=None if exact else indices)
     for start in range(0, len(indices), chunk):
         part = indices[start : start + chunk]
         evaluator = Evaluator(module, inputs, full, part)
@@ -102,6 +103,9 @@ class _Collected:
 
     scale: float
     divisors: Mapping[int, Divisor]
+    indices: NDArray[np.int64] | None  # of the programs that stand for all; None: all are counted
+    places: dict[int, list[Family]] = field(default_factory=dict)
+    scalar_divisors: set[int] = field(default_factory=set)
     tensor: dict[str, float] = field(default_factory=dict)
     accesses: dict[int, dict[str, float]] = field(default_factory=dict)
     kept: dict[int, Access] = field(default_factory=dict)
@@ -164,6 +168,9 @@ class _Collected:
         for reason, assumption in execution.unknown.items():
             self.unknown.setdefault(reason, assumption)
         self.approximations |= execution.approximations
+        self.scalar_divisors |= execution.divisors
+        for key, places in execution.places.items():
+            self.places.setdefault(key, []).extend(families(places, execution.sets))
         return rows
 
     def _access(self, key: int, access: Access, size: float, kind: str) -> None:
@@ -186,7 +193,10 @@ class _Collected:
         self, grid: tuple[int, int, int], total: int, exact: bool, rows: dict[str, NDArray[np.float64]], inputs: Inputs, module: Module
     ) -> KernelDemand:
         depths = loop_depths(module)
-        accesses = tuple(self._access_demand(key, depths) for key in self.accesses)
+        sample = None
+        if self.indices is not None:
+            sample = Sample(indices=np.unique(self.indices), grid=grid, divisors=quotients(self.scalar_divisors))
+        accesses = tuple(self._access_demand(key, depths, sample) for key in self.accesses)
         sums = {name: float(values.sum()) * self.scale for name, values in rows.items()}
         loops = tuple(
             LoopDemand(
@@ -213,17 +223,19 @@ class _Collected:
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
         )  # fmt: skip
 
-    def _access_demand(self, key: int, depths: dict[int, int]) -> AccessDemand:
+    def _access_demand(self, key: int, depths: dict[int, int], sample: Sample | None) -> AccessDemand:
         access, totals, reach = self.kept[key], self.accesses[key], self.extents[key]
         element = access_element(access.operation)
         size = element_bytes(element)
         tensor = next((t for t in access.operation.types if t.shape), None)
         lanes = tensor.elements if tensor is not None else 1
         where = access.operation.location
+        touched = [lattice(each, max(round(size), 1), sample) for each in together(self.places.get(key, ()))]
         return AccessDemand(
             operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
             executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
-            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), lanes=lanes, masked=access.masked,
+            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=tuple(each for each, _ in touched),
+            lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
             line=where.line if where else None, file=where.file if where else None,

@@ -20,10 +20,14 @@ from advisor.compiled.arithmetic import compute, constant
 from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
 from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk, line_of
+from advisor.compiled.places import MOST_LISTED
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.values import Value
 
 DIMENSIONS = {"x": 0, "y": 1, "z": 2}
+DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui"})
+MOST_DIVISORS = 8
+"""Numbers that scalars are divided by that are noted."""
 
 
 class Evaluator:
@@ -41,7 +45,12 @@ class Evaluator:
         self.steps = 0
         self.work_left = EXACT_WORK
         self.memory: dict[tuple[int, ...], Count] = {}
-        self.kept: list[Any] = []  # arrays whose id() is a key of `memory` must live
+        self.patterns: dict[tuple[int, ...], Any] = {}
+        self.kept: list[Any] = []  # arrays whose id() is a key of `memory` or `patterns` must live
+        self.sets: dict[bytes, NDArray[Any]] = {}
+        self.tags: NDArray[np.int64] | None = None  # what programs are told apart by where trips are sampled
+        self.listable = MOST_LISTED
+        self.divisors: set[int] = set()
 
     def run(self) -> Execution:
         """Evaluate the kernel."""
@@ -51,11 +60,13 @@ class Evaluator:
             environment[name] = self._argument(name[1:], kind.text)
         everyone = np.ones(self.programs, bool)
         self._function(function, environment, everyone, np.ones(self.programs))
+        self.result.sets, self.result.divisors = self.sets, self.divisors
         return self.result
 
     def forget(self) -> None:
         """Forget the counts of masks and addresses, which their arrays are kept for."""
         self.memory.clear()
+        self.patterns.clear()
         self.kept.clear()
 
     def _argument(self, name: str, text: str) -> Value:
@@ -182,6 +193,8 @@ class Evaluator:
         elif op.name == "tt.make_tensor_ptr":
             value = self.value(environment, op.operands[0])
         else:
+            if op.name in DIVISIONS and not shape:
+                self._divided(self.value(environment, op.operands[1]))
             try:
                 value = compute(op, [self.value(environment, o) for o in op.operands])
             except MemoryError:
@@ -189,6 +202,10 @@ class Evaluator:
         environment[op.results[0]] = value
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
             environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
+
+    def _divided(self, divisor: Value) -> None:
+        if divisor.known and divisor.scalar().size == 1 and (by := int(divisor.scalar()[0])) > 1 and len(self.divisors) < MOST_DIVISORS:
+            self.divisors.add(by)
 
     def _program_id(self, axis: int) -> NDArray[np.int64]:
         x, y, _ = self.grid

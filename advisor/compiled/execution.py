@@ -13,6 +13,8 @@ from advisor.compiled.ir import Block, Operation
 
 Active = NDArray[np.bool_]
 Count = NDArray[np.float64]
+Places = dict[tuple[int, tuple[bytes, ...], bytes], list[NDArray[np.int64]]]
+"""By tag of the programs, sets of the lanes and set of starts (keys of `Execution.sets`): what is added to the starts, per trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +76,6 @@ class Execution:
     loops: dict[int, LoopCount]
     unknown: dict[str, str]  # what is not known -> where it mattered
     approximations: set[str]
+    places: dict[int, Places] = field(default_factory=dict)  # by access
+    sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
+    divisors: set[int] = field(default_factory=set)  # that scalars are divided by

@@ -1,4 +1,4 @@
-"""Distinct bytes of each argument: what all accesses of a launch to it ask for, no more than where they reach and than there is."""
+"""Distinct bytes of each argument: those that its accesses are known to touch, each once, no more than they ask for and than there is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand
 from advisor.compiled.execution import Inputs
+from advisor.compiled.places import distinct_bytes
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:
@@ -25,6 +26,7 @@ def footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float
         requested = sum(a.requested_bytes for a in group)
         located = [(a.requested_bytes, a.reach_bytes) for a in group if a.reach_bytes is not None]
         touched = min(sum(amount for amount, _ in located), _covered(reach for _, reach in located))
+        touched = min(touched, distinct_bytes(each for a in group if a.reach_bytes is not None for each in a.touched))
         if len(located) == len(group):
             found[name] = touched
         elif name in missing:

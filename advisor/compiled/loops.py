@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.execution import Active, Count, Execution
+from advisor.compiled.execution import Active, Count, Execution, Places
 from advisor.compiled.ir import Block, Operation
+from advisor.compiled.places import between, tags_of
 from advisor.compiled.regularity import regularity
 from advisor.compiled.values import Value
 
@@ -25,6 +26,8 @@ MAX_TRIPS = 20_000
 SAMPLES = 24
 EXACT_WORK = 4e9
 """Elements that the evaluation of a launch may work out in long loops that it walks one by one: some seconds."""
+ADDRESS_WORK = 4e8
+"""Of these for a loop of which only addresses need that: some tenths of a second."""
 STEP_WORK = 5000.0
 """Elements that take as long as an operation does besides."""
 FORGET_TRIPS = 64
@@ -90,7 +93,9 @@ class Walk:
         carried = deltas is None or any(name in state and state[name].known for name in irregular.carried)
         work = max((evaluator.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
         affordable = min(int(evaluator.work_left / work), MAX_TRIPS)
-        if (carried or deciding) and longest <= affordable:
+        # Where an access goes somewhere else in each trip, no few of them say where: a page from a table.
+        scattered = longest * work <= ADDRESS_WORK and any(known.get(name, True) for name in irregular.addresses)
+        if (carried or deciding or scattered) and longest <= affordable:
             evaluator.work_left -= longest * work
             return self.exact(trips, state), False
         if deltas is None or carried:
@@ -114,20 +119,27 @@ class Walk:
         Between two samples the counts are taken as those of the nearer one; equal samples make that exact. Where trips are not alike,
         `random` samples are drawn, so that none falls on the same trip of every period.
         """
-        longest, shortest = trips.max(), trips[self.active].min() if self.active.any() else 0
+        evaluator, longest, shortest = self.evaluator, trips.max(), trips[self.active].min() if self.active.any() else 0
         uniform = longest == shortest
 
         def at(position: NDArray[Any]) -> dict[str, Value]:
             return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
 
+        outer, tags = evaluator.result.places, evaluator.tags
+        evaluator.tags = tags_of(trips, uniform)
+        places: list[tuple[NDArray[Any], dict[int, Places]]] = []
         for i, (position, share) in enumerate(_positions(trips, random)):
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
-                self.evaluator.forget()
+                evaluator.forget()
             here = self.active & (share > 0) & (position < trips)
             if not here.any():
                 continue
             used = position[:1] if uniform else position
+            evaluator.result.places = {}
             self.trip(used, at(used), here, self.times * share)
+            places.append((used, evaluator.result.places))
+        between(outer, places, evaluator.tags)
+        evaluator.result.places, evaluator.tags = outer, tags
         return at(trips[:1] if uniform else trips)
 
     def _deltas(self, state: dict[str, Value]) -> dict[str, tuple[Any, ...]] | None:

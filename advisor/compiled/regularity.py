@@ -39,10 +39,11 @@ _BOUNDED = frozenset({"arith.minsi", "arith.maxsi", "arith.minui", "arith.maxui"
 
 @dataclass(slots=True)
 class Regularity:
-    """What of a loop is irregular: names of carried values, and of those that decide branches, masks and inner loops."""
+    """What of a loop is irregular: names of carried values, of those that decide branches, masks and inner loops, and of addresses."""
 
     carried: set[str] = field(default_factory=set)
     deciding: set[str] = field(default_factory=set)
+    addresses: set[str] = field(default_factory=set)
 
 
 def regularity(loop: Operation) -> Regularity:
@@ -64,7 +65,9 @@ def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -
             given = [courses.get(name, Course.FIXED) for name in op.operands]
             out = given
             if op.name in MEMORY:
-                others = address_operands(op)[1:]
+                address, *others = address_operands(op)
+                if courses.get(address, Course.FIXED) == Course.IRREGULAR:
+                    found.addresses.add(address)
                 found.deciding |= {name for name in others if courses.get(name, Course.FIXED) == Course.IRREGULAR}
                 results = [Course.IRREGULAR if any(given) else Course.FIXED] * len(op.results)
             elif op.name == "scf.if":

@@ -1,0 +1,246 @@
+"""Distinct bytes of small launches against every address, listed one by one."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.compiled.counts import KernelDemand
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.places import Lattice, distinct_bytes
+from advisor.compiled.target import compile_target, make_launch
+from advisor.configs.source import read_source
+
+HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+Grid = tuple[int, ...]
+
+
+def demand_of(kernel: str, tmp_path: Path, grid: Grid, contents: dict[str, Any] | None = None, **arguments: int) -> KernelDemand:
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(kernel))
+    constants = {name: value for name, value in arguments.items() if name.isupper()}
+    scalars = {name: value for name, value in arguments.items() if not name.isupper()}
+    launch = make_launch(read_source(path), "k", arguments=scalars, constexprs=constants, grid=grid, contents=contents or {})
+    return inspect_launch(launch, compile_target("sm_90")).demand
+
+
+def listed(grid: Grid, elements: Callable[..., Iterable[Any]]) -> int:
+    """Distinct bf16 bytes of what `elements` gives for the programs of a grid, an array per access and trip."""
+    found: set[int] = set()
+    for z in range((*grid, 1, 1)[2]):
+        for y in range((*grid, 1, 1)[1]):
+            for x in range(grid[0]):
+                for array in elements(x, y, z):
+                    found.update(np.asarray(array).reshape(-1).tolist())
+    return 2 * len(found)
+
+
+DECODE = """
+    def k(x, out, batch_stride, row_stride, head_stride, length, GROUP: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+        b, h = tl.program_id(0), tl.program_id(1)
+        total = tl.zeros((BLOCK, WIDTH), tl.float32)
+        for t in range(0, length, BLOCK):
+            rows = t + tl.arange(0, BLOCK)
+            at = b * batch_stride + rows[:, None] * row_stride + (h // GROUP) * head_stride + tl.arange(0, WIDTH)[None, :]
+            total += tl.load(x + at, mask=(rows < length)[:, None], other=0.0)
+        tl.store(out + b * tl.num_programs(1) + h, tl.sum(total))
+"""
+
+
+@pytest.mark.parametrize("length", [64, 100, 2_000])
+@pytest.mark.parametrize("batch_stride", [2_000 * 64, 2_000 * 64 + 8, 2**22, -(2**22)])
+@pytest.mark.parametrize("row_stride", [64, 96])
+def test_heads_that_share_rows_of_a_cache_count_them_once(length: int, batch_stride: int, row_stride: int, tmp_path: Path) -> None:
+    """A cache with room for more than its length; also trips that are sampled (2,000 rows, 16 at once)."""
+    demand = demand_of(DECODE, tmp_path, (3, 8), batch_stride=batch_stride, row_stride=row_stride, head_stride=32, length=length,
+                       GROUP=4, WIDTH=32, BLOCK=16)  # fmt: skip
+
+    def elements(b: int, h: int, _: int) -> list[Any]:
+        return [b * batch_stride + np.arange(length)[:, None] * row_stride + h // 4 * 32 + np.arange(32)]
+
+    assert demand.read_footprints["x"] == listed((3, 8), elements)
+
+
+PASSES = """
+    def k(x, out, stride, cols, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for c in range(0, cols, BLOCK):
+            total += tl.load(x + row * stride + c + lanes, mask=c + lanes < cols, other=0.0).to(tl.float32)
+        mean = tl.sum(total) / cols
+        for c in range(0, cols, BLOCK):
+            tl.store(out + row * stride + c + lanes, tl.load(x + row * stride + c + lanes, mask=c + lanes < cols) - mean)
+"""
+
+
+@pytest.mark.parametrize("rows", [5, 40_000])
+@pytest.mark.parametrize("cols", [96, 200])
+@pytest.mark.parametrize("stride", [600, 200])
+def test_passes_over_padded_rows_count_once(rows: int, cols: int, stride: int, tmp_path: Path) -> None:
+    """Stores are not masked: their last block runs over the end of the row. Of many rows only some are looked at."""
+    demand = demand_of(PASSES, tmp_path, (rows,), stride=stride, cols=cols, BLOCK=32)
+    stored = -(-cols // 32) * 32
+    end = stored if stride > stored else stride
+    assert demand.read_footprints["x"] == pytest.approx(2 * rows * cols, rel=1e-3)
+    assert demand.written_footprint_bytes == pytest.approx(2 * (rows * end + stored - end), rel=1e-3)
+    if rows < 16_384:
+        assert demand.read_footprints["x"] == 2 * rows * cols
+
+
+IDLE = """
+    def k(x, out, heads, length, BLOCK: tl.constexpr):
+        bh = tl.program_id(2)
+        b, h = bh // heads, bh % heads
+        rows = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        at = (b * length + rows[:, None]) * heads * 16 + h * 16 + tl.arange(0, 8)[None, :]
+        value = tl.load(x + at, mask=rows[:, None] < length, other=0.0)
+        tl.store(out + at + tl.program_id(0) * 8, value, mask=rows[:, None] < length)
+"""
+
+
+@pytest.mark.parametrize("grid", [(2, 5, 12), (2, 5, 4_096)])
+def test_axes_that_addresses_do_not_depend_on_count_once(grid: Grid, tmp_path: Path) -> None:
+    demand = demand_of(IDLE, tmp_path, grid, heads=4, length=70, BLOCK=16)
+    once = grid[2] * 70 * 8 * 2
+    assert demand.footprint_bytes["x"] == pytest.approx(once, rel=1e-3)
+    assert demand.footprint_bytes["out"] == pytest.approx(2 * once, rel=1e-3)
+    assert demand.footprint_bytes["x"] <= once and demand.footprint_bytes["out"] <= 2 * once
+
+
+HALVES = """
+    def k(x, out, stride, shift, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0) // 2, tl.arange(0, BLOCK)
+        first = tl.load(x + row * stride + lanes)
+        second = tl.load(x + row * stride + shift + lanes)
+        reverse = tl.load(x + row * stride + shift + 2 * BLOCK - lanes)
+        tl.store(out + row * BLOCK + lanes, first * second * reverse)
+"""
+
+
+@pytest.mark.parametrize("shift", [64, 40, 0, 300])
+@pytest.mark.parametrize("stride", [1_000, 300, 130, 7, 0, -500])
+def test_parts_of_the_same_rows_add_up_where_they_do_not_overlap(shift: int, stride: int, tmp_path: Path) -> None:
+    demand = demand_of(HALVES, tmp_path, (30,), stride=stride, shift=shift, BLOCK=64)
+    lanes = np.arange(64)
+
+    def elements(x: int, *_: int) -> list[Any]:
+        return [x // 2 * stride + each for each in (lanes, shift + lanes, shift + 128 - lanes)]
+
+    assert demand.read_footprints["x"] == listed((30,), elements)
+
+
+WINDOWS = """
+    def k(x, out, step, cols, BLOCK: tl.constexpr, TAPS: tl.constexpr):
+        at = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)) * step
+        taps = tl.arange(0, TAPS)
+        window = tl.load(x + tl.program_id(1) * 5_000 + at[:, None] + taps[None, :], mask=at[:, None] + taps[None, :] < cols, other=0.0)
+        wrapped = tl.load(x + tl.program_id(1) * 5_000 + (at + 3) % cols)
+        tl.store(out + at, tl.sum(window, axis=1) + wrapped)
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 11])
+@pytest.mark.parametrize("cols", [77, 240, 2_500])
+def test_windows_that_overlap_and_wrap_count_once(step: int, cols: int, tmp_path: Path) -> None:
+    demand = demand_of(WINDOWS, tmp_path, (6, 3), step=step, cols=cols, BLOCK=16, TAPS=4)
+
+    def elements(x: int, y: int, _: int) -> list[Any]:
+        at = (x * 16 + np.arange(16)) * step
+        window = at[:, None] + np.arange(4)
+        return [y * 5_000 + window[window < cols], y * 5_000 + (at + 3) % cols]
+
+    assert demand.read_footprints["x"] == listed((6, 3), elements)
+
+
+PAGES = """
+    def k(x, pages, length_of, out, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0), tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK, 8), tl.float32)
+        for t in range(0, tl.load(length_of + row)):
+            page = tl.load(pages + row * 300 + t)
+            total += tl.load(x + page * 1_000 + lanes[:, None] * 16 + tl.arange(0, 8)[None, :])
+        last = tl.load(pages + row * 300 + lanes)
+        total += tl.load(x + last[:, None] * 1_000 + 900 + tl.arange(0, 8)[None, :])
+        tl.store(out + row, tl.sum(total))
+"""
+
+
+@pytest.mark.parametrize("most", [3, 30, 290])
+def test_pages_from_a_table_count_once_each(most: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    pages, lengths = generator.integers(0, 400, (9, 300)), generator.integers(1, most + 1, 9)
+    demand = demand_of(PAGES, tmp_path, (9,), contents={"pages": pages, "length_of": lengths}, BLOCK=16)
+
+    def elements(x: int, *_: int) -> list[Any]:
+        inner = np.arange(16)[:, None] * 16 + np.arange(8)
+        return [*(p * 1_000 + inner for p in pages[x, : lengths[x]]), pages[x, :16, None] * 1_000 + 900 + np.arange(8)]
+
+    exact = listed((9,), elements)
+    assert demand.read_footprints["x"] <= exact
+    assert demand.read_footprints["x"] >= 0.9 * exact
+
+
+CAUSAL = """
+    def k(x, out, stride, BLOCK: tl.constexpr):
+        m, h = tl.program_id(0), tl.program_id(1)
+        total = tl.zeros((BLOCK, 16), tl.float32)
+        for t in range(0, (m + 1) * BLOCK, BLOCK):
+            rows = t + tl.arange(0, BLOCK)
+            total += tl.load(x + (rows[:, None] * 8 + h) * stride + tl.arange(0, 16)[None, :])
+        tl.store(out + m * BLOCK + tl.arange(0, BLOCK), tl.sum(total, axis=1))
+"""
+
+
+@pytest.mark.parametrize("blocks", [7, 150])
+def test_loops_of_different_lengths_count_the_longest(blocks: int, tmp_path: Path) -> None:
+    demand = demand_of(CAUSAL, tmp_path, (blocks, 4), stride=64, BLOCK=16)
+    assert demand.read_footprints["x"] == blocks * 16 * 4 * 16 * 2
+
+
+SWIZZLED = """
+    def k(a, out, rows, cols, group, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        wide = group * cols
+        first = pid // wide * group
+        height = min(rows - first, group)
+        m, n = first + pid % wide % height, pid % wide // height
+        lanes = tl.arange(0, BLOCK)
+        value = tl.load(a + m * 100 + lanes)
+        tl.store(out + (m * cols + n) * 100 + lanes, value)
+"""
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(7, 5), (300, 200)])
+def test_programs_in_an_order_of_their_own(rows: int, cols: int, tmp_path: Path) -> None:
+    """Of more programs than are looked at, no more than what these store is certain."""
+    demand = demand_of(SWIZZLED, tmp_path, (rows * cols,), rows=rows, cols=cols, group=8, BLOCK=64)
+    assert demand.footprint_bytes["a"] == rows * 64 * 2
+    stored = demand.footprint_bytes["out"]
+    assert stored <= rows * cols * 64 * 2
+    assert (stored == rows * cols * 64 * 2) == (rows * cols <= 16_384)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_of_sets_are_counted_as_listed(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    every: set[int] = set()
+    found = []
+    for _ in range(int(generator.integers(1, 4))):
+        each, elements = Lattice(int(generator.integers(-50, 50))), np.zeros(1, np.int64)
+        elements = elements + each.offset
+        for _ in range(int(generator.integers(1, 4))):
+            if generator.random() < 0.7:
+                part = int(generator.integers(-9, 30)) * np.arange(int(generator.integers(1, 9)))
+            else:
+                part = generator.integers(-40, 40, 6)
+            each.add(part)
+            elements = (elements[:, None] + part[None, :]).reshape(-1)
+        each.close()
+        found.append(each)
+        every.update(elements.tolist())
+    assert distinct_bytes(found) == len(every)
