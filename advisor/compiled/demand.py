@@ -15,7 +15,7 @@ from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.footprints import footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
-from advisor.compiled.places import Family, Sample, families, lattice, quotients, together
+from advisor.compiled.places import Family, Sample, distinct_bytes, families, lattices, quotients, together
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
 
@@ -230,11 +230,17 @@ class _Collected:
         tensor = next((t for t in access.operation.types if t.shape), None)
         lanes = tensor.elements if tensor is not None else 1
         where = access.operation.location
-        touched = [lattice(each, max(round(size), 1), sample) for each in together(self.places.get(key, ()))]
+        certain, some = lattices(together(self.places.get(key, ())), max(round(size), 1), sample)
+        most = 0.0 if reach is None else min(totals["distinct"], reach[1] + 1 - reach[0]) * size
+        touched = (*certain, *some)
+        if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(certain):
+            line = f"line {where.line}" if where else "an access"
+            assumed = f"{line}: those of the programs looked at alone count as distinct, so DRAM may carry more"
+            self.unknown.setdefault(f"which bytes of {access.base} all programs touch", assumed)
         return AccessDemand(
             operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
             executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
-            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=tuple(each for each, _ in touched),
+            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched,
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,

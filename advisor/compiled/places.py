@@ -28,6 +28,8 @@ MOST_PATTERNS = 64
 """Patterns of lanes among the programs of one execution; where each program has its own (rows from a table), addresses are listed."""
 MOST_LISTED = 4_000_000
 """Addresses listed one by one, per set of programs or per argument."""
+MOST_RUNS = 1_000_000
+"""Runs of bytes that are united one by one."""
 MOST_TRIPS_APART = 64
 """Numbers of trips, of those of one loop, whose trips between the samples are filled in."""
 _ODD = np.int64(0x2545F4914F6CDD1D)
@@ -333,7 +335,7 @@ def distinct_bytes(lattices: Iterable[Lattice]) -> float:
         times *= count
         for each in left:
             each.steps.remove((step, count))
-    room = MOST_LISTED // len(left)
+    room = max(MOST_RUNS // len(left), 1)
     lows, highs = [], []
     for each in left:
         run = next((s for s in each.steps if s[0] == 1), None)
@@ -394,11 +396,11 @@ class Sample:
         own = self.coordinates(programs)
         if len(programs) < len(self.indices):
             limits = [(int(along.min()), int(along.max())) for along in own]
-            inside = np.ones(len(self.indices), bool)
-            for along, (low, high) in zip(self.coordinates(self.indices), limits, strict=True):
-                inside &= (along >= low) & (along <= high)
-            if int(inside.sum()) != len(programs):
+            if self._inside(limits) != len(programs):
                 return None
+            for axis, size in enumerate(self.grid):  # along the whole axis where that holds nothing else that was looked at
+                wider = [*limits[:axis], (0, size - 1), *limits[axis + 1 :]]
+                limits = wider if self._inside(wider) == len(programs) else limits
         for divisors in ((), sorted(self.divisors)):
             terms = [(axis, d) for axis in range(3) for d in (1, *divisors) if limits[axis][0] // d != limits[axis][1] // d]
             factors = self._fitted(own, starts - starts[0], terms)
@@ -407,6 +409,13 @@ class Sample:
                 offset, sets = _along_axes(terms, factors, limits)
                 return int(starts[0]) - there + offset, sets
         return None
+
+    def _inside(self, limits: list[tuple[int, int]]) -> int:
+        """Programs looked at between the limits of each axis."""
+        inside = np.ones(len(self.indices), bool)
+        for along, (low, high) in zip(self.coordinates(self.indices), limits, strict=True):
+            inside &= (along >= low) & (along <= high)
+        return int(inside.sum())
 
     def _fitted(self, own: Sequence[Integers], starts: Integers, terms: list[tuple[int, int]]) -> list[int] | None:
         """Factors of the terms (an axis, what it is divided by) whose sum the starts are, apart from a constant."""
@@ -439,30 +448,39 @@ def _along_axes(
             found.append((abs(factor), high // d - low // d + 1))
             offset += min(factor * (low // d), factor * (high // d))
         elif used:
-            along = np.arange(low, min(high + 1, low + MOST_LISTED // 2), dtype=np.int64)
+            along = np.arange(low, min(high + 1, low + MOST_RUNS), dtype=np.int64)
             found.append(np.unique(sum((f * (along // d) for d, f in used), np.zeros(len(along), np.int64))))
     return offset, found
 
 
-def lattice(family: Family, size: int, sample: Sample | None) -> tuple[Lattice, bool]:
-    """The bytes that a family touches, and whether those of programs not looked at are among them."""
-    found, whole = Lattice(0), True
-    for pattern in family.patterns:
-        found.add(pattern)
-    found.add(family.shifts)
-    starts = sample.all_starts(family) if sample is not None and family.programs is not None else None
-    if starts is None:
-        found.add(family.starts)
-        whole = sample is None or family.programs is None
-    else:
-        found.offset += starts[0]
-        for each in starts[1]:
-            if isinstance(each, tuple):
-                found.steps.append(each)
+def lattices(found: Iterable[Family], size: int, sample: Sample | None) -> tuple[tuple[Lattice, ...], tuple[Lattice, ...]]:
+    """The bytes that families touch, and those that only programs looked at do, of which there may be more.
+
+    Those that differ in the shifts of their trips alone become one: programs that go through the same loop for longer or shorter.
+    """
+    groups: dict[tuple[Any, ...], list[tuple[Family, list[Integers | tuple[int, int]], Integers]]] = {}
+    for family in found:
+        offset, sets = int(family.starts[0]), [family.starts - family.starts[0]]
+        certain = sample is None or family.programs is None
+        if sample is not None and family.programs is not None:
+            starts = sample.all_starts(family)
+            certain = starts is not None
+            if starts is not None:
+                offset, sets = starts  # type: ignore[assignment]
+        alike = (*(each if isinstance(each, tuple) else _key(each) for each in sets), None, *(_key(each) for each in family.patterns))
+        groups.setdefault((certain, *alike), []).append((family, list(sets), family.shifts + offset))
+    merged: tuple[list[Lattice], list[Lattice]] = ([], [])
+    for key, group in groups.items():
+        family, parts, _ = group[0]
+        made = Lattice(0)
+        for part in (*family.patterns, np.concatenate([shifts for _, _, shifts in group]), *parts):
+            if isinstance(part, tuple):
+                made.steps.append(part)
             else:
-                found.add(each)
-    found.offset *= size
-    found.steps = [(1, size), *((step * size, count) for step, count in found.steps)]
-    found.listed = [each * size for each in found.listed]
-    found.close()
-    return found, whole
+                made.add(part)
+        made.offset *= size
+        made.steps = [(1, size), *((step * size, count) for step, count in made.steps)]
+        made.listed = [each * size for each in made.listed]
+        made.close()
+        merged[0 if key[0] else 1].append(made)
+    return tuple(merged[0]), tuple(merged[1])

@@ -107,9 +107,9 @@ IDLE = """
 def test_axes_that_addresses_do_not_depend_on_count_once(grid: Grid, tmp_path: Path) -> None:
     demand = demand_of(IDLE, tmp_path, grid, heads=4, length=70, BLOCK=16)
     once = grid[2] * 70 * 8 * 2
-    assert demand.footprint_bytes["x"] == pytest.approx(once, rel=1e-3)
-    assert demand.footprint_bytes["out"] == pytest.approx(2 * once, rel=1e-3)
-    assert demand.footprint_bytes["x"] <= once and demand.footprint_bytes["out"] <= 2 * once
+    assert demand.footprint_bytes["x"] == once
+    assert demand.footprint_bytes["out"] == pytest.approx(2 * once, rel=1e-3)  # the first and last looked at are not those of the grid
+    assert demand.footprint_bytes["out"] <= 2 * once
 
 
 HALVES = """
@@ -180,9 +180,7 @@ def test_pages_from_a_table_count_once_each(most: int, tmp_path: Path) -> None:
         inner = np.arange(16)[:, None] * 16 + np.arange(8)
         return [*(p * 1_000 + inner for p in pages[x, : lengths[x]]), pages[x, :16, None] * 1_000 + 900 + np.arange(8)]
 
-    exact = listed((9,), elements)
-    assert demand.read_footprints["x"] <= exact
-    assert demand.read_footprints["x"] >= 0.9 * exact
+    assert demand.read_footprints["x"] == listed((9,), elements)
 
 
 CAUSAL = """
@@ -196,10 +194,10 @@ CAUSAL = """
 """
 
 
-@pytest.mark.parametrize("blocks", [7, 150])
-def test_loops_of_different_lengths_count_the_longest(blocks: int, tmp_path: Path) -> None:
-    demand = demand_of(CAUSAL, tmp_path, (blocks, 4), stride=64, BLOCK=16)
-    assert demand.read_footprints["x"] == blocks * 16 * 4 * 16 * 2
+@pytest.mark.parametrize(("blocks", "heads", "rows"), [(7, 4, 7 * 16 * 4), (150, 4, 150 * 16 * 4), (150, 500, (150 * 16 - 1) * 8 + 500)])
+def test_loops_of_different_lengths_count_the_longest(blocks: int, heads: int, rows: int, tmp_path: Path) -> None:
+    """Eight heads fill a row; of more, the last are in the rows that follow."""
+    assert demand_of(CAUSAL, tmp_path, (blocks, heads), stride=64, BLOCK=16).read_footprints["x"] == rows * 16 * 2
 
 
 SWIZZLED = """
@@ -222,7 +220,7 @@ def test_programs_in_an_order_of_their_own(rows: int, cols: int, tmp_path: Path)
     assert demand.footprint_bytes["a"] == rows * 64 * 2
     stored = demand.footprint_bytes["out"]
     assert stored <= rows * cols * 64 * 2
-    assert (stored == rows * cols * 64 * 2) == (rows * cols <= 16_384)
+    assert (stored == rows * cols * 64 * 2) == (rows * cols <= 16_384) == (not demand.unknown)
 
 
 @pytest.mark.parametrize("seed", range(40))
