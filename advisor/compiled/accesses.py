@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -102,15 +103,16 @@ _BLOCK = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)")
 
 
 def _tile(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> tuple[Value, Value | None] | None:
-    """Addresses of the block that a descriptor made in the kernel is used at, and which of its lanes lie inside the tensor.
+    """Addresses of the block that a descriptor is used at, and which of its lanes lie inside the tensor.
 
-    None where the descriptor comes from the host, or something of it is not known.
+    None where something of it is not known.
     """
     block = next((found.group(1) for kind in op.types if (found := _BLOCK.search(kind.text))), "")
     shape = tuple(int(n) for n in block.split("x")[:-1])
-    if pointer.layout is None or op.name not in _TILES:
+    layout = pointer.layout or _row_major(evaluator.inputs.shapes.get(pointer.base or ""))
+    if layout is None or op.name not in _TILES:
         return None
-    sizes, strides = pointer.layout
+    sizes, strides = layout
     starts = [evaluator.value(environment, name) for name in address_operands(op)[1:]]
     if not len(shape) == len(sizes) == len(strides) == len(starts) or not all(v.known for v in (pointer, *sizes, *strides, *starts)):
         return None
@@ -125,6 +127,14 @@ def _tile(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value],
         if not within.all():
             inside.append(within)
     return offset, Value(tuple(inside), shape, True) if inside else None
+
+
+def _row_major(shape: tuple[int, ...] | None) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
+    """Sizes and strides of a descriptor from the host. How far apart its rows are is not said; which elements are the same is."""
+    if shape is None:
+        return None
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return tuple(values.number(int(n)) for n in shape), tuple(values.number(int(n)) for n in strides)
 
 
 def _descriptor_lanes(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> Count:

@@ -112,7 +112,7 @@ class KernelDemand:
         exact: Whether all programs, and all trips of their loops, were counted or do as those that were.
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
-        unlocated: Arguments of which it is not known which bytes are touched, nor how many there are: their footprint may be far larger.
+        unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
     """
 

@@ -85,7 +85,7 @@ def read_demand(
             columns[name].append(values)
     per_program = {n: (np.concatenate(v) if v else np.zeros(0)) for n, v in columns.items()}
     for access in collected.kept.values():
-        if access.unknown_extent and access.base and access.base not in inputs.sizes and access.base not in inputs.shapes:
+        if access.unknown_extent and access.base:
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
             assumed = f"{where}: those of one program count as distinct, so DRAM may carry far more"
             collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
@@ -218,7 +218,7 @@ class _Collected:
             footprint_bytes=footprints(accesses, inputs, total),
             read_footprints=footprints(tuple(a for a in accesses if a.kind == "load"), inputs, total),
             written_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind != "load"), inputs, total).values()),
-            unlocated=unlocated(accesses, inputs),
+            unlocated=unlocated(accesses),
             accesses=accesses, loops=loops, lines=lines,
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
         )  # fmt: skip

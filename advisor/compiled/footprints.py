@@ -14,34 +14,28 @@ from advisor.compiled.places import distinct_bytes
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:
     """Bytes per argument, or per line where the argument of an access cannot be told.
 
-    Where neither the addresses of an access nor the size of what it reads are known, one program's share stands for all: a lower bound
-    must not guess more. What other accesses to the same argument are known to touch counts all the same.
+    Where the addresses of an access are not known, one program's share stands for all: a lower bound must not guess more. What
+    other accesses to the same argument are known to touch counts all the same.
     """
     by_name: dict[str, list[AccessDemand]] = {}
     for access in accesses:
         by_name.setdefault(access.name, []).append(access)
-    missing = unlocated(accesses, inputs)
     found = {}
     for name, group in by_name.items():
-        requested = sum(a.requested_bytes for a in group)
         located = [(a.requested_bytes, a.reach_bytes) for a in group if a.reach_bytes is not None]
         touched = min(sum(amount for amount, _ in located), _covered(reach for _, reach in located))
         touched = min(touched, distinct_bytes(each for a in group if a.reach_bytes is not None for each in a.touched))
-        if len(located) == len(group):
-            found[name] = touched
-        elif name in missing:
-            found[name] = max(touched, (requested - sum(amount for amount, _ in located)) / max(programs, 1.0))
-        else:
-            found[name] = requested
+        unknown = sum(a.requested_bytes for a in group if a.reach_bytes is None)
+        found[name] = max(touched, unknown / max(programs, 1.0))
         size = max((s for a in group if (s := _size_bytes(a, inputs)) is not None), default=None)
         if size is not None:
             found[name] = min(found[name], size)
     return found
 
 
-def unlocated(accesses: Iterable[AccessDemand], inputs: Inputs) -> frozenset[str]:
-    """Arguments of which it is not known which bytes some access touches, nor how many there are."""
-    return frozenset(a.name for a in accesses if a.reach_bytes is None and _size_bytes(a, inputs) is None)
+def unlocated(accesses: Iterable[AccessDemand]) -> frozenset[str]:
+    """Arguments of which it is not known which bytes some access touches."""
+    return frozenset(a.name for a in accesses if a.reach_bytes is None)
 
 
 def _size_bytes(access: AccessDemand, inputs: Inputs) -> float | None:

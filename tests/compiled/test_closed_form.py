@@ -100,6 +100,7 @@ def test_persistent_gemm(pool: Pool) -> None:
     assert got.tensor_flop == {"bf16": total(want.per_cta["tensor"] * want.ctas)}
     assert bytes_of(got) == total(want.cta_load_bytes * want.ctas)
     assert bytes_of(got, kind="store") == m * n * 2
+    assert got.footprint_bytes == {"a_desc": m * k * 2, "b_desc": n * k * 2, "c_desc": m * n * 2} and not got.unlocated
 
 
 def alignment(ids: np.ndarray, experts: int, block: int) -> tuple[np.ndarray, np.ndarray, int, int]:

@@ -50,6 +50,25 @@ def test_what_is_known_of_a_tensor_counts_beside_a_gather(tmp_path: Path) -> Non
     assert inspection.demand.unlocated == {"x_ptr"}
 
 
+EMBEDDING = """
+    def k(x_ptr, label_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0), tl.arange(0, BLOCK)
+        tl.store(out_ptr + row * BLOCK + lanes, tl.load(x_ptr + tl.load(label_ptr + row) * cols + lanes))
+"""
+
+
+@pytest.mark.parametrize("sizes", [{}, {"x_ptr": ROWS * COLUMNS}])
+def test_rows_that_labels_choose_may_all_be_one(sizes: dict[str, int], tmp_path: Path) -> None:
+    """Also where it is known how many there are; what is assumed is said."""
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(EMBEDDING))
+    given = {"cols": COLUMNS}
+    launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(ROWS,), sizes=sizes)
+    demand = inspect_launch(launch, compile_target("sm_90")).demand
+    assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
+    assert "which bytes of x_ptr are touched" in demand.unknown
+
+
 HALVES = """
     def k(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
