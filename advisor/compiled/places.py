@@ -146,7 +146,7 @@ def _pattern(evaluator: Evaluator, pointer: Value, mask: Value | None) -> _Patte
     relative: list[Integers] = []
     combined: Integers = np.zeros(1, np.int64)
     listed: tuple[Integers, Active | None] | None = None
-    for _dims, members in values._groups(both, len(pointer.shape)):
+    for _dims, members in values.joined(both, len(pointer.shape)):
         address = [both[i] for i in members if i < len(offsets)]
         active: Any = None
         for i in members:

@@ -187,7 +187,7 @@ def with_shape(value: Value, shape: tuple[int, ...]) -> Value:
     return Value(parts, shape, value.boolean, value.base, value.reasons)
 
 
-def _groups(parts: Iterable[NDArray[Any]], rank: int) -> list[tuple[set[int], list[int]]]:
+def joined(parts: Iterable[NDArray[Any]], rank: int) -> list[tuple[set[int], list[int]]]:
     """Parts that share a varying dimension, together: (dimensions, indices of the parts)."""
     groups: list[tuple[set[int], list[int]]] = []
     for i, part in enumerate(parts):
@@ -209,7 +209,7 @@ def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[
     total = np.ones(programs)
     counted: set[int] = set()
     if mask is not None:
-        for dims, members in _groups(mask.parts, len(shape)):
+        for dims, members in joined(mask.parts, len(shape)):
             together = mask.parts[members[0]]
             for i in members[1:]:
                 together = together & mask.parts[i]
@@ -236,7 +236,7 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
     masks = list(mask.parts) if mask is not None else []
     both = offsets + masks
     total = np.ones(programs)
-    for _dims, members in _groups(both, len(shape)):
+    for _dims, members in joined(both, len(shape)):
         address = [both[i] for i in members if i < len(offsets)]
         factors = [both[i] for i in members if i >= len(offsets)]
         active: Any = None
@@ -276,7 +276,7 @@ def extent(offset: Value, mask: Value | None, programs: NDArray[np.bool_]) -> tu
     low: Any = np.zeros(1, np.int64)
     high: Any = np.zeros(1, np.int64)
     touching: Any = programs
-    for _dims, members in _groups(both, len(offset.shape)):
+    for _dims, members in joined(both, len(offset.shape)):
         address = [both[i] for i in members if i < len(offsets)]
         factors = [both[i] for i in members if i >= len(offsets)]
         if not factors:  # the parts one by one: their sum need not become a block
