@@ -21,7 +21,7 @@ from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
-from advisor.pipelines.bound import throughput_per_us
+from advisor.pipelines.bound import least_launch_us, throughput_per_us
 from advisor.pipelines.cache import least_dram_bytes
 from advisor.pipelines.space import configuration_at
 from advisor.schema import (
@@ -371,7 +371,7 @@ def _pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...
     out = []
     for name in PIPELINES:
         if name == "launch":
-            launch = gpu.launch_latency_us
+            launch = least_launch_us(gpu)
             out.append(PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
                                     throughput_per_s=0.0, time_us=launch, problem_time_us=launch))  # fmt: skip
             continue

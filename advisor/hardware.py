@@ -111,7 +111,7 @@ class GpuSpec:
         max_warps_per_sm: Resident warps.
         max_ctas_per_sm: Resident CTAs.
         warp_size: Threads.
-        launch_latency_us: The least duration of an empty kernel, in microseconds.
+        launch_latency_us: Cost of a launch in a stream, in microseconds; a bound counts less (`pipelines.bound.LEAST_LAUNCH_US`).
         boost_clock_mhz: The boost clock of the datasheet, where it is known; for display.
         sources: Where each figure is from, by key.
 

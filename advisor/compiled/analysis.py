@@ -22,7 +22,7 @@ from advisor.compiled.scaled_products import unpacked_type
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
-from advisor.pipelines.bound import Bound, bound, config_bound, throughput_per_us
+from advisor.pipelines.bound import Bound, bound, config_bound, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
@@ -207,9 +207,10 @@ def _pipeline_times(needed: Work, asked: Demand, gpu: GpuSpec, least: Bound, con
     found = []
     for name in PIPELINES:
         if name == "launch":
+            launch = least_launch_us(gpu)
             found.append(
                 PipelineTime(pipeline=name, unit="launch", demand=1.0, problem_demand=1.0, busiest_sm_demand=None,
-                             throughput_per_s=0.0, time_us=gpu.launch_latency_us, problem_time_us=gpu.launch_latency_us)
+                             throughput_per_s=0.0, time_us=launch, problem_time_us=launch)
             )
             continue
         rate = rates[name]

@@ -14,7 +14,7 @@ NOTES: dict[str, str] = {
     "occupancy": "too few resident CTAs per SM to hide each other's loads",
     "latency": "loads that the software pipeline cannot hide",
     "traffic": "operands read more than once, from the L2 or from DRAM",
-    "launch": "filling the pipeline after the launch",
+    "launch": "the launch beyond what it takes at least, and filling the pipeline after it",
     "efficiency": "pipelines that sustain less than their peak",
 }
 

@@ -25,7 +25,7 @@ Progress = Callable[[str], None]
 FEW_TOKENS = "M <= E"
 REGIMES = {"dram": "memory-bound", "l2": "memory-bound", "smem": "memory-bound", "launch": "launch-bound"} | dict.fromkeys(
     ("tensor", "fma", "xu", "alu", "issue"), "compute-bound")  # fmt: skip
-"""What launches are called by the pipeline that binds them; fused MoE of few tokens by these."""
+"""What launches are called by the pipeline that binds them, the launch with what it costs in a stream; fused MoE of few tokens by these."""
 MOE_KINDS = ("served", "exact", "best")
 LEAST_CONFIGURATIONS = 1.25
 """Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
@@ -143,7 +143,8 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
 
 
 def _regimes(part: Measured, bound: pipelines.Bound) -> list[str]:
-    binding = np.broadcast_to(bound.binding, (len(part),)).tolist()
+    launch = part.gpu.launch_latency_us > bound.us - pipelines.least_launch_us(part.gpu)
+    binding = np.broadcast_to(np.where(launch, PIPELINES.index("launch"), bound.binding), (len(part),)).tolist()
     few = np.zeros(len(part), dtype=bool)
     if part.problem.family == "fused_moe":
         few = np.broadcast_to(part.problem.sizes["M"] <= part.problem.sizes["E"], (len(part),))

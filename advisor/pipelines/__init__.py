@@ -14,7 +14,7 @@ from advisor.pipelines.batch import (
     configuration_batch,
     problem_batch,
 )
-from advisor.pipelines.bound import Bound, bound, config_bound
+from advisor.pipelines.bound import LEAST_LAUNCH_US, Bound, bound, config_bound, least_launch_us
 from advisor.pipelines.demand import Demand, Work
 from advisor.pipelines.schedule import Schedule, gap, latency_us, schedule
 
@@ -67,6 +67,7 @@ def analyse(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSp
 
 
 __all__ = [
+    "LEAST_LAUNCH_US",
     "Analysis",
     "Array",
     "Bound",
@@ -83,6 +84,7 @@ __all__ = [
     "demand",
     "gap",
     "latency_us",
+    "least_launch_us",
     "problem_batch",
     "schedule",
     "work",

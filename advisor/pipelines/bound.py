@@ -1,7 +1,8 @@
 """Lower bounds on latency: of a problem on a GPU (`bound`), and of one configuration of it (`config_bound`).
 
 bound = launch + max over pipelines of (least demand / highest throughput). Pipelines can overlap perfectly, so the maximum, not
-the sum, is certain; the launch latency cannot be hidden. Both use the highest clock the GPU can run at.
+the sum, is certain; the launch cannot be hidden, but counts only what it takes at least (`least_launch_us`). Both use the highest
+clock the GPU can run at.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from advisor.schema import PIPELINES
 L2_PORT_BYTES_PER_CLOCK = 64.0
 """Bytes per clock one SM can take from the L2. Source: NVIDIA A100 whitepaper (5,120 B/clk for 80 ports of 64 B) and
 arXiv 2402.13499 (Hopper, Ada); AMD CDNA3 ISA: 64 B/clk per CU."""
+
+LEAST_LAUNCH_US = 0.5
+"""The most that a bound counts for the launch, in microseconds: what it costs in a stream (`GpuSpec.launch_latency_us`) is no floor.
+Back to back in a CUDA graph, as our own timer runs them, whole small kernels take 1.1 to 1.3 us (pytorch/pytorch#161104: 2,000
+additions of 1,024 elements in one graph; Hazy Research, "Look Ma, No Bubbles!", H100: 1.3 us, 2.1 in a stream), and a launch 0.8 us
+on a B200 (MPK, arXiv 2512.22219). Nothing measured is below 0.8; what is left is for what nobody has measured yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +66,17 @@ def far_l2_us(bytes_moved: Array, gpu: GpuSpec) -> Array:
     return np.maximum(bytes_moved - gpu.l2_near_bytes, 0.0) / (gpu.l2_far_bytes_per_s / 1e6)
 
 
+def least_launch_us(gpu: GpuSpec) -> float:
+    """The launch's part of every bound, in microseconds: never more than `LEAST_LAUNCH_US`."""
+    return min(float(gpu.launch_latency_us), LEAST_LAUNCH_US)
+
+
 def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
     shape = np.broadcast_shapes(*(t.shape for t in times.values()))
     times = {name: np.broadcast_to(t, shape) for name, t in times.items()}
     stacked = np.stack([times[name] for name in PIPELINES if name != "launch"])
     longest = stacked.max(axis=0)
-    launch = np.full(shape, float(gpu.launch_latency_us))
+    launch = np.full(shape, least_launch_us(gpu))
     # The launch binds where it outlasts all the work.
     binding = np.where(launch > longest, PIPELINES.index("launch"), stacked.argmax(axis=0))
     return Bound(us=launch + longest, times_us=times | {"launch": launch}, binding=binding)

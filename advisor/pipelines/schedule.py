@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import Array
-from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, throughput_per_us
+from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import LIMITERS, resident_ctas
 
@@ -149,8 +149,11 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         smooth = demand.ctas / slots * _wave_us(demand, gpu, slots, relax)
         blend = 1 / (1 + full_waves)
         total = np.where(full_waves >= 1, blend * total + (1 - blend) * np.maximum(smooth, total * 0.5), total)
-    fill = 0.0 if "launch" in relax else DRAM_LATENCY_US + L2_LATENCY_US
-    total = gpu.launch_latency_us + fill + total * spill_factor(demand, gpu)
+    if "launch" in relax:  # what is left is the launch as the bound has it
+        start = least_launch_us(gpu)
+    else:
+        start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
+    total = start + total * spill_factor(demand, gpu)
     return np.where(plan.resident > 0, total, np.inf)
 
 

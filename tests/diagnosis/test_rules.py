@@ -19,7 +19,7 @@ from advisor.learned.base import Prediction
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
 
 from .cases import CASES
-from .launches import gemm, launch, moe, tile
+from .launches import gemm, launch, moe, rows, tile
 
 BY_ID = {rule.id: rule for rule in RULES}
 ids = [rule.id for rule in RULES]
@@ -122,6 +122,15 @@ def test_a_measurement_below_the_bound_is_a_fault() -> None:
     diagnosis = diagnose(launch(moe(64), None, "H100", measured_us=5.0))
     assert diagnosis.findings[0].rule == "below-bound"
     assert any("model or measurement fault" in fault for fault in diagnosis.faults)
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H100", "H200", "B200", "MI300X"])
+def test_a_tiny_kernel_timed_in_a_graph_is_not_below_the_bound(gpu: str) -> None:
+    tiny = rows(1, 1024, "elementwise", "add")
+    diagnosis = diagnose(launch(tiny, None, gpu, measured_us=1.2))
+    assert "below-bound" in diagnosis.passed and not diagnosis.faults
+    launched = next(finding for finding in diagnosis.findings if finding.rule == "launch-bound")
+    assert "launch in a stream 2" in launched.evidence  # what a launch costs there, not what the bound counts of it
 
 
 def test_a_prediction_below_the_bound_is_a_fault() -> None:

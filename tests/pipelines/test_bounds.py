@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.hardware import GpuSpec, list_gpus, load_gpu
-from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, analyse, bound, column, gap, latency_us, work
+from advisor.pipelines import (
+    Analysis,
+    ConfigurationBatch,
+    ProblemBatch,
+    analyse,
+    bound,
+    column,
+    gap,
+    latency_us,
+    least_launch_us,
+    work,
+)
 from advisor.pipelines.batch import SIZES
 from advisor.pipelines.space import combinations, family_space
 
@@ -67,12 +78,26 @@ def test_bound_config_bound_and_latency_are_ordered(problem: ProblemBatch, gpu: 
     a = analyse(problem, space_of(problem), gpu)
     launches = a.schedule.resident > 0
     assert launches.any()
-    assert (a.bound.us > gpu.launch_latency_us).all()
+    assert (a.bound.us > least_launch_us(gpu)).all()
     assert np.isfinite(a.config_bound.us).all()
     assert (a.bound.us <= a.config_bound.us * (1 + 1e-9)).all()
     assert np.isfinite(a.latency_us[launches]).all()
     assert np.isinf(a.latency_us[~launches]).all()
     assert (a.latency_us >= a.bound.us * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_a_bound_counts_less_of_a_launch_than_any_graph_takes(gpu: GpuSpec) -> None:
+    problem = ProblemBatch(
+        family="elementwise", op="add", sizes={"B": column(1), "H": column(1024)}, dtype="fp32", block_shape=None, cache="warm",
+    )  # fmt: skip
+    a = analyse(problem, space_of(problem), gpu)
+    for each in (a.bound, a.config_bound):
+        assert (each.times_us["launch"] <= 0.5).all()
+        assert (each.us < 0.8).all()  # a launch in a CUDA graph on a B200, the least that is published
+    assert (a.latency_us > gpu.launch_latency_us).all()  # predicted as launched in a stream
+    freer = replace(gpu, launch_latency_us=0.1)
+    assert (bound(work(problem, freer), freer, problem.cache).times_us["launch"] == 0.1).all()
 
 
 @FEW

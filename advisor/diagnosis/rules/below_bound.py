@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds
+from advisor.pipelines import least_launch_us
 from advisor.schema import Finding
 
 
@@ -38,6 +39,7 @@ kernel. Else report it.
         measured = context.measured_us
         if measured is None:
             return None
+        launch = least_launch_us(context.gpu)
         limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0))]
         if context.config_bound is not None:
             config = context.config_bound
@@ -49,8 +51,8 @@ kernel. Else report it.
                     context,
                     "error",
                     f"Measured {microseconds(measured)} is below {name}, {microseconds(limit)}",
-                    evidence=f"{pipeline} alone takes {microseconds(limit - context.gpu.launch_latency_us)} after a launch of "
-                    f"{microseconds(context.gpu.launch_latency_us)}, cache {context.problem.cache}",
+                    evidence=f"{pipeline} alone takes {microseconds(limit - launch)} after a launch of "
+                    f"{microseconds(launch)} at least, cache {context.problem.cache}",
                     remedy="a fault of the model or of the measurement: check GPU, sizes, type, routing and cache of the row",
                 )
         return None
