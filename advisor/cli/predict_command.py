@@ -103,9 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         out["p_speedup_10pct"][index] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
     if assumed:
         print(f"advisor: {assumed}", file=sys.stderr)
-    if beyond:
-        print(f"advisor: launches outside of what was learned: {beyond}; their latencies are extrapolated, their intervals a guess",
-              file=sys.stderr)  # fmt: skip
     if blank:
         print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
               "there is nothing to tune", file=sys.stderr)  # fmt: skip
@@ -114,6 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         out[name][~np.isfinite(out[name])] = np.nan
     appended: dict[str, Any] = {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]}
     write_rows(rows, arguments.output, appended | options.gpu_column(arguments.gpu, len(rows)))
+    if beyond:
+        print(f"advisor: launches outside of what was learned: {beyond}; their latencies are extrapolated, their intervals a guess",
+              file=sys.stderr)  # fmt: skip
     _warn_of(stuck)
     if measured is not None:
         _warn_of([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the model or "

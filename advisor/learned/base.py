@@ -34,7 +34,7 @@ class Prediction:
     @property
     def extrapolated(self) -> int:
         """Of how many rows a learned model speaks that it does not vouch for."""
-        return 0 if self.share is None else int(((self.share > 0) & ~self.learned).sum())
+        return 0 if self.share is None else int(((self.share > 0) & ~self.learned & np.isfinite(self.us)).sum())
 
     def source(self, i: int, name: str) -> str:
         """What results say that row i comes from, where the predictor is called `name`."""
