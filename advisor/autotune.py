@@ -60,8 +60,10 @@ def autotune(
         key_buckets: {"M": "pow2"}: M counts by the power of two it rounds up to. Also ascending upper ends, or a function.
         family: The kernel's family, where `problem` does not name it.
         problem: Takes the arguments by name; returns the sizes (and op, dtype, …) of the family's problem.
-        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance.
-        outputs: Tensors compared (default: those reset or restored, else all).
+        check_output: Leave out what does not write what the first configuration writes: True, or (relative, absolute) tolerance. Tensors
+            of floats that the kernel writes and does not read are overwritten beforehand, so that what is left unwritten shows.
+        outputs: Names of the tensors compared (default: those reset or restored, else all). Integers are overwritten beforehand only
+            where they are named here: others may be locks or addresses.
         default: `triton.Config` for modes cached and off, and while a CUDA graph is captured (default there: the model's choice, else
             the first configuration).
         distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.
@@ -80,6 +82,8 @@ def autotune(
         raise UsageError("top_k", top_k, "a positive integer")
     if not 0 <= noise < 1:
         raise UsageError("noise", noise, "a share of 0 to 1")
+    if isinstance(outputs, str):
+        raise UsageError("outputs", outputs, "a list of names", f"outputs=[{outputs!r}]")
     options: dict[str, Any] = {
         "mode": check_mode(mode, "mode="), "top_k": top_k, "key_buckets": dict(key_buckets or {}), "family": family, "problem": problem,
         "tolerance": check_tolerance(check_output), "outputs": tuple(outputs) if outputs is not None else None, "default": default,

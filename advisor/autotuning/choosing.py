@@ -100,7 +100,7 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     )
     text, digest = keys.stable_text(key), tuner.source_hash()
     if text is not None and options.tolerance is not None:
-        text += f" outputs checked {options.tolerance}"  # what was measured unchecked does not count
+        text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"kernel {tuner.serial}",

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
@@ -196,22 +197,39 @@ class Session:
         if self.outputs is None:
             names = tuner.options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None
             assert tuner.options.tolerance is not None
-            self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance)
+            self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance, named=bool(tuner.options.outputs))
             for first in range(len(self.call.configs)):
                 try:  # the first that runs at all is what the others are compared with
-                    self._run_and(first, self.outputs.keep)
+                    self.outputs.probe(partial(self._run_and, first))
                     break
                 except watching.NeverEndsError:
                     raise
                 except Exception as error:  # what else it says is found out when it is measured itself
                     if left_out(error, "launch").fatal:
                         raise
+            self._warn_of_a_blind_check()
         if self.outputs.wanted is not None:
             self._run_and(place, self.outputs.compare)
 
-    def _run_and(self, place: int, look: Callable[[], None]) -> None:
-        """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it."""
+    def _warn_of_a_blind_check(self) -> None:
+        """A check that can find nothing must not pass for one that found nothing."""
         assert self.outputs is not None
+        name = getattr(self.tuner.base_fn, "__name__", "kernel")
+        compared = ", ".join(self.outputs.tensors)
+        if not compared:
+            self.tuner.say_once("check", f"{name}: check_output compares nothing: no tensor is among the arguments"
+                                + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""))  # fmt: skip
+        elif self.outputs.wanted is not None and not self.outputs.written:
+            self.tuner.say_once("check", f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
+                                "among them; name the tensors it writes with outputs=")  # fmt: skip
+
+    def _run_and(self, place: int, look: Callable[[], None]) -> None:
+        """Runs a configuration once, looks at what it wrote before any hook restores it, and restores it.
+
+        What timing another configuration left in the outputs must not pass for what this one wrote: they are prepared first.
+        """
+        assert self.outputs is not None
+        self.outputs.prepare()
         tuner, call, config = self.tuner, self.call, self.call.configs[place]
         current = {**call.kwargs, **config.all_kwargs()}
         full = {**tuner.nargs, **current}

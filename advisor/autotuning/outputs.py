@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.autotuning.failures import OutputDiffersError
@@ -35,18 +35,68 @@ def check_tolerance(given: Any) -> Tolerance | None:
 
 
 class Outputs:
-    """Holds the tensors a kernel may write, as they were before and as the first configuration left them."""
+    """Holds the tensors a kernel may write: as they were before, as every compared run finds them, and as the first one left them.
 
-    def __init__(self, tensors: Mapping[str, Any], tolerance: Tolerance) -> None:
-        self.tensors = dict(tensors)
+    A configuration that leaves elements unwritten is found out only where they did not hold the right values already, as they do after
+    another configuration's run, or in memory that an earlier call freed. So what is known to be output alone (`probe`) is overwritten
+    before each run with values that differ from the right ones (`other_values`); the rest starts from what was there before.
+
+    Args:
+        tensors: By argument name.
+        tolerance: Relative, and absolute as a share of the root mean square.
+        named: The user named them as outputs: integers are then overwritten too. Others may be locks, counters or addresses.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], tolerance: Tolerance, named: bool = False) -> None:
+        self.tensors = {name: tensor.data for name, tensor in tensors.items()}  # without autograd, which counts every change
         self.tolerance = tolerance
+        self.named = named
         self.before = {name: tensor.clone() for name, tensor in self.tensors.items()}
+        self.start = dict(self.before)
         self.wanted: dict[str, Any] | None = None
+        self.written = False  # whether the first configuration was seen to write anything
+
+    def prepare(self) -> None:
+        """What every compared run starts from."""
+        self._set(self.start)
 
     def restore(self) -> None:
         """Back to what was there before."""
-        for name, tensor in self.tensors.items():
-            tensor.copy_(self.before[name])
+        self._set(self.before)
+
+    def probe(self, run: Callable[[Callable[[], None]], None]) -> None:
+        """Finds out, with the first configuration, what is right and what is output alone.
+
+        Args:
+            run: Prepares, runs the first configuration once, calls what it is given, and restores.
+        """
+        try:
+            self._probe(run)
+        except Exception:
+            self.start, self.wanted = dict(self.before), None
+            raise
+
+    def _probe(self, run: Callable[[Callable[[], None]], None]) -> None:
+        run(self.keep)
+        assert self.wanted is not None
+        right = self.wanted
+        self.written = any(bool((~_alike(right[name], self.before[name])).any()) for name in right)
+        overwritten = {}
+        for name, wanted in right.items():
+            if wanted.is_complex() or not (wanted.is_floating_point() or self.named) or not wanted.numel():
+                continue
+            self.start[name] = other_values(wanted, self.before[name], self.tolerance)
+            run(self.keep)
+            if self._is_output(name, right):
+                overwritten[name] = self.start[name]
+            self.start[name] = self.before[name]
+        self.wanted = right
+        if overwritten:
+            self.written = True
+            self.start |= overwritten
+            run(self.keep)
+            if not all(bool(self._settled(name, right).all()) for name in right):  # together they matter: none is overwritten
+                self.start, self.wanted = dict(self.before), right
 
     def keep(self) -> None:
         """What is there now is right."""
@@ -68,20 +118,75 @@ class Outputs:
                     f"|difference| <= {relative:g} |wanted| + {absolute:g} rms(wanted) of its row or of all",
                 )  # fmt: skip
 
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, tensor in self.tensors.items():
+            tensor.copy_(values[name])
 
-def differing_share(got: Any, wanted: Any, relative: float, absolute: float) -> float:
-    """Share of the elements outside the tolerance; NaN matches NaN, infinities of one sign match."""
-    if got.numel() == 0:
-        return 0.0
+    def _is_output(self, name: str, right: Mapping[str, Any]) -> bool:
+        """Whether what the tensor held before made no difference: it is not read, or it does not matter."""
+        assert self.wanted is not None
+        if bool(_alike(self.wanted[name], self.start[name]).all()):
+            return False  # nothing wrote there
+        return all(bool(self._settled(each, right).all()) for each in right)
+
+    def _settled(self, name: str, right: Mapping[str, Any]) -> Any:
+        """Which elements are right, or were overwritten beforehand and then left alone."""
+        assert self.wanted is not None
+        relative, absolute = (min(pair) for pair in zip(self.tolerance, DEFAULT_TOLERANCE, strict=True))
+        found = ~differing(self.wanted[name], right[name], relative, absolute)
+        return found if self.start[name] is self.before[name] else found | _alike(self.wanted[name], self.start[name])
+
+
+def other_values(wanted: Any, before: Any, tolerance: Tolerance) -> Any:
+    """Values that differ from `wanted` by more than the tolerance, within the range of what the tensor holds where that is wide enough.
+
+    Values from elsewhere could make a kernel that reads them do anything; NaN would pass for right where it spreads.
+    """
+    import torch
+
+    if not wanted.dtype.is_floating_point:
+        if wanted.dtype == torch.bool:
+            return ~wanted
+        both = torch.stack([wanted.long(), before.long()])
+        low, high = int(both.min()), int(both.max())
+        high += low == high and high <= 0
+        low -= low == high
+        return torch.where(both[0] > low, low, high).to(wanted.dtype)
+    right, former = _computable(wanted), _computable(before)
+    ends = [float(end) for each in (right, former) for end in each.nan_to_num(0.0, 0.0, 0.0).aminmax()]
+    least, most = min(ends), max(ends)
+    middle = (least + most) / 2
+    apart = max(4 * min(sum(tolerance), 0.25) * (max(abs(least), abs(most)) or 1.0), (most - least) / 2)
+    limit = torch.finfo(wanted.dtype).max
+    return torch.where(right > middle, max(middle - apart, -limit), min(middle + apart, limit)).to(wanted.dtype)
+
+
+def differing(got: Any, wanted: Any, relative: float, absolute: float) -> Any:
+    """Which elements are outside the tolerance; NaN matches NaN, infinities of one sign match."""
     if not got.dtype.is_floating_point:
-        return float((got != wanted).double().mean())
+        return got != wanted
     got, wanted = got.float(), wanted.float()
-    same = (got == wanted) | ((got != got) & (wanted != wanted))
     square = (wanted * wanted).nan_to_num(0.0, 0.0, 0.0)
     # Rows that see few keys of a causal attention are much larger than the others.
     size = (square.mean(-1, keepdim=True) if square.ndim > 1 else square.mean()).clamp(min=float(square.mean())).sqrt()
     close = (got - wanted).abs() <= relative * wanted.abs() + absolute * size
-    return float((~(same | close)).double().mean())
+    return ~(_alike(got, wanted) | close)
+
+
+def differing_share(got: Any, wanted: Any, relative: float, absolute: float) -> float:
+    """Share of the elements outside the tolerance (`differing`)."""
+    return float(differing(got, wanted, relative, absolute).double().mean()) if got.numel() else 0.0
+
+
+def _alike(one: Any, other: Any) -> Any:
+    """Which elements are equal, or both NaN."""
+    one, other = _computable(one), _computable(other)
+    return (one == other) | ((one != one) & (other != other))
+
+
+def _computable(tensor: Any) -> Any:
+    """The tensor in a type that PyTorch computes with: it compares no fp8."""
+    return tensor.float() if tensor.dtype.is_floating_point and tensor.element_size() < 4 else tensor
 
 
 def tensors_of(named: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:

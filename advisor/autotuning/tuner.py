@@ -22,6 +22,7 @@ from advisor.autotuning import choosing, internals, keys, source
 from advisor.autotuning.decision import Decision
 from advisor.autotuning.outputs import Tolerance
 from advisor.autotuning.recognise import ProblemHint
+from advisor.errors import UsageError
 from advisor.settings import Mode
 
 log = logging.getLogger("advisor.autotune")
@@ -297,12 +298,21 @@ class Tuner(Autotuner):
         return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
 
     def _warn_of_unknown_names(self) -> None:
-        """Triton 3.9 raises; earlier versions tune once and never again, which is worth a word."""
+        """Triton 3.9 raises for those of its own; earlier versions tune once and never again, which is worth a word.
+
+        Raises:
+            UsageError: `outputs` names no argument.
+        """
         for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
                 log.warning("%s: %s contains names that are not kernel arguments: %s", getattr(self.base_fn, "__name__", "kernel"),
                             parameter, ", ".join(unknown))  # fmt: skip
+        # Unlike those, it is no argument of triton.autotune; and a check that compares nothing would pass everything.
+        unknown = [name for name in self.options.outputs or () if name not in self.arg_names]
+        if unknown:
+            raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), f"among {', '.join(self.arg_names)}",
+                             "correct the name")  # fmt: skip
 
     def _own_hooks(self) -> None:
         """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""

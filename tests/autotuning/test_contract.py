@@ -238,6 +238,105 @@ def test_what_writes_something_else_is_left_out(torch, check, chosen):
         assert left_out.state == "output" and "100 %" in left_out.reason
 
 
+def checked(fn, *blocks, **options):
+    """A kernel whose later configurations are faster, checked."""
+    from advisor.autotune import autotune
+
+    kernel = FakeKernel(fn)
+    times = {block: 1.0 / (1 + place) for place, block in enumerate(blocks)}
+    bench = lambda run, quantiles: (run(), [times[kernel.launches[-1]["BLOCK"]]] * 3)[1]  # noqa: E731
+    return autotune(configs(*blocks), ["n"], do_bench=bench, check_output=True, **options)(kernel)
+
+
+def twice(x, y, n, BLOCK):
+    """Blocks below 64 leave the end unwritten."""
+    y[:BLOCK] = (2 * x[:BLOCK]).to(y.dtype)
+
+
+def twice_in_place(x, n, BLOCK):
+    x[:BLOCK] *= 2
+
+
+def add_to(x, y, n, BLOCK):
+    y[:BLOCK] += x[:BLOCK]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int32", "bool"])
+@pytest.mark.parametrize("before", ["wrong", "right", "nan"])
+def test_what_leaves_its_output_unwritten_is_left_out(torch, dtype, before):
+    """Also where the right values lie there already: left by the first configuration, or by an earlier call."""
+    kind = getattr(torch, dtype)
+    x = torch.ones(64) if dtype != "int32" else torch.arange(64)
+    y = {"right": (2 * x).to(kind), "wrong": torch.zeros(64).to(kind)}.get(before)
+    if y is None:
+        y = torch.full((64,), float("nan") if kind.is_floating_point else 0.0).to(kind)
+    tuner = checked(twice, 64, 16, 0, outputs=["y"])
+    tuner[(1,)](x, y, 64)
+    assert states(tuner) == {64: "measured", 16: "output", 0: "output"}
+    assert (y.float() == (2 * x).to(kind).float()).all()
+
+
+def test_inputs_are_found_out_and_left_as_they_are(torch):
+    x, y = torch.randn(64).requires_grad_(), torch.zeros(64)
+    seen = []
+
+    def watching(x, y, n, BLOCK):
+        seen.append(x.tolist())
+        y[:BLOCK] = 2 * x.detach()[:BLOCK]
+
+    tuner, want = checked(watching, 64, 16), (2 * x).detach()
+    version = x._version
+    y.copy_(want)
+    tuner[(1,)](x, y, 64)
+    assert states(tuner) == {64: "measured", 16: "output"} and torch.equal(y, want)
+    assert x._version == version and seen[-2:] == [x.tolist()] * 2
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("options", [{}, {"reset_to_zero": ["y"]}, {"restore_value": ["y"]}])
+def test_accumulators_and_kernels_in_place_start_from_what_was_there(torch, start, options):
+    x, y = torch.randn(64) + 3, torch.full((64,), start)
+    tuner = checked(add_to, 64, 128, 16, **options)
+    tuner[(1,)](x, y, 64)
+    assert states(tuner) == {64: "measured", 128: "measured", 16: "output"}
+    x = torch.randn(64) + 3
+    tuner = checked(twice_in_place, 64, 128, 16, restore_value=["x"])
+    want = 2 * x
+    tuner[(1,)](x, 64)
+    assert states(tuner) == {64: "measured", 128: "measured", 16: "output"} and torch.equal(x, want)
+
+
+def test_locks_and_addresses_are_never_overwritten(torch):
+    def locked(x, y, lock, n, BLOCK):
+        assert (lock == 0).all()
+        lock[1] += 1
+        y[:BLOCK] = 2 * x[:BLOCK]
+        lock[1] -= 1
+
+    tuner = checked(locked, 64, 16)
+    tuner[(1,)](torch.ones(64), torch.full((64,), 2.0), torch.zeros(4, dtype=torch.int32), 64)
+    assert states(tuner) == {64: "measured", 16: "output"}
+
+
+def test_a_misspelt_output_is_refused(torch):
+    from advisor.errors import UsageError
+
+    with pytest.raises(UsageError, match="outputs= names no argument of the kernel; got z; expected among x, y, n, BLOCK"):
+        checked(twice, 64, 16, outputs=["z"])
+    with pytest.raises(UsageError, match="a list of names"):
+        checked(twice, 64, 16, outputs="y")
+
+
+@pytest.mark.parametrize("what", ["no tensor", "no change"])
+def test_a_check_that_can_find_nothing_says_so(torch, caplog, what):
+    options = {"outputs": ["n"]} if what == "no tensor" else {"outputs": ["x"]}
+    tuner = checked(twice, 64, 16, **options)
+    for n in (64, 65):
+        tuner[(1,)](torch.ones(64), torch.zeros(64), n)
+    said = [record.message for record in caplog.records]
+    assert len(said) == 1 and ("compares nothing" in said[0] if what == "no tensor" else "sees no change in x" in said[0])
+
+
 def test_pruning_is_tritons():
     from triton.runtime.errors import AutotunerError
 
