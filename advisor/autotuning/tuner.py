@@ -7,6 +7,7 @@ A decided call reads its key with a generated function and looks it up in one di
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -122,9 +123,12 @@ class Tuner(Autotuner):
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
                 read_key, fast = self._hot
-                self.best_config, options, hook = fast[read_key(*args, **kwargs)]
-            except (KeyError, AttributeError):
+                found = fast[read_key(*args, **kwargs)]
+            except (KeyError, AttributeError, TypeError):  # of another kind, or wrong: then the kernel says so
+                found = None
+            if found is None:  # after the handler: what is raised there would seem to come of the lookup
                 return self._slow(args, {"grid": grid, "warmup": False, **kwargs})
+            self.best_config, options, hook = found
             if hook is not None:
                 hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
@@ -135,9 +139,12 @@ class Tuner(Autotuner):
         """A launch; the grid is among the keywords."""
         try:
             read_key, fast = self._hot
-            self.best_config, options, hook = fast[read_key(*args, **kwargs)]
-        except (KeyError, AttributeError):
+            found = fast[read_key(*args, **kwargs)]
+        except (KeyError, AttributeError, TypeError):
+            found = None
+        if found is None:
             return self._slow(args, kwargs)
+        self.best_config, options, hook = found
         if hook is not None:
             hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
         return self.fn.run(*args, **kwargs, **options)
@@ -195,7 +202,8 @@ class Tuner(Autotuner):
             self._always, self._sometimes = always, sometimes
             self._hot = (self._reader(always, device), {})
         read_key, fast = self._hot
-        fast[read_key(*args, **kwargs)] = found
+        with contextlib.suppress(TypeError):  # an argument is given twice: the kernel itself says so
+            fast[read_key(*args, **kwargs)] = found
 
     def _forget(self) -> None:
         if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done

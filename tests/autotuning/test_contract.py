@@ -130,6 +130,32 @@ def test_conflicting_arguments():
         call(kernel, BLOCK=8)
 
 
+@pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.parametrize("wrong", [{"num_warps": 8}, {"n": 8}])
+def test_an_argument_given_twice_gets_pythons_own_error(decided, wrong):
+    from advisor.autotune import autotune
+
+    def plain(x, n, BLOCK):
+        pass
+
+    kernel = autotune(configs(16, 32), ["n"], do_bench=lambda run, quantiles: (run(), [1.0] * 3)[1])(FakeKernel(plain))
+    if decided:
+        call(kernel, 8)
+    kernel.fn.run = lambda *args, grid, warmup, num_warps, num_stages, num_ctas=1, maxnreg=None, **kwargs: plain(*args, **kwargs)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=f"multiple values for .*{next(iter(wrong))}") as caught:
+            call(kernel, 8, **wrong)
+        assert caught.value.__context__ is None and "read_key" not in str(caught.value)
+
+
+def test_an_error_of_the_first_launch_stands_alone():
+    kernel, _ = tuned(failing({16: ValueError("own"), 32: ValueError("own")}, {}), space=configs(16, 32))
+    for launch in (lambda: call(kernel), lambda: kernel.run(None, 8, grid=(1,), warmup=False)):
+        with pytest.raises(ValueError, match="own") as caught:
+            launch()
+        assert caught.value.__context__ is None
+
+
 def test_hooks_of_a_configuration_run_with_every_launch():
     import triton
 
