@@ -91,21 +91,44 @@ class AdvisorSampler(BaseSampler):
         return {}
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
-        """The value of the trial's configuration; random where the space does not name the parameter or the value is not allowed."""
+        """The value of the trial's configuration; random where the space does not name the parameter.
+
+        A configuration that has a value the distribution does not hold is not settled on, or is given up for another one that agrees
+        with what the trial was given so far.
+
+        Raises:
+            optuna.TrialPruned: Nothing is left to try.
+            UsageError: The distribution holds no value of the space, or the study does not minimise one value.
+        """
         if param_name not in self.space.columns:
             return self._fallback.sample_independent(study, trial, param_name, param_distribution)
+        allowed = self._allowed(param_name, param_distribution)
+        if not allowed.any():
+            values = ", ".join(map(str, self.space.choices(param_name)))
+            raise UsageError(f"{param_name}: the trial's distribution holds no value of the space", str(param_distribution),
+                             f"at least one of {values}", "suggest with space.suggest(trial), or describe the space as it is")  # fmt: skip
         index = trial.system_attrs.get(CHOICE)
         fixed = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-        if index is None or not self.space.matching(fixed)[index]:
+        if index is None or not (self.space.matching(fixed) & allowed)[index]:
             with _CHOOSING:
-                index = self.choose(study, trial, fixed=fixed)
+                index = self.choose(study, trial, fixed=fixed, allowed=allowed)
                 study._storage.set_trial_system_attr(trial._trial_id, CHOICE, index)
             trial.system_attrs[CHOICE] = index
-        value = self.space.columns[param_name][index]
-        if not param_distribution._contains(param_distribution.to_internal_repr(value)):
-            raise UsageError(f"{param_name}: the trial's distribution lacks a value of the space", value, str(param_distribution),
-                             "suggest with space.suggest(trial), or describe the space as it is")  # fmt: skip
-        return value
+        return self.space.columns[param_name][index]
+
+    def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
+        """Which configurations [c] have a value of one parameter that a distribution holds."""
+        held = {value for value in self.space.choices(name) if _holds(distribution, value)}
+        return np.array([value in held for value in self.space.columns[name]])
+
+    def _asked_for(self, trials: Sequence[FrozenTrial]) -> np.ndarray:
+        """Which configurations [c] the last finished trial could have had: who narrowed the space then does so again."""
+        last = next((t for t in reversed(trials) if t.state.is_finished() and t.distributions), None)
+        found = np.ones(len(self.space), dtype=bool)
+        for name, distribution in (last.distributions if last is not None else {}).items():
+            if name in self.space.columns:
+                found &= self._allowed(name, distribution)
+        return found
 
     def reseed_rng(self) -> None:
         """For Optuna's own parallel runs."""
@@ -172,8 +195,16 @@ class AdvisorSampler(BaseSampler):
             usable &= self.prior.bound_us < min(us for _, us in seen)
         return usable
 
-    def choose(self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None) -> int:
+    def choose(
+        self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None, allowed: np.ndarray | None = None
+    ) -> int:
         """The configuration to try next.
+
+        Args:
+            study: The study.
+            trial: The trial it is for.
+            fixed: Values that it must have.
+            allowed: Which configurations [c] may be chosen, where not all.
 
         Raises:
             optuna.TrialPruned: Nothing is left to try.
@@ -183,15 +214,25 @@ class AdvisorSampler(BaseSampler):
             raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
                              "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
         trials = study.get_trials(deepcopy=False)
-        usable = self.open_to_trial(trials, trial.number)
-        if fixed:
-            usable &= self.space.matching(fixed)
+        open_to_it = self.space.matching(fixed or {})
+        if allowed is not None:
+            open_to_it &= allowed
+        usable = self.open_to_trial(trials, trial.number) & open_to_it
         if not usable.any():
-            if fixed and self.space.matching(fixed).any():  # somebody enqueued it: their wish
-                return int(np.flatnonzero(self.space.matching(fixed))[0])
+            if trial.system_attrs.get("fixed_params") and open_to_it.any():  # somebody enqueued it: their wish
+                return int(np.flatnonzero(open_to_it)[0])
             raise optuna.TrialPruned("no configuration is left to try")
+        narrow = usable & self._asked_for(trials)
         own = self.observations(trials, trial.number)
-        return propose(self.prior, self.neighbours(), own, usable, self.shares, self.precedents())
+        return propose(self.prior, self.neighbours(), own, narrow if narrow.any() else usable, self.shares, self.precedents())
+
+
+def _holds(distribution: BaseDistribution, value: Any) -> bool:
+    """Whether a distribution holds a value; a categorical one raises where it does not."""
+    try:
+        return bool(distribution._contains(distribution.to_internal_repr(value)))
+    except ValueError:
+        return False
 
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:

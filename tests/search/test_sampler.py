@@ -69,10 +69,35 @@ def test_wishes_are_granted():
     assert study.trials[1].params["BLOCK_SIZE_M"] == 128
 
 
-def test_a_distribution_without_the_value_is_said():
+@pytest.mark.parametrize(
+    "suggest",
+    [
+        lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2), lambda trial: trial.suggest_categorical("BLOCK_SIZE_M", [48, "64"]),
+    ],
+)  # fmt: skip
+def test_a_distribution_without_any_value_of_the_space_is_said(suggest):
     study = study_of()
-    with pytest.raises(UsageError, match="lacks a value of the space"):
-        study.optimize(lambda trial: trial.suggest_int("BLOCK_SIZE_M", 1, 2), n_trials=1)
+    with pytest.raises(UsageError, match=r"BLOCK_SIZE_M: .*holds no value of the space; got .*; expected at least one of 16, 32, 64, 128"):
+        study.optimize(suggest, n_trials=1)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "int"])
+def test_a_space_narrower_than_the_sampler_s_is_searched_whole_and_once(kind):
+    narrow = {"num_warps": (4,), "BLOCK_SIZE_M": (64, 128), "BLOCK_SIZE_N": (32, 128), "num_stages": (2, 3)}
+
+    def own(trial: optuna.Trial) -> float:
+        values = {
+            name: trial.suggest_categorical(name, values) if kind == "categorical" or len(values) == 1
+            else trial.suggest_int(name, values[0], values[1], step=values[1] - values[0])
+            for name, values in narrow.items()
+        }  # fmt: skip
+        return 10 * LATENCY.max() + SPACE.find(values)  # above every bound, so that none is ruled out
+
+    study = study_of()
+    study.optimize(own, n_trials=10)
+    done = [SPACE.find(t.params) for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    allowed = [i for i in range(len(SPACE)) if all(SPACE.row(i)[name] in values for name, values in narrow.items())]
+    assert sorted(done) == allowed and len(allowed) == 8
 
 
 def test_objectives_that_are_no_latency_are_refused():
