@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from advisor.autotuning.configurations import check_config
 from advisor.autotuning.keys import Bucket
 from advisor.autotuning.lookup import best_config
 from advisor.autotuning.outputs import check_tolerance
 from advisor.errors import UsageError
+from advisor.schema import FAMILIES
 from advisor.settings import check_mode
 
 if TYPE_CHECKING:
@@ -80,10 +82,18 @@ def autotune(
     """
     if type(top_k) is not int or top_k < 1:
         raise UsageError("top_k", top_k, "a positive integer")
-    if not 0 <= noise < 1:
-        raise UsageError("noise", noise, "a share of 0 to 1")
+    if not _is_number(noise) or not 0 <= noise < 1:
+        raise UsageError("noise", noise, "a share: a number from 0 to below 1", "0.005 is half a per cent")
+    if time_limit_s is not None and (not _is_number(time_limit_s) or not time_limit_s > 0):
+        raise UsageError("time_limit_s", time_limit_s, "a positive number of seconds, or None", "None sets no limit")
+    if family is not None and family not in FAMILIES:
+        raise UsageError("family: no such family", family, f"one of {', '.join(FAMILIES)}", "leave it out where the kernel is of none")
+    if problem is not None and not callable(problem):
+        raise UsageError("problem", problem, "a function of the arguments by name", 'e.g. lambda args: {"M": args["M"], …}')
+    if default is not None:
+        check_config(default, "default: not a configuration")
     if isinstance(outputs, str):
-        raise UsageError("outputs", outputs, "a list of names", f"outputs=[{outputs!r}]")
+        raise UsageError("outputs", outputs, "a list of names", f"write outputs=[{outputs!r}]")
     options: dict[str, Any] = {
         "mode": check_mode(mode, "mode="), "top_k": top_k, "key_buckets": dict(key_buckets or {}), "family": family, "problem": problem,
         "tolerance": check_tolerance(check_output), "outputs": tuple(outputs) if outputs is not None else None, "default": default,
@@ -105,6 +115,10 @@ def autotune(
         )  # fmt: skip
 
     return decorator
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def warmup(kernel: Any, shapes: Iterable[Mapping[str, Any]], *, grid: Any = None, device: str = "cuda") -> tuple[Decision, ...]:

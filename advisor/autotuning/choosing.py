@@ -98,6 +98,9 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     recognised, why_not = (
         recognise(function, named, options.family, options.problem) if hasattr(function, "fn") else (None, "it is no jitted function")
     )
+    if recognised is None and options.problem is not None:
+        name = getattr(tuner.base_fn, "__name__", "kernel")
+        tuner.say_once("problem", f"{name}: {why_not}; no model ranks its configurations, which are taken in the given order")
     text, digest = keys.stable_text(key), tuner.source_hash()
     if text is not None and options.tolerance is not None:
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count

@@ -44,14 +44,34 @@ def list_hash(identities: Iterable[str], *also: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def check_config(config: Any, what: str) -> None:
+    """Refuses what is no `triton.Config`, nor passes for one.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if hasattr(config, "kwargs") and hasattr(config, "all_kwargs"):
+        return
+    written = '{"BLOCK_SIZE_M": 64, …}, num_warps=4'
+    if isinstance(config, Mapping):
+        values = ", ".join(f'"{name}": {value!r}' for name, value in config.items() if name not in LAUNCH_OPTIONS)
+        written = ", ".join(["{" + values + "}", *(f"{name}={config[name]!r}" for name in LAUNCH_OPTIONS if name in config)])
+    raise UsageError(what, config, "a triton.Config", f"write triton.Config({written})")
+
+
 def expand(configs: Any) -> list[Any]:
     """The configurations of a list, or of a space: parameter → values.
 
     Raises:
-        UsageError: The space is empty or too large.
+        UsageError: The space is empty or too large, or something in the list is no configuration.
     """
     if not isinstance(configs, Mapping):
-        return list(configs) if configs else []
+        if configs is not None and not isinstance(configs, Iterable):
+            raise UsageError("configs", configs, 'a list of triton.Config, or a space: {"BLOCK_SIZE_M": [64, 128], …}')
+        listed = list(configs or ())
+        for each in listed:
+            check_config(each, "configs: not a configuration")
+        return listed
     from triton import Config
 
     columns: dict[str, Sequence[Any]] = {

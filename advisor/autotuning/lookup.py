@@ -86,6 +86,9 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
         if (isinstance(value, bool) and least) or not isinstance(value, int) or not least <= value < SIZE_LIMIT:
             raise UsageError(f"best_config: {name}", value, f"an integer from {least} to {SIZE_LIMIT - 1}", "give the problem's size")
         sizes[name] = int(value)
+    if sizes.get("topk", 0) > sizes.get("E", SIZE_LIMIT):
+        raise UsageError("best_config: a token cannot take more experts than there are", f"topk {sizes['topk']}", f"at most {sizes['E']}",
+                         "correct topk=, or E=")  # fmt: skip
     name = gpu or _this_gpu()
     measured = _measured(family, ops, sizes, types, name)
     if measured is not None:

@@ -71,10 +71,14 @@ def recognise(
         family: The decorator's `family=`.
         hint: The decorator's `problem=`.
     """
+    from advisor.pipelines import problem_batch
+
     if hint is not None:
         # A hint that fails is a mistake of its author, but never a reason for a kernel not to run.
         try:
-            return _from_hint(hint(dict(named)), named, family), ""
+            recognised = _from_hint(hint(dict(named)), named, family)
+            problem_batch([recognised.problem])  # the family's sizes, all of them
+            return recognised, ""
         except Exception as error:
             return None, f"problem= failed ({type(error).__name__}: {error})"
     plain = function.fn

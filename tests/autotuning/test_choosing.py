@@ -106,9 +106,18 @@ def test_hints_name_the_problem(hint):
     assert ("hint" in kernel.decision.ranked_by) == bool(hint)
 
 
-def test_a_hint_that_fails_is_no_reason_to_stop():
-    kernel, _ = tuned(LATENCIES, problem=lambda args: args["nothing"])
+@pytest.mark.parametrize(
+    "options, said",
+    [({"problem": lambda args: args["nothing"]}, "KeyError: 'nothing'"),
+     ({"problem": lambda args: {"X": 1}, "family": "gemm"}, "gemm/gemm needs the sizes M, N, K"),
+     ({"problem": lambda args: {"M": 1, "N": 1, "K": 1}}, "name no family")],
+)  # fmt: skip
+def test_a_hint_that_fails_is_no_reason_to_stop_and_said_once(options, said, caplog):
+    kernel, _ = tuned(LATENCIES, **options)
     assert call(kernel) == 64 and "problem= failed" in kernel.decision.ranked_by
+    call(kernel, n=1025)
+    warned = [record.message for record in caplog.records]
+    assert len(warned) == 1 and said in warned[0] and "given order" in warned[0]
 
 
 def test_exhaustive_measures_everything_and_stands_for_measure():

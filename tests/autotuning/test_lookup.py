@@ -87,6 +87,12 @@ def test_a_size_that_no_tensor_has(size):
         best_config("gemm", M=size, N=64, K=64, gpu="H200")
 
 
+def test_a_token_takes_no_more_experts_than_there_are():
+    assert best_config("fused_moe", **{**MOE, "E": 8}, gpu="H200")
+    with pytest.raises(UsageError, match="more experts than there are; got topk 8; expected at most 4"):
+        best_config("fused_moe", **{**MOE, "E": 4}, gpu="H200")
+
+
 def test_an_unknown_keyword_is_told_with_the_known_ones():
     with pytest.raises(UsageError, match="dtyp; expected among M, N, K, op, dtype, weight_dtype, output_dtype, block_shape, gpu"):
         best_config("gemm", M=1, N=1, K=1, dtyp="fp8", gpu="H200")

@@ -45,11 +45,20 @@ def test_a_tuner_passes_for_tritons():
     [
         {"mode": "fastest"}, {"top_k": 0}, {"top_k": 2.0}, {"noise": 1.5}, {"key_buckets": {"m": "pow2"}}, {"key_buckets": {"n": "log"}},
         {"key_buckets": {"n": [4, 2]}}, {"check_output": "close"}, {"check_output": (-1, 0)}, {"space": {"BLOCK": []}},
+        {"noise": "a"}, {"noise": float("nan")}, {"noise": True}, {"time_limit_s": -5}, {"time_limit_s": 0}, {"time_limit_s": "10"},
+        {"time_limit_s": float("nan")}, {"family": "nonsense"}, {"problem": "gemm"}, {"default": "x"}, {"default": {"BLOCK": 16}},
+        {"space": [{"BLOCK": 16}, {"BLOCK": 32}]}, {"space": 3}, {"mode": None},
     ],
 )  # fmt: skip
 def test_refuses(options):
     with pytest.raises(UsageError):
         tuned({32: 1.0, 64: 2.0}, **options)
+
+
+@pytest.mark.parametrize("mode", ["off", "cached"])
+def test_what_is_no_configuration_is_told_how_to_write_it(mode):
+    with pytest.raises(UsageError, match=r'default: .*expected a triton\.Config; write triton\.Config\(\{"BLOCK": 16\}, num_warps=8\)'):
+        tuned({32: 1.0, 64: 2.0}, default={"BLOCK": 16, "num_warps": 8}, mode=mode)
 
 
 def test_key_must_be_an_argument():
