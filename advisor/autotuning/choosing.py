@@ -290,7 +290,13 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     candidates = [place for place in ranked.order if place in session.rows]
     best = best_place(session.rows, candidates, tuner.options.noise)
     if best is None:
-        raise _nothing_works(situation, session, considered)
+        ran = [place for place in considered if place in session.raw]
+        if not ran or not internals.is_interpreted():
+            raise _nothing_works(situation, session, considered)
+        # Nobody asks the interpreter for speed: the first that runs, as of triton.autotune.
+        reason = f"the benchmark gave no time ({session.rows[ran[0]].reason}): the first that runs"
+        tuner.pre_hook({**tuner.nargs, **call.kwargs, **call.configs[ran[0]].all_kwargs()}, reset_only=True)
+        return _decision(situation, session, ran[0], "default", reason, ranked), _told(situation, session)
     how = "exhaustive" if situation.mode == "exhaustive" else "measured"
     name = situation.exhaustive_list if everything else situation.list_name
     stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)

@@ -161,8 +161,14 @@ class Tuner(Autotuner):
             return self.fn.run(*args, **kwargs, **options)
 
     def decide(self, *args: Any, **kwargs: Any) -> Decision:
-        """The decision for a call, made now if it has not been; nothing is launched beyond what is measured."""
-        self._decide(args, kwargs)
+        """The decision for a call, made now if it has not been; nothing is launched beyond what is measured.
+
+        Raises:
+            UsageError: The grid is not among the keywords.
+        """
+        if kwargs.get("grid") is None:
+            raise UsageError("decide: the call has no grid", None, "grid= among its keywords", "e.g. kernel.decide(x, n, grid=(64,))")
+        self._decide(args, {"warmup": False, **kwargs})
         assert self.decision is not None
         return self.decision
 

@@ -81,6 +81,31 @@ def test_a_benchmark_without_a_time():
     assert call(kernel) == 32 and states(kernel)[16] == "crash"
 
 
+@pytest.mark.parametrize("time", [float("inf"), float("nan")])
+def test_a_benchmark_without_any_time(time, monkeypatch):
+    """In the interpreter the first that runs is taken, as of triton.autotune; on a GPU something is wrong."""
+    from advisor.autotuning import internals
+    from advisor.errors import MeasurementError
+
+    kernel, _ = tuned({16: time, 32: time})
+    with pytest.raises(MeasurementError, match="none of 2 configurations works"):
+        call(kernel)
+    monkeypatch.setattr(internals, "is_interpreted", lambda: True)
+    kernel, bench = tuned(failing({8: out_of_resources()}, {16: time, 32: time}), space=configs(8, 16, 32))
+    assert [call(kernel), call(kernel)] == [16, 16] and len(bench.measured) == 3
+    assert kernel.decision.how == "default" and f"the benchmark gave {time}" in kernel.decision.reason
+
+
+def test_deciding_asks_for_no_more_than_a_launch():
+    from advisor.errors import UsageError
+
+    kernel, bench = tuned({16: 1.0, 32: 0.5})
+    with pytest.raises(UsageError, match=r"decide: the call has no grid; expected grid= among its keywords"):
+        kernel.decide(None, 8)
+    assert kernel.decide(None, 8, grid=(1,)).config.kwargs["BLOCK"] == 32
+    assert kernel.decide(None, 8, grid=(1,)).how == "measured" and len(bench.measured) == 2
+
+
 def test_a_benchmark_may_give_one_number():
     from advisor.autotune import autotune
 
