@@ -198,6 +198,7 @@ class Session:
             names = tuner.options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None
             assert tuner.options.tolerance is not None
             self.outputs = Outputs(tensors_of(self.call.named, names), tuner.options.tolerance, named=bool(tuner.options.outputs))
+            failed = ""
             for first in range(len(self.call.configs)):
                 try:  # the first that runs at all is what the others are compared with
                     self.outputs.probe(partial(self._run_and, first))
@@ -207,11 +208,12 @@ class Session:
                 except Exception as error:  # what else it says is found out when it is measured itself
                     if left_out(error, "launch").fatal:
                         raise
-            self._warn_of_a_blind_check()
+                    failed = left_out(error, "launch").reason
+            self._warn_of_a_blind_check(failed)
         if self.outputs.wanted is not None:
             self._run_and(place, self.outputs.compare)
 
-    def _warn_of_a_blind_check(self) -> None:
+    def _warn_of_a_blind_check(self, failed: str) -> None:
         """A check that can find nothing must not pass for one that found nothing."""
         assert self.outputs is not None
         name = getattr(self.tuner.base_fn, "__name__", "kernel")
@@ -219,7 +221,9 @@ class Session:
         if not compared:
             self.tuner.say_once("check", f"{name}: check_output compares nothing: no tensor is among the arguments"
                                 + (f" {', '.join(self.tuner.options.outputs)}" if self.tuner.options.outputs else ""))  # fmt: skip
-        elif self.outputs.wanted is not None and not self.outputs.written:
+        elif self.outputs.wanted is None:
+            self.tuner.say_once("check", f"{name}: check_output compares nothing: no configuration ran to compare with ({failed})")
+        elif not self.outputs.written:
             self.tuner.say_once("check", f"{name}: check_output sees no change in {compared}: what it wrote was there before, or is not "
                                 "among them; name the tensors it writes with outputs=")  # fmt: skip
 

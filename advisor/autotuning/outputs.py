@@ -190,9 +190,10 @@ def _computable(tensor: Any) -> Any:
 
 
 def tensors_of(named: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """The tensors among the arguments, or those of them that are named."""
+    """The tensors among the arguments, or those of them that are named; none that was expanded, for it cannot be set."""
     return {
         name: value
         for name, value in named.items()
-        if (names is None or name in names) and all(hasattr(value, each) for each in ("clone", "copy_", "numel"))
-    }
+        if (names is None or name in names) and all(hasattr(value, each) for each in ("clone", "copy_", "numel", "stride"))
+        and all(step or size < 2 for step, size in zip(value.stride(), value.shape, strict=True))
+    }  # fmt: skip

@@ -357,6 +357,25 @@ def test_accumulators_and_kernels_in_place_start_from_what_was_there(torch, star
     assert states(tuner) == {64: "measured", 128: "measured", 16: "output"} and torch.equal(x, want)
 
 
+def test_an_expanded_input_is_no_reason_to_leave_out(torch):
+    tuner = checked(twice, 64, 16)
+    tuner[(1,)](torch.ones(1).expand(64), torch.zeros(64), 64)
+    assert states(tuner) == {64: "measured", 16: "output"}
+
+
+def test_a_check_without_a_configuration_to_compare_with_says_so(torch, caplog):
+    def full(x, y, n, BLOCK):
+        if len(tuner.fn.launches) <= 2:
+            raise RuntimeError("CUDA out of memory")
+        twice(x, y, n, BLOCK)
+
+    tuner = checked(full, 64, 16)
+    tuner[(1,)](torch.ones(64), torch.zeros(64), 64)
+    assert [record.message for record in caplog.records] == [
+        "full: check_output compares nothing: no configuration ran to compare with (RuntimeError: CUDA out of memory)"
+    ]
+
+
 def test_locks_and_addresses_are_never_overwritten(torch):
     def locked(x, y, lock, n, BLOCK):
         assert (lock == 0).all()

@@ -151,6 +151,28 @@ def test_wrong_results_are_left_out():
     assert out.item() == 100 and [timing.state for timing in kernel.decision.timings] == ["measured", "output"]
 
 
+@pytest.mark.parametrize("before", [-1.0, 2.0])
+def test_an_output_left_unwritten_is_found_out(before):
+    """A grid that forgets the block: the second configuration writes 16 elements of 64, and is faster."""
+
+    @triton.jit
+    def double(x, y, N, BLOCK: tl.constexpr):
+        offsets = tl.arange(0, BLOCK)
+        tl.store(y + offsets, 2 * tl.load(x + offsets, mask=offsets < N), mask=offsets < N)
+
+    def faster_and_faster(run, quantiles):
+        run()
+        order.append(None)
+        return [1.0 / len(order)] * 3
+
+    order = []
+    kernel = autotune(configs(64, 16), ["N"], do_bench=faster_and_faster, check_output=True)(double)
+    x, y = torch.ones(64), torch.full((64,), before)
+    kernel[(1,)](x, y, 64)
+    assert [timing.state for timing in kernel.decision.timings] == ["measured", "output"]
+    assert (x == 1).all() and (y == 2).all()
+
+
 def test_nothing_is_kept_of_the_interpreter(tmp_path, monkeypatch):
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     kernel = autotune(configs(32, 64), ["N"], do_bench=bench)(copy)
