@@ -83,9 +83,9 @@ def autotune(
     if type(top_k) is not int or top_k < 1:
         raise UsageError("top_k", top_k, "a positive integer")
     if not _is_number(noise) or not 0 <= noise < 1:
-        raise UsageError("noise", noise, "a share: a number from 0 to below 1", "0.005 is half a per cent")
+        raise UsageError("noise", repr(noise), "a share: a number from 0 to below 1", "0.005 is half a per cent")
     if time_limit_s is not None and (not _is_number(time_limit_s) or not time_limit_s > 0):
-        raise UsageError("time_limit_s", time_limit_s, "a positive number of seconds, or None", "None sets no limit")
+        raise UsageError("time_limit_s", repr(time_limit_s), "a positive number of seconds, or None", "None sets no limit")
     if family is not None and family not in FAMILIES:
         raise UsageError("family: no such family", family, f"one of {', '.join(FAMILIES)}", "leave it out where the kernel is of none")
     if problem is not None and not callable(problem):

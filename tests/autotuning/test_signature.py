@@ -55,6 +55,11 @@ def test_refuses(options):
         tuned({32: 1.0, 64: 2.0}, **options)
 
 
+def test_a_number_written_as_text_is_shown_as_text():
+    with pytest.raises(UsageError, match="time_limit_s; got '10'; expected a positive number of seconds, or None"):
+        tuned({32: 1.0, 64: 2.0}, time_limit_s="10")
+
+
 @pytest.mark.parametrize("mode", ["off", "cached"])
 def test_what_is_no_configuration_is_told_how_to_write_it(mode):
     with pytest.raises(UsageError, match=r'default: .*expected a triton\.Config; write triton\.Config\(\{"BLOCK": 16\}, num_warps=8\)'):
