@@ -30,6 +30,7 @@ from advisor.schema import (
     Configuration,
     Export,
     Finding,
+    GapPart,
     Latency,
     LaunchReport,
     MeasuredRounds,
@@ -308,13 +309,23 @@ def _report(
         efficiency=bound_us / now if now else None,
         headroom=now / lowest - 1 if now else None,
         p_speedup_10pct=p_speedup,
-        gap=diagnosis.gap,
+        gap=_gap(diagnosis.gap, measured),
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
         decision=launch.share,
     )  # fmt: skip
+
+
+def _gap(parts: tuple[GapPart, ...], measured: Measured | None) -> tuple[GapPart, ...]:
+    """The parts of the gap, where what was given as measured says that it is simulated called that."""
+    if measured is None or measured.latency.origin == "measured":
+        return parts
+    origin = measured.latency.origin
+    return tuple(
+        replace(part, origin=origin, note=part.note.replace("measured", origin)) if part.origin == "measured" else part for part in parts
+    )
 
 
 def _p_speedup(launch: PlannedLaunch, problem: pipelines.ProblemBatch, current: Configuration, predicted: Prediction,

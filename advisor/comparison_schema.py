@@ -6,6 +6,7 @@ evidence (rounds) stand in rows of their own and are never mixed in one column.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -143,6 +144,14 @@ class MeasuredRow:
     faults: tuple[str, ...] = ()
     likely_cause: tuple[Finding, ...] = ()  # findings that are new in head
     advice: Recommendation | None = None
+
+
+def evidence(rows: Iterable[MeasuredRow]) -> str:
+    """What the latencies of rows are: `measured`, `simulated`, or both."""
+    found = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
+    if "simulated" not in found:
+        return "measured"
+    return "measured and simulated" if "measured" in found else "simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

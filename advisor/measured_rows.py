@@ -20,6 +20,9 @@ from advisor.measurement.rows import read_configuration
 from advisor.schema import Configuration, Latency, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
+SIMULATED = "simulated"
+_FAKE = re.compile(r'"gpu_uuid":\s*"fake"')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
@@ -39,7 +42,7 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
 
     A row belongs to a launch when GPU, operator and all sizes agree, what else of the problem the file has columns for (types, routing,
     cache state, blocks of scales), and the configuration too where the row names one. Several rows of one launch give their median,
-    with least and greatest as the interval.
+    with least and greatest as the interval. What rows say was simulated is called that, and what is a median with such among it.
 
     Raises:
         InputError: The file cannot be read, or has no latency_us.
@@ -49,6 +52,8 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
     latency = rows.columns.get("latency_us")
     if latency is None:
         raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
+    said = _simulated_rows(rows)
+    word = "simulated" if len(said) and said.all() else "measured"
     usable = _on_gpu(rows, target) & np.isfinite(latency) & (latency > 0)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
@@ -63,14 +68,14 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
         if not any(mine.values()) and (tried := _fastest(found, latency)) is not None and target.table is None:
             configuration, several = tried
             chosen_from = max(chosen_from, several)
-            source = f"the fastest of {several} measured in {label}" if several > 1 else f"as measured in {label}"
+            source = f"the fastest of {several} {word} in {label}" if several > 1 else f"as {word} in {label}"
             group = [replace(launch, configuration=configuration, source=source) for launch in group]
             mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
         for launch in group:
             launches[launch.id] = launch
             if mine[launch.id]:
                 used[mine[launch.id]] = True
-                measured[launch.id] = _median(latency[mine[launch.id]], label)
+                measured[launch.id] = _median(latency[mine[launch.id]], label, simulated=bool(said[mine[launch.id]].any()))
     if not measured:
         raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
                                   "rows with the same GPU, sizes, types, cache state and configuration",
@@ -79,7 +84,7 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
     if all(launch.configuration is not None for launch in launches.values()):
         unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
     if chosen_from:
-        which = f"the fastest of those measured there (up to {chosen_from})" if chosen_from > 1 else "the one measured there"
+        which = f"the fastest of those {word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {word} there"
         unknowns.append(f"Which configuration is launched is not said: where {label} has the problem, it is taken as {which}.")
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
     missing, spare = len(launches) - len(measured), int((~used).sum())
@@ -131,11 +136,41 @@ def _fastest(found: Mapping[str, Sequence[_Row]], latency: np.ndarray) -> tuple[
     return known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)
 
 
-def _median(values: np.ndarray, label: str) -> Measured:
+def simulated(cells: Mapping[str, str]) -> bool:
+    """Whether the cells of a row say that nothing was run for its latency: by `origin`, the timer, or whose fingerprint it has."""
+    if SIMULATED in (cells.get(name, "").strip().lower() for name in ("origin", "timer")):
+        return True
+    mark = cells.get("fingerprint", "")
+    return "fake" in mark and _FAKE.search(mark) is not None
+
+
+def holds_simulated(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of rows has any that say they were simulated.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return bool(_simulated_rows(read_rows(path)).any())
+
+
+def _simulated_rows(rows: Rows) -> np.ndarray:
+    names = [name for name in ("origin", "timer", "fingerprint") if name in rows.text]
+    if not names:
+        return np.zeros(len(rows), dtype=bool)
+    told: dict[tuple[str, ...], bool] = {}
+    cells = list(zip(*(rows.text[name] for name in names), strict=True))
+    for each in cells:
+        if each not in told:
+            told[each] = simulated(dict(zip(names, each, strict=True)))
+    return np.array([told[each] for each in cells], dtype=bool)
+
+
+def _median(values: np.ndarray, label: str, *, simulated: bool) -> Measured:
     several = values.size > 1
     return Measured(
         latency=Latency(
-            us=float(np.median(values)), origin="measured", source=f"{label}, {values.size} rows" if several else label,
+            us=float(np.median(values)), origin="simulated" if simulated else "measured",
+            source=f"{label}, {values.size} rows" if several else label,
             low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
             coverage=1.0 if several else None,
         )

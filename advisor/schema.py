@@ -12,7 +12,8 @@ from typing import Literal
 
 SCHEMA_VERSION = "1.0"
 
-Origin = Literal["measured", "predicted", "specified"]
+Origin = Literal["measured", "simulated", "predicted", "specified"]
+"""What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
 Family = Literal["gemm", "fused_moe", "attention", "normalization", "elementwise"]
 Cache = Literal["cold", "warm"]
 Severity = Literal["error", "warning", "advice", "info"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from advisor.rendering.figures import share_text
-from advisor.schema import LaunchReport, Verdict
+from advisor.schema import LaunchReport, Origin, Verdict
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -28,11 +28,10 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
     for report, now in able:
         share[report.binding_pipeline] += now
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
-    measured = sum(1 for report, _ in able if report.measured)
     return Verdict(
         sentence=_sentence(launches, [report for report, _ in able], percent, current, ceiling, bound, binding),
         current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
-        binding_pipeline=binding, origin="measured" if able and measured == len(able) else "predicted", unknowns=unknowns,
+        binding_pipeline=binding, origin=_origin([report for report, _ in able]), unknowns=unknowns,
     )  # fmt: skip
 
 
@@ -53,8 +52,7 @@ def _sentence(
     if not able:
         sentence = "This launch was" if one else f"{wrong} of the {words} were"
         return f"{sentence} measured below the bound: a fault of the model or of the measurement."
-    measured = sum(1 for report in able if report.measured)
-    origin = "measured" if measured == len(able) else f"{measured} measured, the rest predicted" if measured else "predicted"
+    origin = _origins(able)
     if all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
@@ -77,6 +75,24 @@ def _sentence(
     if wrong:
         sentence += f"; {wrong} measured below the bound, a fault, left out of this"
     return sentence + "."
+
+
+def _origin(able: list[LaunchReport]) -> Origin:
+    """Of the sum: no better than the least certain of its parts."""
+    known = [report.measured.origin for report in able if report.measured]
+    if not able or len(known) < len(able):
+        return "predicted"
+    return "simulated" if "simulated" in known else "measured"
+
+
+def _origins(able: list[LaunchReport]) -> str:
+    """What the sum is made of: `measured`, or `1 measured, the rest predicted`."""
+    known = [report.measured.origin for report in able if report.measured]
+    parts = {word: known.count(word) for word in ("measured", "simulated") if word in known}
+    if not known or (len(known) == len(able) and len(parts) == 1):
+        return _origin(able)
+    listed = [f"{count} {word}" for word, count in parts.items()]
+    return ", ".join([*listed, "the rest predicted"] if len(known) < len(able) else listed)
 
 
 def _microseconds(us: float) -> str:

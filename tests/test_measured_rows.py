@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from advisor import Request, resolve_target
 from advisor.cli import main
 from advisor.errors import NothingMatchedError
 from advisor.measured_rows import match
+from advisor.result_json import from_json
 from advisor.targets import CONFIGURATION_UNKNOWN
 
 SIZES = {"E": 128, "N": 768, "H": 2048, "topk": 8}
@@ -33,9 +35,9 @@ def test_what_measure_writes_of_a_layer_is_matched(tmp_path, layer):
     assert main(["measure", "fused_moe", "--device", "fake,gpu=H200", "--model", "Qwen3-30B-A3B", "--tokens", "64", "-o", str(rows)]) == 0
     found = match(layer, rows)
     assert set(found.measured) == {"w13-M64", "w2-M64"} and "2 rows belong to none" in found.unmatched
-    assert {launch.source for launch in found.target.launches} == {"as measured in rows.csv"}
+    assert {launch.source for launch in found.target.launches} == {"as simulated in rows.csv"}
     assert len({launch.configuration.label() for launch in found.target.launches}) == 1
-    assert any("the one measured there" in text for text in found.target.unknowns)
+    assert any("the one simulated there" in text for text in found.target.unknowns)
 
 
 def test_of_a_sweep_the_fastest_is_what_runs(tmp_path):
@@ -88,3 +90,65 @@ def test_blocks_of_scales_and_split_k_are_compared(tmp_path):
     assert [each.latency.us for each in found.measured.values()] == [300]
     with pytest.raises(NothingMatchedError):  # a table says what runs: no other configuration is taken for it
         match(target, written(tmp_path, header, "fp8,128 128,32,64,128,4,4,,100"))
+
+
+def shown(folder: Path, rows: Path, capsys) -> list[str]:
+    """What every surface says of softmax with the rows given."""
+    arguments = ["advise", "softmax", "--gpu", "H200", "--sizes", "B=64,H=512", "--measured", str(rows), "--output", str(folder)]
+    texts = []
+    for style in ("text", "md", "json"):
+        assert main([*arguments, "--format", style]) == 0
+        texts.append(capsys.readouterr().out)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    return [*texts, page[page.index("<body") :]]
+
+
+def test_simulated_rows_are_nowhere_called_measured(tmp_path, capsys):
+    rows, other = tmp_path / "rows.csv", tmp_path / "other.csv"
+    assert main(["measure", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "--configurations", "4", "-o", str(rows)]) == 0
+    other.write_text(rows.read_text())
+    capsys.readouterr()
+    text, markdown, document, page = shown(tmp_path / "out", rows, capsys)
+    assert "simulated     3." in text and "ceiling (simulated);" in text
+    assert "| simulated | ceiling (predicted) |" in markdown and "µs simulated |" in markdown
+    result = from_json(document)
+    (launch,) = result.launches
+    assert launch.measured.origin == result.verdict.origin == "simulated" and {part.origin for part in launch.gap} <= {"simulated", "predicted"}
+    assert "tag measured" not in page and "tag simulated" in page and ">Simulated<" in page and "say they are simulated" in page
+    assert main(["compare", str(rows), str(other), "--output", str(tmp_path / "compared")]) == 0
+    compared = capsys.readouterr().out
+    assert "4 unchanged (simulated)" in compared and "µs simulated" in compared and "measured)" not in compared
+    page = (tmp_path / "compared" / "comparison.html").read_text(encoding="utf-8")
+    assert "tag measured" not in page and "unchanged (simulated)" in (tmp_path / "compared" / "comment.md").read_text(encoding="utf-8")
+    assert '"origin": "measured"' not in (tmp_path / "compared" / "comparison.json").read_text(encoding="utf-8")
+
+
+def test_rows_that_do_not_say_so_stay_measured(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,op,B,H,latency_us,timer,origin\nH200,softmax,64,512,9.5,graph,\n")
+    text, markdown, document, page = shown(tmp_path / "out", rows, capsys)
+    assert from_json(document).launches[0].measured.origin == "measured"
+    assert "measured      9.50" in text and "µs measured |" in markdown and "tag measured" in page
+    assert all("simulated" not in each for each in (text, markdown, document, page.replace("measured, simulated, predicted", "")
+                                                    .replace("measured or simulated", "")))  # fmt: skip
+
+
+def test_a_median_with_a_simulated_row_is_simulated(tmp_path):
+    rows = tmp_path / "rows.csv"
+    target = resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512}))
+    for cells, origin in (("9.5,\nH200,softmax,64,512,9.7,", "measured"), ("9.5,\nH200,softmax,64,512,9.7,simulated", "simulated")):
+        rows.write_text(f"gpu,op,B,H,latency_us,origin\nH200,softmax,64,512,{cells}\n")
+        assert [each.latency.origin for each in match(target, rows).measured.values()] == [origin]
+
+
+def test_a_sum_is_as_uncertain_as_its_parts():
+    """One simulated latency among measured ones: the sum is no measurement, and the report says how many of each."""
+    from advisor.rendering.figures import origins
+    from advisor.verdict import verdict
+    from tests.rendering.factory import launch, result
+
+    first = launch(64, measured=True)
+    faked = replace(first, measured=replace(first.measured, origin="simulated"))
+    found = verdict((first, faked), ())
+    assert found.origin == "simulated" and "1 measured, 1 simulated" in found.sentence
+    assert origins(replace(result(), launches=(first, faked), verdict=found)) == "1 measured, 1 simulated"

@@ -13,6 +13,7 @@ from advisor.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Sub
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
+from advisor.measured_rows import simulated
 from advisor.measurement.rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, family_space
 from advisor.rendering.figures import sizes_text, types_text
@@ -122,13 +123,13 @@ def _runs(rows: Iterable[Row]) -> list[Ran]:
     out = []
     for row in rows:
         gpu = match_device_name(row.gpu)
-        latency = None
+        latency, faked = None, simulated(row.cells) or (row.fingerprint is not None and row.fingerprint.simulated)
         if row.latency_us is not None:
-            latency = Latency(us=row.latency_us, origin="measured", source="row")
+            latency = Latency(us=row.latency_us, origin="simulated" if faked else "measured", source="row")
         out.append(
             Ran(kernel=row.kernel or row.problem.family, gpu=gpu.name if gpu else row.gpu, problem=row.problem,
                 configuration=row.configuration, rounds=row.rounds, latency=latency, failure=row.failure, fingerprint=row.fingerprint,
-                session=row.session, noise_floor=row.noise_floor, source="rows")
+                session=row.session, noise_floor=row.noise_floor, source="rows", simulated=faked)
         )  # fmt: skip
     return out
 

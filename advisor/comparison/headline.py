@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject
+from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
 
 
 def counts(subjects: Sequence[Subject]) -> tuple[dict[str, int], dict[str, int]]:
@@ -34,7 +34,8 @@ def _mean(changes: Sequence[float]) -> float | None:
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     """One sentence: measured verdicts where something was run, else predictions, and that they are that."""
     if measured:
-        return ", ".join(f"{count} {word}" for word, count in measured.items()) + " (measured)"
+        origin = evidence(row for subject in subjects for row in subject.measured)
+        return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if static:
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in static.items())
         return f"{listed}: predictions only, nothing was measured"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.comparison_schema import MeasuredEffect, MeasuredRow
 from advisor.measurement.failures import Failure
@@ -26,6 +26,7 @@ class Ran:
     session: str | None = None
     noise_floor: float | None = None
     source: str = ""
+    simulated: bool = False  # nothing was run for it: it came from a fake device, or from rows that say so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +45,11 @@ def ran_of_report(report: LaunchReport, gpu: str, fingerprint: Fingerprint) -> R
         return None
     rounds = report.measured_rounds
     known = fingerprint.mode == "gpu" or fingerprint.simulated  # else of where the report was made, not of where this was measured
+    simulated = fingerprint.simulated or (report.measured is not None and report.measured.origin == "simulated")
     return Ran(
         kernel=report.kernel, gpu=gpu, problem=report.problem, configuration=report.configuration,
         rounds=rounds.rounds if rounds else (), latency=report.measured, fingerprint=fingerprint if known else None,
-        noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "",
+        noise_floor=rounds.noise_floor if rounds else None, source=rounds.source if rounds else "", simulated=simulated,
     )  # fmt: skip
 
 
@@ -90,9 +92,11 @@ def _latency(ran: Ran | None) -> Latency | None:
         return None
     found = median_interval(ran.rounds)
     if found is None:
-        return ran.latency
+        return ran.latency if ran.latency is None or not ran.simulated else replace(ran.latency, origin="simulated")
     source = ran.source or "measured rounds"
-    return Latency(us=found[0], origin="measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99)
+    return Latency(
+        us=found[0], origin="simulated" if ran.simulated else "measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99
+    )  # fmt: skip
 
 
 def _faults(sides: list[Latency | None], bound: Latency | None) -> tuple[str, ...]:
@@ -100,7 +104,7 @@ def _faults(sides: list[Latency | None], bound: Latency | None) -> tuple[str, ..
     if bound is None:
         return ()
     return tuple(
-        f"{name}: measured {latency.us:.2f} µs is below the bound {bound.us:.2f} µs: model or measurement fault"
+        f"{name}: {latency.origin} {latency.us:.2f} µs is below the bound {bound.us:.2f} µs: model or measurement fault"
         for name, latency in zip(("base", "head"), sides, strict=True)
         if latency is not None and latency.us < bound.us
     )

@@ -137,7 +137,7 @@ def _change(gains: list[_Gain]) -> Action:
         title=title[:1].upper() + title[1:],
         detail=detail + _losers(gains),
         saving_us=total,
-        origin="measured" if origins == {"measured"} else "predicted",
+        origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
         snippet=snippet,
     )

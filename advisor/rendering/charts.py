@@ -80,12 +80,13 @@ def latency_over_sizes(part: Group, number: int) -> Chart | None:
         ("predicted", "predicted", False, "line"),
         ("measured", "measured", False, "line"),
     )
+    called = "/".join(sorted({launch.measured.origin for launch in launches if launch.measured})) or "measured"
     for name, colour, dash, kind in curves:
         points = [(launch, getattr(launch, name)) for launch in launches if getattr(launch, name) is not None]
         if points:
             series.append(
                 Series(
-                    name="tunable ceiling" if name == "ceiling" else name,
+                    name="tunable ceiling" if name == "ceiling" else called if name == "measured" else name,
                     kind=kind,
                     colour=colour,
                     dash=dash,
@@ -111,7 +112,7 @@ def latency_over_sizes(part: Group, number: int) -> Chart | None:
         x_title=f"{figures.clean(size)} ({_size_words(size, launches[0])})",
         y_title="latency (µs)",
         series=tuple(series),
-        columns=(size, "measured µs", "predicted µs", "predicted interval µs", "tunable ceiling µs", "bound µs"),
+        columns=(size, f"{called} µs", "predicted µs", "predicted interval µs", "tunable ceiling µs", "bound µs"),
         rows=rows,
         x_ticks=tuple(sorted(set(xs.values()))),
     )

@@ -5,7 +5,7 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
-from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, StaticRow, Subject
+from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
 from advisor.schema import Finding, Recommendation
 
 from . import comparison_words as words
@@ -56,7 +56,8 @@ def _head(comparison: ComparisonResult) -> str:
     ]  # fmt: skip
     means = []
     if comparison.measured_mean is not None:
-        means.append(f"{words.change_text(comparison.measured_mean)} measured")
+        rows = (row for subject in comparison.subjects for row in subject.measured)
+        means.append(f"{words.change_text(comparison.measured_mean)} {evidence(rows)}")
     if comparison.static_mean is not None:
         means.append(f"{words.change_text(comparison.static_mean)} predicted")
     if means:
@@ -106,14 +107,15 @@ def _measured(subject: Subject, quiet: int, loud: int) -> str:
     changed = [row for row in rows if row.verdict not in words.QUIET]
     same = [row for row in rows if row.verdict in words.QUIET]
     header = (
-        "| measured | GPU | base µs | head µs | Δ [99 % interval] | of ceiling (predicted) | verdict |\n|---|---|--:|--:|--:|--:|---|\n"
+        f"| {evidence(rows)} | GPU | base µs | head µs | Δ [99 % interval] | of ceiling (predicted) | verdict |\n"
+        "|---|---|--:|--:|--:|--:|---|\n"
     )
     text = ""
     if changed:
         text += header + "".join(_measured_line(row) for row in changed[:loud]) + _left_out(len(changed) - loud) + "\n"
     text += _causes([row for row in changed if row.verdict == "regressed"][:3])
     text += "".join(f"> **Fault:** {escape(fault)}\n\n" for row in rows for fault in row.faults[:1])[:2000]
-    return text + _folded(same, quiet, header, _measured_line, "unchanged (measured)")
+    return text + _folded(same, quiet, header, _measured_line, f"unchanged ({evidence(same)})")
 
 
 def _measured_line(row: MeasuredRow) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from advisor.comparison_json import comparison_to_json
-from advisor.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject
+from advisor.comparison_schema import ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
 from advisor.resources import folder
 
 from . import comparison_words as words
@@ -43,6 +43,8 @@ def to_page(comparison: ComparisonResult) -> str:
         "script": Markup((templates / "page.js").read_text(encoding="utf-8")),
         "subjects": subjects,
         "tiles": _tiles(comparison),
+        "evidence": _evidence(comparison),
+        "evidence_of": lambda view: evidence(view.measured),
         "fingerprints": [
             (name, fingerprint_rows(side.fingerprint))
             for name, side in (("base", comparison.base), ("head", comparison.head)) if side.fingerprint is not None
@@ -69,10 +71,15 @@ def _scale(row: StaticRow) -> float:
     return max((side.predicted.us for side in (row.base, row.head) if side is not None and side.predicted is not None), default=1.0)
 
 
+def _evidence(comparison: ComparisonResult) -> str:
+    return evidence(row for subject in comparison.subjects for row in subject.measured)
+
+
 def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
     """(kind of evidence, word, count, class) of every verdict that occurs."""
     classes = {"regressed": "far", "failed": "far", "cannot-launch": "far", "predicted-regressed": "room", "inconclusive": "room",
                "improved": "near", "predicted-improved": "near", "launches-again": "near"}  # fmt: skip
-    tiles = [("measured", word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
+    measured = _evidence(comparison)
+    tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
     tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]
     return tiles

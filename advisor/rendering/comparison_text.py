@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.comparison_schema import ComparisonResult, StaticSide, Subject
+from advisor.comparison_schema import ComparisonResult, StaticSide, Subject, evidence
 
 from . import comparison_words as words
 from . import figures
@@ -30,8 +30,8 @@ def _subject(subject: Subject) -> list[str]:
     lines = [f"{subject.title}: {words.subject_sentence(subject)}".rstrip(": ")]
     for row in words.measured_order(subject.measured):
         lines.append(
-            f"  {row.verdict:<20} {row.label}  {row.gpu}  {words.latency_text(row.base)} -> {words.latency_text(row.head)} µs measured"
-            f"  {words.effect_text(row)}  ({row.reason})"
+            f"  {row.verdict:<20} {row.label}  {row.gpu}  {words.latency_text(row.base)} -> {words.latency_text(row.head)} µs"
+            f" {evidence([row])}  {words.effect_text(row)}  ({row.reason})"
         )
         lines += [f"    {fault}" for fault in row.faults]
     for static in words.static_order(subject.static):

@@ -6,6 +6,7 @@ Whatever came from outside (file names, kernel names, JSON keys) goes through `c
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
 
@@ -107,15 +108,15 @@ def stuck(launch: LaunchReport) -> bool:
 
 
 def origins(result: Result) -> str:
-    """What the verdict's latency is a sum of: `measured`, `predicted`, or `1 measured, 2 predicted`."""
-    return _named(result, _mixture([launch.measured is not None for launch in _summed(result)]) or result.verdict.origin)
+    """What the verdict's latency is a sum of: `measured`, `simulated`, `predicted`, or `1 measured, 2 predicted`."""
+    now = [launch.measured.origin if launch.measured is not None else "predicted" for launch in _summed(result)]
+    return _named(result, _mixture(now) or result.verdict.origin)
 
 
 def ceiling_origins(result: Result) -> str:
     """The same of its tunable ceiling, which a search may have reached or found by trying everything."""
-    ceilings = [launch.ceiling for launch in _summed(result) if launch.ceiling is not None]
-    mixture = _mixture([ceiling.origin == "measured" for ceiling in ceilings])
-    return _named(result, mixture or next((each.origin for each in ceilings), "predicted"))
+    ceilings = [launch.ceiling.origin for launch in _summed(result) if launch.ceiling is not None]
+    return _named(result, _mixture(ceilings) or next(iter(ceilings), "predicted"))
 
 
 def _named(result: Result, origin: str) -> str:
@@ -134,10 +135,10 @@ def _summed(result: Result) -> list[LaunchReport]:
     return [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]
 
 
-def _mixture(measured: list[bool]) -> str | None:
+def _mixture(origins: Sequence[str]) -> str | None:
     """`1 measured, 2 predicted`; None where all are the same."""
-    count = sum(measured)
-    return f"{count} measured, {len(measured) - count} predicted" if 0 < count < len(measured) else None
+    counts = {word: origins.count(word) for word in ("measured", "simulated", "predicted", "specified") if word in origins}
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) if len(counts) > 1 else None
 
 
 def compares(launch: LaunchReport) -> bool:
@@ -236,6 +237,7 @@ def fields_of(value: Configuration) -> dict[str, str]:
 
 
 SIMULATED = "simulated: what is called measured comes from a fake device, nothing was run on a GPU"
+GIVEN_SIMULATED = "offline: nothing was run for this report; the rows given to it say they are simulated"
 
 
 def where_run(result: Result) -> str:
@@ -244,7 +246,10 @@ def where_run(result: Result) -> str:
         return SIMULATED
     if result.fingerprint.mode != "offline":
         return "run on a GPU"
-    if any(launch.measured is not None for launch in result.launches) or any(each.latency_us is not None for each in result.tuned):
+    given = {launch.measured.origin for launch in result.launches if launch.measured is not None}
+    if given == {"simulated"} and not any(each.latency_us is not None for each in result.tuned):
+        return GIVEN_SIMULATED
+    if given or any(each.latency_us is not None for each in result.tuned):
         return "offline: nothing was run for this report; what is measured was given to it"
     return "offline: nothing was run"
 

@@ -97,7 +97,11 @@ def _head(result: Result) -> list[str]:
     elif result.fingerprint.mode == "offline":
         given = figures.where_run(result) != "offline: nothing was run"
         ran = "Nothing was run for this report, what is *measured* was given to it" if given else "Nothing was run"
-        parts.append(f"{ran}: every latency without the word *measured* is a prediction.\n")
+        words = "the word *measured*"
+        if any(launch.measured is not None and launch.measured.origin == "simulated" for launch in result.launches):
+            ran = ran.replace("*measured*", "*measured* or *simulated*")
+            words = "one of these words"
+        parts.append(f"{ran}: every latency without {words} is a prediction.\n")
     for number, action in enumerate(result.actions[:3], 1):
         saving = f", saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})" if action.saving_us > 0 else ""
         parts.append(f"{number}. **{escape(action.title)}**{saving}. {escape(action.detail, longest=600)}")

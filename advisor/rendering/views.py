@@ -207,7 +207,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         )
     steps += last
     if launch.measured is not None:
-        steps.append(station("Measured", "measured", launch.measured, ""))
+        steps.append(station(launch.measured.origin.capitalize(), "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
 from advisor.hardware import match_device_name
+from advisor.measured_rows import holds_simulated
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan
@@ -93,7 +94,8 @@ def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any
         UsageError: From another GPU than the one that is tuned for.
     """
     if plan.recording is not None:
-        return nullcontext(RecordedBackend(plan.recording, plan.subjects))
+        simulated = plan.order.recorded is not None and holds_simulated(plan.order.recorded)
+        return nullcontext(RecordedBackend(plan.recording, plan.subjects, simulated=simulated))
     backend = MeasuringBackend(plan.order.device, plan.subjects, plan.launched, deadlines.search)
     try:
         _check_gpu(plan, backend.gpu)

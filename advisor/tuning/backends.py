@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from advisor.measured_rows import holds_simulated
 from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
@@ -39,13 +40,16 @@ class Subject:
 
 
 class RecordedBackend:
-    """Replays rows. Absent configurations of a near-optimal file are taken to be slower than its best, and counted as trials."""
+    """Replays rows. Absent configurations of a near-optimal file are taken to be slower than its best, and counted as trials.
+
+    `simulated`: rows of the file say that nothing was run for them.
+    """
 
     noise_floor: float | None = None
 
-    def __init__(self, recording: Recording, subjects: Mapping[str, Subject]) -> None:
-        self.recording, self.subjects = recording, subjects
-        self.name = f"recorded {recording.source}"
+    def __init__(self, recording: Recording, subjects: Mapping[str, Subject], *, simulated: bool = False) -> None:
+        self.recording, self.subjects, self.simulated = recording, subjects, simulated
+        self.name = f"recorded {recording.source}" + (", simulated" if simulated else "")
         self.only_best = holds_only_best(recording)
 
     def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
@@ -109,6 +113,7 @@ class MeasuringBackend:
         self.scheduler = Scheduler(found)
         self.gpu = self.scheduler.description.gpu
         self.name = f"measured on {self.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
+        self.simulated = self.scheduler.description.fingerprint.simulated or (found.path is not None and holds_simulated(found.path))
         self._floor: float | None = None
         self._slow: Counter[tuple[str, str]] = Counter()  # measurements without a round that counts, by task and configuration
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from advisor.advise import Measured, advise, triton_config
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
-from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, SearchReport
+from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
 from advisor.targets import PlannedLaunch, Target
 from advisor.tuning import history
-from advisor.tuning.backends import MeasuringBackend
+from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
 from advisor.verdict import verdict
@@ -64,10 +64,11 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         row = _row(plan, tuner, decision, winner)
         rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
     found, warnings = exports(plan, winners)
-    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name))
+    origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
+    result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name, origin))
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
     launches = tuple(
-        _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name)
+        _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name, origin)
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
@@ -75,7 +76,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
     result = replace(
         result, launches=launches, verdict=verdict(launches, unknowns), exports=found, searches=tuple(searches),
-        actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches)),
+        actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches, origin)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )  # fmt: skip
@@ -118,7 +119,7 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
     return replace(plan.target, launches=tuple(launches), space=plan.space.batch)
 
 
-def _measured(plan: Plan, winners: Mapping[str, Winner], source: str) -> dict[str, Measured]:
+def _measured(plan: Plan, winners: Mapping[str, Winner], source: str, origin: Origin) -> dict[str, Measured]:
     """What the launches take as they run (`_as_it_runs`), by launch, where that was measured."""
     us: dict[str, float] = {}
     for decision in plan.decisions:
@@ -127,7 +128,7 @@ def _measured(plan: Plan, winners: Mapping[str, Winner], source: str) -> dict[st
             us |= winner.versus.base_parts_us
         elif not winner.changed or decision.incumbent is None:
             us |= winner.parts_us
-    return {launch: Measured(latency=Latency(us=each, origin="measured", source=source)) for launch, each in us.items()}
+    return {launch: Measured(latency=Latency(us=each, origin=origin, source=source)) for launch, each in us.items()}
 
 
 def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:
@@ -144,7 +145,7 @@ def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:
 
 
 def _searched(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: Winner, exhausted_us: float | None,
-              source: str) -> LaunchReport:  # fmt: skip
+              source: str, origin: Origin) -> LaunchReport:  # fmt: skip
     """A launch's report with what the search found in place of what was predicted of other configurations."""
     if winner.best is None:
         return replace(report, recommendation=None)  # whatever is predicted best was tried, or is not what gets written
@@ -154,13 +155,13 @@ def _searched(plan: Plan, launch: PlannedLaunch, report: LaunchReport, winner: W
                          findings=(_failing(launch, winner.fails), *(f for f in report.findings if f.rule != "cannot-launch")))  # fmt: skip
     elif report.measured is not None and exhausted_us is not None:
         us = min(exhausted_us, report.measured.us)
-        ceiling = Latency(us=us, origin="measured", source=f"best of an exhaustive search, {source}")
+        ceiling = Latency(us=us, origin=origin, source=f"best of an exhaustive search, {source}")
         report = replace(report, ceiling=ceiling, ceiling_configuration=winner.best, headroom=report.measured.us / us - 1)
     us_then = winner.parts_us.get(report.id)
     if not winner.changed or winner.configuration is None or us_then is None or launch.configuration is None:
         won = None
     else:
-        won = _recommendation(plan, launch, report, winner, Latency(us=us_then, origin="measured", source=source))
+        won = _recommendation(plan, launch, report, winner, Latency(us=us_then, origin=origin, source=source))
     if won is not None and report.ceiling is not None and won.latency.us < report.ceiling.us:  # what was measured is reached
         now = report.measured or report.predicted
         report = replace(report, ceiling=won.latency, ceiling_configuration=won.configuration,
@@ -220,7 +221,8 @@ def _settled(finding: Finding, winner: Winner) -> Finding:
     return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)
 
 
-def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winner], planned: Sequence[PlannedLaunch]) -> tuple[Action, ...]:
+def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winner], planned: Sequence[PlannedLaunch],
+                   origin: Origin) -> tuple[Action, ...]:  # fmt: skip
     """Where nothing ran before there is nothing to save, and all the same something to do."""
     new = [report for report, launch in zip(launches, planned, strict=True)
            if launch.configuration is None and winners[launch.share].changed and report.configuration is not None]  # fmt: skip
@@ -231,6 +233,6 @@ def _first_choices(launches: Sequence[LaunchReport], winners: Mapping[str, Winne
         Action(
             title="Use the configuration" + ("s" if len(configs) > 1 else "") + " that the search found",
             detail=f"nothing ran before to compare with; {new[0].id}: {new[0].configuration.label() if new[0].configuration else ''}",
-            saving_us=0.0, origin="measured", launches=tuple(report.id for report in new), snippet=",\n".join(configs),
+            saving_us=0.0, origin=origin, launches=tuple(report.id for report in new), snippet=",\n".join(configs),
         ),
     )  # fmt: skip

@@ -165,7 +165,7 @@ def test_rows_that_were_measured(tmp_path, capsys):
     capsys.readouterr()
     assert main(["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--fail-on", "failed"]) == 0
     out = capsys.readouterr().out
-    assert "(measured)" in out and "µs predicted" in out
+    assert "(simulated)" in out and "µs predicted" in out
     store = str(tmp_path / "baselines")
     assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--update", "--fail-on", "none"]) == 0
     assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--fail-on", "none"]) == 0

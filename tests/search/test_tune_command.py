@@ -57,13 +57,13 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     result = from_json((tmp_path / "out" / "result.json").read_text())
     assert [s.launch for s in result.searches] == ["w13-M16", "w13-M64", "w13-M256"]
     for launch in result.launches:
-        assert launch.measured is not None and launch.measured.origin == "measured"
-        assert launch.recommendation is not None and launch.recommendation.latency.origin == "measured"
+        assert launch.measured is not None and launch.measured.origin == "simulated"
+        assert launch.recommendation is not None and launch.recommendation.latency.origin == "simulated"
         assert launch.recommendation.speedup == pytest.approx(launch.measured.us / launch.recommendation.latency.us)
         assert launch.ceiling.us <= launch.recommendation.latency.us  # what was measured is reached, whatever was predicted
         assert launch.headroom == pytest.approx(launch.measured.us / launch.ceiling.us - 1)
     (action,) = result.actions  # of what the search measured, not of what was predicted before it
-    assert action.origin == "measured" and action.launches == tuple(launch.id for launch in result.launches)
+    assert action.origin == "simulated" and action.launches == tuple(launch.id for launch in result.launches)
     assert action.saving_us == pytest.approx(sum(each.measured.us - each.recommendation.latency.us for each in result.launches))
     gaining = sum(launch.recommendation.speedup >= 1.1 for launch in result.launches)
     assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
