@@ -81,24 +81,33 @@ def to_csv(found: Iterable[Entry]) -> str:
 
     `cache` is cold: Triton's own benchmark, which took them, empties the L2 before every launch.
     """
-    table = []
-    for entry in found:
-        if entry.key.problem is None:
-            continue
-        problem = json.loads(entry.key.problem)
-        for row in entry.rows:
-            if row.us is not None:
-                table.append(
-                    {"gpu": entry.key.gpu, "family": entry.key.family, "op": problem["op"], "dtype": problem["dtype"], "cache": "cold",
-                     **problem["sizes"], **parameters(row.config), "latency_us": row.us, "kernel": entry.key.kernel,
-                     "decided": int(row.config == entry.best)}
-                )  # fmt: skip
+    table, _ = csv_rows(found)
     columns = list(dict.fromkeys(name for line in table for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     return text.getvalue()
+
+
+def csv_rows(found: Iterable[Entry]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """The rows of `to_csv`, and the problems that have none, by why."""
+    table: list[dict[str, Any]] = []
+    left_out: dict[str, list[str]] = {}
+    for entry in found:
+        measured = [row for row in entry.rows if row.us is not None]
+        if entry.key.problem is None or not measured:
+            why = "of a kernel of no known family" if entry.key.problem is None else "nothing was measured of it"
+            left_out.setdefault(why, []).append(f"{entry.key.kernel} {entry.key.key} on {entry.key.gpu}")
+            continue
+        problem = json.loads(entry.key.problem)
+        table += [
+            {"gpu": entry.key.gpu, "family": entry.key.family, "op": problem["op"], "dtype": problem["dtype"], "cache": "cold",
+             **problem["sizes"], **parameters(row.config), "latency_us": row.us, "kernel": entry.key.kernel,
+             "decided": int(row.config == entry.best)}
+            for row in measured
+        ]  # fmt: skip
+    return table, left_out
 
 
 def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
@@ -247,6 +256,7 @@ __all__ = [
     "Imported",
     "NotOursError",
     "cache_file",
+    "csv_rows",
     "entries",
     "files_below",
     "import_path",

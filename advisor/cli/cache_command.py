@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HELP = "the tuning cache of @advisor.autotune"
 DAY_S = 86400.0
+NAMED = 5
+"""Problems named of those that an export leaves out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,15 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from advisor.autotuning.cache import FILE_NAME, Cache
+    from advisor.autotuning.cache import FILE_NAME, Cache, copy_of
     from advisor.errors import NothingMatchedError
     from advisor.settings import read_settings
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
     if arguments.action == "prune" and arguments.damaged:
-        return _remove_damaged(folder / FILE_NAME)
+        return _remove_damaged(folder / FILE_NAME, dry_run=arguments.dry_run)
     if arguments.action in ("ls", "export", "prune") and not (folder / FILE_NAME).exists():
         raise NothingMatchedError(f"{folder}: there is no tuning cache", None, None, "run a kernel with @advisor.autotune first")
+    if arguments.action in ("ls", "export") and (folder / FILE_NAME).stat().st_size:  # what is empty is a cache not yet written to
+        copy_of(folder.absolute() / FILE_NAME).close()  # a damaged one is said to be that, and not to hold nothing
     cache = Cache(folder.absolute())
     try:
         return {"ls": _list, "export": _export, "import": _import, "prune": _prune}[arguments.action](cache, arguments)
@@ -115,16 +119,35 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.exchange import entries, to_csv, to_json
+    from advisor.autotuning.exchange import csv_rows, entries, to_csv, to_json
     from advisor.errors import NothingMatchedError
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
         raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
     path = Path(arguments.file)
-    options.write_text(path, to_csv(found) if path.suffix == ".csv" else to_json(found), "name another file")
-    print(f"advisor: {len(found)} problems written to {path}", file=sys.stderr)
+    if path.suffix != ".csv":
+        options.write_text(path, to_json(found), "name another file")
+        print(f"advisor: {_several(len(found), 'problem')} written to {path}", file=sys.stderr)
+        return 0
+    launches, left_out = csv_rows(found)
+    said = "; ".join(f"{_several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in left_out.items())
+    if not launches:
+        raise NothingMatchedError(f"{path}: not written; {said}", None, None, "export as JSON: FILE.json holds every problem")
+    if said:
+        options.warn(f"{said}; FILE.json would hold them")
+    options.write_text(path, to_csv(found), "name another file")
+    written = len(found) - sum(map(len, left_out.values()))
+    print(f"advisor: {_several(len(launches), 'row')} of {_several(written, 'problem')} written to {path}", file=sys.stderr)
     return 0
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
@@ -185,8 +208,8 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _remove_damaged(path: Path) -> int:
-    """Deletes the file where SQLite says that it is damaged."""
+def _remove_damaged(path: Path, *, dry_run: bool) -> int:
+    """Deletes the file where SQLite says that it is damaged; `dry_run`: says that it would."""
     import sqlite3
 
     if not path.exists():
@@ -200,6 +223,9 @@ def _remove_damaged(path: Path) -> int:
         sound = False
     if sound:
         print(f"advisor: {path} is sound, and stays", file=sys.stderr)
+        return 0
+    if dry_run:
+        print(f"advisor: {path} is damaged, and would be removed", file=sys.stderr)
         return 0
     for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         each.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from advisor.autotuning.cache import FILE_NAME
+from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
 
 from .kernels import call, tuned
@@ -41,7 +41,6 @@ def test_export_import(filled, tmp_path, capsys):
     assert main(["cache", "import", file, "--dir", str(tmp_path / "new")]) == 0
     assert main(["cache", "ls", "--dir", str(tmp_path / "new")]) == 0
     assert "BLOCK=64" in capsys.readouterr().out
-    assert main(["cache", "export", str(tmp_path / "rows.csv")]) == 0
 
 
 def test_import_from_a_folder(tmp_path, capsys):
@@ -91,6 +90,13 @@ def test_prune_damaged(fresh_cache, capsys):
     assert main(["cache", "prune", "--damaged"]) == 0
     fresh_cache.mkdir()
     (fresh_cache / FILE_NAME).write_bytes(b"damaged" * 100)
+    for wanted in (["ls"], ["ls", "--format", "json"], ["export", str(fresh_cache / "x.json")]):  # it does not say that there is nothing
+        capsys.readouterr()
+        assert main(["cache", *wanted]) == 2
+        out, error = capsys.readouterr()
+        assert error.count("advisor") == 3 and "cannot be read" in error and "prune --damaged" in error and not out, error
+    assert main(["cache", "prune", "--damaged", "--dry-run"]) == 0
+    assert (fresh_cache / FILE_NAME).exists() and "would be removed" in capsys.readouterr().err
     assert main(["cache", "prune", "--damaged"]) == 0
     assert not (fresh_cache / FILE_NAME).exists()
     call(tuned(LATENCIES)[0])
@@ -101,3 +107,21 @@ def test_prune_damaged(fresh_cache, capsys):
 def test_without_a_cache(fresh_cache):
     assert main(["cache", "ls"]) == 5
     assert main(["cache", "export", "x.json"]) == 5
+
+
+def test_a_csv_says_what_it_leaves_out(filled, tmp_path, capsys):
+    """A kernel of no known family has no columns of its own: only JSON holds it."""
+    file = tmp_path / "rows.csv"
+    assert main(["cache", "export", str(file)]) == 5
+    error = capsys.readouterr().err
+    assert not file.exists() and "1 problem left out" in error and "scale (1024" in error and "JSON" in error
+    cache = Cache(filled)
+    key = ProblemKey(kernel="soft", source="s", triton="3.9.0", gpu="H200", key="(1,)", family="normalization",
+                     problem=json.dumps({"op": "softmax", "dtype": "bf16", "sizes": {"B": 64, "H": 512}}))  # fmt: skip
+    cache.add_problem(key)
+    cache.record_all(key.id, [Row(config='{"BLOCK_SIZE":512,"num_warps":4}', state="measured", us=3.0, at=1.0)])
+    cache.close()
+    assert main(["cache", "export", str(file)]) == 0
+    error = capsys.readouterr().err
+    assert "1 row of 1 problem written" in error and "1 problem left out (of a kernel of no known family): scale" in error
+    assert len(file.read_text().splitlines()) == 2
