@@ -112,8 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except AdvisorError as error:
         return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted; what was finished is saved", INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "interrupted; what was finished is saved", INTERRUPTED)
     except BrokenPipeError:
         # The reader went away (`advisor … | head`): nothing more to say, and nothing to flush at exit.
         _silence_stdout()

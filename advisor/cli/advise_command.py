@@ -103,7 +103,9 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> st
     if not tables and _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
     if given := given_for_a_kernel(arguments):
-        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL", "give --sizes instead")
+        own = tables or arguments.target.endswith(".json")  # a table says its sizes
+        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL",
+                         f"give {'--tokens' if own else '--sizes'} instead")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     if tables:
         return _folder(path, request, predictor, arguments, output)

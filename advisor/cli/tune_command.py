@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.measure_command import _sizes, duration_s
 from advisor.cli.progress import StatusLine
-from advisor.errors import InputError
+from advisor.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from advisor.tuning import Order, Tuned
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--study", metavar="NAME", help="name under which it is kept and resumed (default: target and GPU)")
     parser.add_argument("--workers", type=options.positive_integer, default=1, metavar="N", help="processes, a GPU each (default: 1)")
     parser.add_argument("--recorded", metavar="ROWS.csv", help="replay measured rows in place of a GPU")
-    parser.add_argument("--device", default="auto", help="as `advisor measure --device` (default: auto)")
+    parser.add_argument("--device", help="as `advisor measure --device` (default: auto)")
     parser.add_argument("--export", metavar="DIR", help="write the table (merged into the one there), configurations, before-after.md")
     parser.add_argument("--gpu", metavar="NAME", help="GPU, by any name `advisor gpus` knows (default: the table's, or this machine's)")
     options.add_model_arguments(parser)
@@ -73,6 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
         raise InputError(f"{order.storage}: the study is damaged", error.doc.strip() or "an empty line", "lines of JSON, as Optuna writes",
                          "remove that line, or start anew with another --storage") from None  # fmt: skip
+    except KeyboardInterrupt:
+        if "://" not in order.storage and not Path(order.storage).exists():
+            raise KeyboardInterrupt("interrupted before anything was saved") from None
+        raise
     finally:
         watch.end()
     for warning in tuned.result.warnings:
@@ -106,10 +110,13 @@ def _order(arguments: argparse.Namespace) -> Order:
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
     )  # fmt: skip
+    if arguments.recorded and arguments.device is not None:
+        raise UsageError("--recorded replays rows and --device measures", f"both, with --device {arguments.device}", "one of them",
+                         "leave one out")  # fmt: skip
     if arguments.recorded:
         options.existing_file(arguments.recorded)
     return Order(
-        target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device, op=arguments.op,
+        target=arguments.target, request=request, recorded=arguments.recorded, device=arguments.device or "auto", op=arguments.op,
         sizes=tuple(arguments.sizes or ()), trials=arguments.trials, time_limit_s=arguments.time_limit, margin=arguments.margin,
         storage=arguments.storage or str(Path(arguments.output) / "study.journal"), study=arguments.study, export=arguments.export,
         weights=arguments.weights,
@@ -126,10 +133,10 @@ def _print(tuned: Tuned, files: list[str]) -> None:
     counted = f"{improved} of {len(tuned.rows)} improved" + (f", {new} new" if new else "")
     counted += f", {unknown} not recorded as they run today" if unknown else ""
     trials = sum(row.tried for row in tuned.rows)
-    print(f"{tuned.result.target} on {tuned.result.gpu}: {counted} in {trials} trials ({tuned.source})")
+    print(f"{tuned.result.target} on {tuned.result.gpu}: {counted} in {trials} {'trial' if trials == 1 else 'trials'} ({tuned.source})")
     for row in tuned.rows:
         task, before, before_us, after, after_us, speedup, tried, outcome = cells(row)
-        print(f"  {task}  {before_us} -> {after_us} µs  speedup {speedup}  {tried} trials  {outcome}")
+        print(f"  {task}  {before_us} -> {after_us} µs  speedup {speedup}  {tried} {'trial' if row.tried == 1 else 'trials'}  {outcome}")
         print(f"    before {before}")
         print(f"    after  {after}")
     reasons = {search.study_name: search.stopped_because for search in tuned.result.searches}
@@ -164,5 +171,5 @@ class _Watch(StatusLine):
             return
         self.said_at = self.clock()
         best = "nothing yet" if best_us is None else f"best {best_us:.4g} µs"
-        text = f"tuning {task}: {trials} trials, {best}"
+        text = f"tuning {task}: {trials} {'trial' if trials == 1 else 'trials'}, {best}"
         self.say(text)

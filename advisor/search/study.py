@@ -20,6 +20,7 @@ from advisor.errors import UsageError
 from advisor.schema import Configuration
 from advisor.search import claims, memory
 from advisor.search.backend import Backend, Measurement, Task
+from advisor.search.identity import differences
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Prior
 from advisor.search.pruner import RoundsPruner
@@ -129,8 +130,12 @@ class Tuner:
         if known is None:
             study.set_user_attr(SPACE, own)
         elif known != own:
-            raise UsageError(f"study {self.name}/{task} is of another space, problem, GPU or source", known, own,
-                             "give another --study name, or another --storage")  # fmt: skip
+            what = f"study {self.name}/{task} is of another space, problem, GPU or source"
+            remedy = "give another --study name, or another --storage"
+            told = differences(known, own)
+            if told is None:
+                raise UsageError(what, known, own, remedy)
+            raise UsageError(f"{what}: it was made {told[0]}, and this run asks for {told[1]}", None, None, remedy)
         memory.describe(study, decision.kind, decision.prior.where)
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
 
@@ -220,7 +225,7 @@ class Tuner:
             return Stop("time", f"the time limit of {self.budget.time_limit_s:g} s for all decisions")
         begun = sum(counts(t) or t.state == TrialState.RUNNING for t in trials)
         if self.budget.trials is not None and begun >= self.budget.trials:
-            return Stop("trials", f"the limit of {self.budget.trials} trials")
+            return Stop("trials", f"the limit of {self.budget.trials} trial{'s' if self.budget.trials > 1 else ''}")
         mean, deviation, best = sampler.belief(trials)
         if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
             return Stop("no latency", f"none of {GIVE_UP} trials gave a latency; another --study starts anew")

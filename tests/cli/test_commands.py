@@ -860,3 +860,15 @@ def test_predict_says_what_it_extrapolates(tmp_path, capsys):
     (tmp_path / "rows.csv").write_text("gpu,M,E,topk,H,N\nH100,256,8,2,4096,14336\nH100,256,64,8,2048,768\n")
     assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert "launches outside of what was learned: 1; their latencies are extrapolated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--op", "w13"], ["--grid", "8"], ["--num-warps", "4"]])
+def test_a_table_is_told_of_the_option_that_it_has(option, tmp_path, capsys):
+    """A table says its own sizes: to advise --sizes led from one refusal to the next."""
+    table = tmp_path / "E=128,N=768,device_name=NVIDIA_H200.json"
+    table.write_text("{}")
+    assert main(["advise", str(table), *option]) == 2
+    error = capsys.readouterr().err
+    assert error.rstrip().endswith("give --tokens instead") and "--sizes" not in error
+    assert main(["advise", "softmax", *option]) == 2
+    assert capsys.readouterr().err.rstrip().endswith("give --sizes instead")

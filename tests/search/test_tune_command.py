@@ -25,6 +25,7 @@ from advisor.rendering.markdown import environment, to_markdown
 from advisor.result_json import from_json
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
+from advisor.search.identity import differences
 from advisor.search.sampler import CHOICE, LOST
 from advisor.targets import Request
 from advisor.tuning import Deadlines, Order, make_plan
@@ -214,6 +215,51 @@ def test_a_study_of_another_kernel_or_device_is_not_gone_on_with(tmp_path, capsy
         changed.write_text(changed.read_text() + "\n# another kernel\n")
         assert again(changed) == 2
         assert "another space, problem, GPU or source" in capsys.readouterr().err
+
+
+def test_the_refusal_names_what_differs(tmp_path, capsys):
+    assert tune(tmp_path, "--trials", "1") == 0
+    assert "the limit of 1 trial;" in (out := capsys.readouterr().out) and "1 trials" not in out
+    assert tune(tmp_path, "--trials", "1", "--cache", "cold") == 2
+    error = capsys.readouterr().err
+    assert "it was made with --cache warm, and this run asks for cold; give another --study name" in error
+    assert "recorded rows" not in error and "('M'" not in error
+
+
+@pytest.mark.parametrize(
+    ("own", "was", "asks"),
+    [
+        ("a H100; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "for H200", "H100"),
+        ("a H200; recorded rows 34cd, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "on recorded rows 12ab", "rows 34cd"),
+        ("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 64)] fp16 warm None None",
+         "with M=16 and with --dtype bf16", "M=64 and fp16"),
+        ("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm (128, 128) (4, 4)",
+         "without blocks of scales and with uniform routing", "with scales in blocks of 128 x 128 and a --routing"),
+        ("a H200; gemm_kernel 12ab on cuda; w13 [('E', 8), ('M', 16)] bf16 warm None None", "on recorded rows", "the device cuda"),
+        ("b H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", "over other configurations (a)", "those of b"),
+    ],
+)  # fmt: skip
+def test_only_what_differs_is_told(own, was, asks):
+    assert differences("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", own) == (was, asks)
+
+
+def test_rows_and_a_device_exclude_each_other(tmp_path, capsys):
+    assert tune(tmp_path, "--device", "fake,gpu=H200") == 2
+    error = capsys.readouterr().err
+    assert "--recorded" in error and "--device fake,gpu=H200" in error and not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_before_anything_is_there_promises_nothing(tmp_path, capsys, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("advisor.tuning.tune", interrupted)
+    assert tune(tmp_path) == 130
+    assert "interrupted before anything was saved" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "study.journal").write_text("")
+    assert tune(tmp_path) == 130
+    assert "what was finished is saved" in capsys.readouterr().err
 
 
 def test_a_real_gpu_is_no_fake_one():
