@@ -62,6 +62,15 @@ def test_what_was_kept_is_not_recommended_against(tmp_path, capsys):
     assert result.actions == () and json.loads(result.exports[0].content)["64"]["BLOCK_SIZE_M"] == 128
 
 
+def test_rows_that_do_not_say_they_are_simulated_are_measured(tmp_path, capsys):
+    header, rows = sweep_rows(64)
+    recorded = write(tmp_path / "some.csv", [name for name in header if name != "origin"], rows[5:7] + rows[-1:])
+    result = tuned_table(tmp_path, {"64": {name: int(rows[-1][name]) for name in SLOW}}, "--tokens", "64", recorded=recorded)
+    (launch,) = result.launches
+    found = (launch.measured, launch.ceiling, launch.recommendation and launch.recommendation.latency, result.verdict, *result.actions)
+    assert {each.origin for each in found} == {"measured"} and "simulated" not in capsys.readouterr().out
+
+
 def test_everything_that_was_recorded_is_the_ceiling(tmp_path, capsys):
     header, rows = sweep_rows(64)
     recorded = write(tmp_path / "some.csv", header, rows[5:7] + rows[-1:])
@@ -70,7 +79,7 @@ def test_everything_that_was_recorded_is_the_ceiling(tmp_path, capsys):
     assert "every configuration that could win was tried" in result.searches[0].stopped_because
     (launch,) = result.launches
     best, now = float(rows[5]["latency_us"]), float(rows[-1]["latency_us"])
-    assert launch.ceiling is not None and (launch.ceiling.us, launch.ceiling.origin) == (best, "measured")
+    assert launch.ceiling is not None and (launch.ceiling.us, launch.ceiling.origin) == (best, "simulated")
     assert launch.headroom == pytest.approx(now / best - 1)
     assert launch.p_speedup_10pct == (1.0 if now / best >= 1.1 else None)
     assert result.verdict.ceiling_us == best
