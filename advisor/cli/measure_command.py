@@ -91,7 +91,7 @@ def _report(summary: Summary) -> int:
     parts = [f"{summary.measured} measured", f"{failed} failed", f"{summary.skipped} in the file already"]
     print(f"{summary.output}: {', '.join(parts)} on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
-        print(f"  {kind}: {count}")
+        print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
     if summary.ceilings is not None:
         print(f"  ceilings: {summary.ceilings}")
     for text in summary.warnings:

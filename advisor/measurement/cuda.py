@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
@@ -37,6 +38,19 @@ ENQUEUE_US = 80.0
 LONGER_HOLDS = (1, 4, 16)
 DEFAULT_TOLERANCE = (1e-2, 1e-3)
 CHECK_ELEMENTS = 1 << 27  # compared at once, so that fp64 copies stay small
+
+
+_REMEDIES = (
+    ("c compiler", "install a C compiler (apt-get install gcc), or name one in CC: Triton builds its launcher with it"),
+    ("gcc", "see that the C compiler works, and install Python's headers (apt-get install python3-dev)"),
+    ("no space left", "make room on the disk of Triton's cache, or name another folder in TRITON_CACHE_DIR"),
+    ("permission denied", "make Triton's cache writable, or name another folder in TRITON_CACHE_DIR"),
+    ("read-only file system", "name a folder that can be written to in TRITON_CACHE_DIR"),
+    ("active driver", "see that nvidia-smi works, and that nothing else took Triton's driver (pip install --force-reinstall triton)"),
+    ("libcuda", "see that nvidia-smi works and that ldconfig lists libcuda.so.1, or name its folder in TRITON_LIBCUDA_PATH"),
+    ("out of memory", "see with nvidia-smi which other program holds the GPU's memory"),
+)
+"""What to do about an empty kernel that does not run, by what its error says in lower case."""
 
 
 @dataclass(slots=True)
@@ -88,6 +102,22 @@ class CudaDevice:
     def default_clock_mhz(self) -> float | None:
         """The driver's default SM clock."""
         return self.facts.default_clock_mhz
+
+    def try_launch(self) -> None:
+        """Compiles and launches an empty kernel, so that what is wrong with the machine is one error, and no launch's failure.
+
+        Raises:
+            MeasurementError: It does not run; says what to see to.
+        """
+        from advisor.measurement import ceiling_kernels
+
+        try:
+            ceiling_kernels.empty_kernel[(1,)]()
+            self.torch.cuda.synchronize()
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            remedy = next((say for part, say in _REMEDIES if part in told.lower()), "see with nvidia-smi whether the GPU is well")
+            raise MeasurementError("an empty Triton kernel cannot be launched on this machine", told, "a launch", remedy) from error
 
     def fingerprint(self) -> Fingerprint:
         """The GPU, its driver, and the software that runs on it."""

@@ -172,6 +172,7 @@ def open_device(spec: DeviceSpec) -> Device:
 
     Raises:
         NoGpuError: It cannot be used.
+        MeasurementError: It cannot launch so much as an empty kernel.
         InputError: A recorded file cannot be read.
     """
     if spec.kind == "fake":
@@ -184,4 +185,6 @@ def open_device(spec: DeviceSpec) -> Device:
         return RecordedDevice.from_file(spec.path or "", gpu=spec.options.get("gpu"))
     from advisor.measurement.cuda import CudaDevice
 
-    return CudaDevice()
+    device = CudaDevice()
+    device.try_launch()
+    return device

@@ -17,6 +17,9 @@ FAILURE_KINDS = (
     "not-recorded",  # a replayed file has no such launch
 )
 MESSAGE_LIMIT = 300
+LASTING_KINDS = ("illegal-access", "hang", "out-of-resources", "compile-error", "wrong-output", "not-recorded")
+"""Failures that are the configuration's own. The others (a crash, memory that was full) may be the machine's, and may go well
+another time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,11 @@ class Failure:
     def __post_init__(self) -> None:
         if self.kind not in FAILURE_KINDS:
             raise ValueError(f"failure kind must be one of {', '.join(FAILURE_KINDS)} (got {self.kind!r})")
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the configuration itself is to blame, so that measuring it again gives nothing else."""
+        return self.kind in LASTING_KINDS and not (self.kind == "hang" and self.stage in ("open", "inputs"))
 
 
 class WrongOutputError(MeasurementError):
@@ -52,7 +60,17 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     ("out of resource", "out-of-resources"),
     ("too many resources requested", "out-of-resources"),
     ("launch timed out", "hang"),
+    ("cublas_status_alloc_failed", "out-of-memory"),
+    # Triton's passes and its back end raise plain RuntimeErrors.
+    ("internal triton ptx codegen error", "compile-error"),
+    ("passmanager::run failed", "compile-error"),
+    ("failed to translate module", "compile-error"),
 )
+_MACHINE_TEXTS = (
+    "failed to find c compiler", "no space left on device", "disk quota exceeded", "permission denied", "read-only file system",
+    "too many open files", "cannot allocate memory", "0 active drivers", "ecc error", "unable to determine the device handle",
+)  # fmt: skip
+"""Of the machine, whatever raised it: ptxas says so too where the disk is full."""
 _TYPES: dict[str, str] = {
     "OutOfMemoryError": "out-of-memory",  # torch
     "MemoryError": "out-of-memory",
@@ -71,7 +89,9 @@ def classify(error: BaseException, stage: str) -> Failure:
     """The failure that an exception stands for; by name and text, so that neither torch nor triton need be imported."""
     text = str(error).lower()
     kind = next((_TYPES[base.__name__] for base in type(error).__mro__ if base.__name__ in _TYPES), None)
-    if kind is None:
+    if isinstance(error, OSError) or (kind != "wrong-output" and any(part in text for part in _MACHINE_TEXTS)):
+        kind = "crash"
+    elif kind is None:
         kind = next((kind for part, kind in _TEXTS if part in text), "compile-error" if stage == "compile" else "crash")
     message = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return Failure(kind=kind, message=shorten(message, MESSAGE_LIMIT), stage=stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -23,6 +23,9 @@ from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
 from advisor.schema import Fingerprint
 
+SAME_FAILURES = 3
+"""Batches in a row without a latency, all failing for one and the same reason that need not last: then it is the machine, and
+going on would only write that down for every launch."""
 MAX_BATCH = 16
 """Launches of one problem that share rounds, at most: with more, the rounds of one launch lie too far apart."""
 
@@ -46,6 +49,7 @@ class Summary:
         gpu: What it ran on.
         measured: Launches with a latency.
         failed: Launches without, by kind of failure.
+        reasons: The first reason of each kind.
         skipped: Launches the file had already.
         faults: Rows faster than the bound.
         finished: Whether nothing was left to do (else: the time limit).
@@ -57,6 +61,7 @@ class Summary:
     fingerprint: Fingerprint
     measured: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
     faults: list[str] = field(default_factory=list)
     finished: bool = False
@@ -76,7 +81,7 @@ def measure(
 
     Args:
         launches: In the order in which to measure; consecutive launches of one problem share their rounds.
-        output: The rows file; what it holds already is not measured again.
+        output: The rows file; what it holds already is not measured again, but for failures that may have been the machine's.
         device: `auto`, `cuda`, `fake…`, `recorded:FILE`.
         rounds: Rounds that must count, per launch.
         time_limit_s: After which nothing more is begun, and what is running is left.
@@ -90,6 +95,7 @@ def measure(
         NothingMatchedError: There are no launches.
         NoGpuError: There is no device to measure on.
         UsageError: The file cannot be written.
+        MeasurementError: Nothing can be launched on this machine, or everything fails for one reason.
     """
     if not launches:
         raise NothingMatchedError("nothing to measure", None, "at least one launch", "widen the selection")
@@ -119,6 +125,7 @@ def run_plan(
         InputError: The plan cannot be read.
         NoGpuError: There is no device to measure on.
         UsageError: The file cannot be written.
+        MeasurementError: As for `measure`.
     """
     start = time.monotonic()
     plan = read_plan(path)
@@ -175,6 +182,7 @@ def _run(
     gpu = match_device_name(summary.gpu)
     deadline = None if time_limit_s is None else start + time_limit_s
     expected = 0
+    stuck: deque[str] = deque(maxlen=SAME_FAILURES)
 
     def counted() -> Iterator[Batch]:
         nonlocal expected
@@ -193,7 +201,20 @@ def _run(
             done, failed = summary.measured + sum(summary.failed.values()), sum(summary.failed.values())
             last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
             watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
+        stuck.append(_same_failure(outcomes))
+        if len(stuck) == SAME_FAILURES and stuck[0] and len(set(stuck)) == 1:
+            raise MeasurementError(
+                f"the last {SAME_FAILURES} batches of launches failed, all for one reason", stuck[0], "a launch that runs",
+                "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
+            )  # fmt: skip
     summary.finished = summary.finished and came_back == expected
+
+
+def _same_failure(outcomes: list[Outcome]) -> str:
+    """The one reason why every launch of a batch failed; empty where there are several, or it is the configurations' own."""
+    failures = {outcome.failure for outcome in outcomes}
+    found = next(iter(failures)) if len(failures) == 1 else None
+    return "" if found is None or found.lasting else f"{found.kind} ({found.stage}): {found.message}"
 
 
 def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec | None, session: str) -> list[dict[str, str]]:
@@ -205,6 +226,7 @@ def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec 
             summary.measured += 1
         else:
             summary.failed[cells["status"]] += 1
+            summary.reasons.setdefault(cells["status"], cells["reason"])
         if cells["fault"]:
             summary.faults.append(f"{launch.kernel.function} {_sizes(launch)}: {cells['latency_us']} us, bound {cells['bound_us']} us")
         rows.append(cells)

@@ -59,6 +59,11 @@ class MeasuredRow:
     failure: Failure | None = None
     cells: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether measuring it again would give the same: it has a latency, or the configuration itself is why it has none."""
+        return self.status == OK or (self.failure is not None and self.failure.lasting)
+
     def key(self) -> str:
         """As `row_key`."""
         return row_key(self.gpu, self.kernel, self.problem, self.configuration)

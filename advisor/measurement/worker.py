@@ -132,7 +132,7 @@ def main(descriptor: int) -> None:
             return
         except Exception as error:
             message = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
-            say({"is": "error", "message": shorten(message, 300), "exit_code": getattr(error, "exit_code", 3)})
+            say({"is": "error", "message": shorten(message, 600), "exit_code": getattr(error, "exit_code", 3)})
 
 
 def _describe(device: Device) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import types
 
 import pytest
 
-from advisor.errors import NoGpuError
-from advisor.measurement import KernelRef, Launch
+from advisor.errors import MeasurementError, NoGpuError
+from advisor.measurement import KernelRef, Launch, ceiling_kernels
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.device import open_device, parse_device
 from advisor.measurement.failures import WrongOutputError
@@ -107,6 +107,7 @@ def stub(monkeypatch):
     module.Generator = lambda device=None: torch.Generator()
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(ceiling_kernels, "empty_kernel", {(1,): lambda: None})
     return module
 
 
@@ -233,3 +234,22 @@ def test_rows_are_compared_by_their_own_size(monkeypatch):
         cuda.compare(rounded, want, 1e-2, 1e-2, "in pieces")
     with pytest.raises(WrongOutputError, match=r"2 of 96 elements .* at 51"):
         cuda.compare(rounded.flatten(), want.flatten(), 1e-2, 1e-2, "without rows")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (RuntimeError("Failed to find C compiler. Please specify via CC environment variable."), "install a C compiler"),
+        (PermissionError(13, "Permission denied", "/root/.triton/cache"), "TRITON_CACHE_DIR"),
+        (OSError(28, "No space left on device"), "make room"),
+        (RuntimeError("0 active drivers ([]). There should only be one."), "nvidia-smi"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "nvidia-smi"),
+    ],
+)
+def test_a_machine_that_launches_nothing_says_so_at_once(stub, monkeypatch, error, remedy):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(ceiling_kernels, "empty_kernel", {(1,): fail})
+    with pytest.raises(MeasurementError, match=f"cannot be launched on this machine; got {type(error).__name__}.*expected.*{remedy}"):
+        open_device(parse_device("cuda"))

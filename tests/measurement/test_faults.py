@@ -77,7 +77,22 @@ def test_simulated_faults_land_in_the_file(tmp_path):
     failed = [row for row in rows if row.status != "ok"]
     assert 3 <= len(failed) < len(todo) and {row.status for row in failed} <= set(FAILURE_KINDS)
     assert all(row.latency_us is None and row.failure.message and not row.rounds for row in failed)
-    assert measure(todo, tmp_path / "rows.csv", device="fake").skipped == len(todo)  # failures are not tried again
+    lasting = [row for row in rows if row.lasting]
+    assert 0 < len(lasting) < len(rows) and len(lasting) > summary.measured
+    again = measure(todo, tmp_path / "rows.csv", device="fake")  # what may have been the machine's is tried again
+    assert again.skipped == len(lasting) and again.measured == len(rows) - len(lasting)
+    after = list(read_measured(tmp_path / "rows.csv"))
+    assert [row.key() for row in after] == [row.key() for row in rows], "each has one row, where it had one"
+    assert [row.status for row in after] == ["ok" if not row.lasting else row.status for row in rows]
+
+
+def test_a_machine_that_fails_every_launch_ends_the_run(tmp_path):
+    with pytest.raises(MeasurementError, match=r"last 3 batches.*crash \(launch\).*SIGSEGV.*run it again") as caught:
+        measure(launches(6), tmp_path / "rows.csv", device="fake,faults=crash:1")
+    assert caught.value.exit_code == 3 and len(list(read_measured(tmp_path / "rows.csv"))) == 3 * 6
+    summary = measure(launches(6), tmp_path / "rows.csv", device="fake,faults=wrong-output:1")  # the configurations' own doing
+    assert summary.finished and summary.skipped == 0 and summary.failed == {"wrong-output": 36}
+    assert summary.reasons["wrong-output"].startswith("launch: the output differs")
 
 
 @pytest.mark.parametrize("stage", ["open", "inputs", "compile", "launch", "check", "rounds"])
@@ -141,11 +156,28 @@ def test_workers_die_with_their_parent():
         (type("OutOfResources", (Exception,), {})("shared memory"), "out-of-resources", False),
         (type("PTXASError", (Exception,), {})("ptxas fatal"), "compile-error", False),
         (ValueError("bad\nvalue"), "crash", False),
+        (RuntimeError("Internal Triton PTX codegen error"), "compile-error", False),
+        (RuntimeError("PassManager::run failed"), "compile-error", False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "out-of-memory", False),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "crash", True),
+        (PermissionError(13, "Permission denied", "/root/.triton"), "crash", False),
+        (type("PTXASError", (Exception,), {})("ptxas fatal: No space left on device"), "crash", False),
     ],
 )
 def test_classification(error, kind, fatal):
     failure = classify(error, "launch")
     assert failure.kind == kind and is_fatal(error, failure) is fatal and "\n" not in failure.message
+    assert failure.lasting == (kind not in ("crash", "out-of-memory"))
+
+
+@pytest.mark.parametrize("stage", ["inputs", "compile", "launch"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("Failed to find C compiler"), MemoryError()])
+def test_what_the_machine_lacks_does_not_last(error, stage):
+    assert not classify(error, stage).lasting
+
+
+def test_a_hang_lasts_where_a_launch_hung():
+    assert [Failure(kind="hang", message="", stage=stage).lasting for stage in ("open", "inputs", "launch")] == [False, False, True]
 
 
 def test_unknown_kinds_are_refused():

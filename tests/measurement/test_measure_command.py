@@ -185,3 +185,14 @@ def test_the_file_is_plain_csv(tmp_path):
     with out.open(newline="") as stream:
         (row,) = csv.DictReader(stream)
     assert row["status"] == "ok" and row["parameters"] == '{"BLOCK_SIZE": 1024}' and float(row["bound_us"]) < float(row["latency_us"])
+
+
+def test_a_failed_machine_is_forgiven_and_says_why(tmp_path, capsys):
+    out = tmp_path / "rows.csv"
+    common = ["measure", "softmax", "--sizes", "B=64,H=512", "--configurations", "4", "-o", str(out), "--device"]
+    assert main([*common, "fake,faults=crash:1"]) == 3
+    said = capsys.readouterr().out
+    assert "0 measured, 4 failed" in said and "crash: 4 (launch: the worker was killed by SIGSEGV" in said
+    assert main([*common, "fake"]) == 0
+    assert "4 measured, 0 failed, 0 in the file already" in capsys.readouterr().out
+    assert [row.status for row in rows(out)] == ["ok"] * 4
