@@ -87,6 +87,10 @@ KERNELS = {
     },
 }
 
+MAX_PARTS = 1 << 28
+"""Elements of [SPLIT_K, M, N] at most: 1 GiB of fp32. That many are 16384 tiles of 128 x 128, which fill any GPU many times over, so that
+splitting the sum could only add traffic."""
+
 Problem = dict[str, Any]
 Inputs = dict[str, Any]
 
@@ -417,8 +421,11 @@ def valid(config: Mapping[str, int], problem: Mapping[str, Any]) -> bool:
     # More than 128 fp32 accumulators per thread leave no room for addresses in 255 registers.
     if config["BLOCK_SIZE_M"] * config["BLOCK_SIZE_N"] > 128 * 32 * config["num_warps"]:
         return False
+    if config["SPLIT_K"] == 1:
+        return True
     # Every part gets at least two steps, else its end outweighs its sum.
-    return config["SPLIT_K"] == 1 or problem["K"] >= 2 * config["BLOCK_SIZE_K"] * config["SPLIT_K"]
+    enough = problem["K"] >= 2 * config["BLOCK_SIZE_K"] * config["SPLIT_K"]
+    return enough and config["SPLIT_K"] * problem["M"] * problem["N"] <= MAX_PARTS
 
 
 def valid_persistent(config: Mapping[str, Any], problem: Mapping[str, Any]) -> bool:
@@ -553,13 +560,28 @@ def make_inputs(problem: Mapping[str, Any], device: str, generator: torch.Genera
     }
 
 
-def prepare(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[], torch.Tensor]:
-    """Returns what enqueues `gemm_kernel` (and, with SPLIT_K > 1, the sum of its parts) and gives its output."""
+def _scratch(inputs: Inputs, split: int) -> torch.Tensor:
+    """[split, M, N] fp32 for the parts of a sum. All launches on these inputs share it, for they run one after the other.
+
+    It has room for the largest valid split from the start: launches captured in a CUDA graph keep its address.
+    """
     import torch
 
+    c, k = inputs["output"], inputs["a"].shape[1]
+    smallest = min(KERNELS["gemm_kernel"]["space"]["BLOCK_SIZE_K"])
+    splits = KERNELS["gemm_kernel"]["space"]["SPLIT_K"]
+    largest = max(each for each in splits if each == 1 or (each * c.numel() <= MAX_PARTS and k >= 2 * smallest * each))
+    if split > largest:
+        return torch.empty((split, *c.shape), dtype=torch.float32, device=c.device)
+    if "scratch" not in inputs:
+        inputs["scratch"] = torch.empty((largest, *c.shape), dtype=torch.float32, device=c.device)
+    return inputs["scratch"][:split]
+
+
+def prepare(inputs: Inputs, config: Mapping[str, Any]) -> Callable[[], torch.Tensor]:
+    """Returns what enqueues `gemm_kernel` (and, with SPLIT_K > 1, the sum of its parts) and gives its output."""
     a, b, c = inputs["a"], inputs["b"], inputs["output"]
-    split = config["SPLIT_K"]
-    partial = torch.empty((split, *c.shape), dtype=torch.float32, device=c.device) if split > 1 else None
+    partial = _scratch(inputs, config["SPLIT_K"]) if config["SPLIT_K"] > 1 else None
 
     def run() -> torch.Tensor:
         launch_gemm_kernel(
@@ -590,5 +612,6 @@ def reference(inputs: Inputs) -> torch.Tensor:
     """The product in fp64."""
     out = inputs["a"].double() @ inputs["b"].double()
     if inputs["a_scale"] is not None:
-        out *= inputs["a_scale"].double()[:, None] * inputs["b_scale"].double()[None, :]
+        out *= inputs["a_scale"].double()[:, None]
+        out *= inputs["b_scale"].double()[None, :]
     return out

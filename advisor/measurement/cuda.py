@@ -37,7 +37,7 @@ ENQUEUE_US = 80.0
 (`CudaDevice.queued`)."""
 LONGER_HOLDS = (1, 4, 16)
 DEFAULT_TOLERANCE = (1e-2, 1e-3)
-CHECK_ELEMENTS = 1 << 27  # compared at once, so that fp64 copies stay small
+CHECK_ELEMENTS = 1 << 25  # compared at once, so that fp64 copies stay small: half a dozen of a quarter of a GiB each
 
 
 _REMEDIES = (

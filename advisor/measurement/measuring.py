@@ -145,7 +145,7 @@ def run_plan(
             return found
 
         batches = batches_of(plan, match_device_name(gpu), done=done, key=key)
-        _run(batches, scheduler, journal, summary, start, time_limit_s, None, watch)
+        _run(batches, scheduler, journal, summary, start, time_limit_s, None, watch, skip_unfit=True)
     return summary
 
 
@@ -176,17 +176,20 @@ def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Bat
 
 def _run(
     batches: Iterable[Batch], scheduler: Scheduler, journal: Journal, summary: Summary, start: float, time_limit_s: float | None,
-    total: int | None, watch: Watch | None,
+    total: int | None, watch: Watch | None, *, skip_unfit: bool = False,
 ) -> None:  # fmt: skip
-    """The loop: a batch, its rows to the disk, the next."""
+    """The loop: a batch, its rows to the disk, the next. `skip_unfit`: problems whose inputs find no memory get no rows."""
     gpu = match_device_name(summary.gpu)
     deadline = None if time_limit_s is None else start + time_limit_s
     expected = 0
+    unfit: set[tuple[str, str]] = set()
     stuck: deque[str] = deque(maxlen=SAME_FAILURES)
 
     def counted() -> Iterator[Batch]:
         nonlocal expected
         for batch in batches:
+            if _inputs_key(batch) in unfit:
+                continue
             expected += 1
             yield batch
         summary.finished = True  # all batches were drawn; whether all came back is seen below
@@ -196,18 +199,35 @@ def _run(
         came_back += 1
         # A session's sides were interleaved. Nothing was, where nothing ran.
         session = secrets.token_hex(6) if scheduler.spec.kind == "cuda" else scheduler.spec.kind
-        journal.append(_rows(batch, outcomes, summary, gpu, session))
+        rows, same = _rows(batch, outcomes, summary, gpu, session), _same_failure(outcomes)
+        if skip_unfit and same.startswith(_UNFIT):
+            same = _UNFIT  # whatever the sizes
+            if _inputs_key(batch) not in unfit:
+                what = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
+                summary.warnings.append(f"left out, for its inputs found no memory: {what}")
+            unfit.add(_inputs_key(batch))
+        else:
+            journal.append(rows)
         if watch is not None:
             done, failed = summary.measured + sum(summary.failed.values()), sum(summary.failed.values())
             last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
             watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
-        stuck.append(_same_failure(outcomes))
+        stuck.append(same)
         if len(stuck) == SAME_FAILURES and stuck[0] and len(set(stuck)) == 1:
+            reason = summary.reasons["out-of-memory"] if same == _UNFIT else same
             raise MeasurementError(
-                f"the last {SAME_FAILURES} batches of launches failed, all for one reason", stuck[0], "a launch that runs",
+                f"the last {SAME_FAILURES} batches of launches failed, all for one reason", reason, "a launch that runs",
                 "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
             )  # fmt: skip
     summary.finished = summary.finished and came_back == expected
+
+
+_UNFIT = "out-of-memory (inputs)"
+
+
+def _inputs_key(batch: Batch) -> tuple[str, str]:
+    """What the inputs of a batch depend on."""
+    return batch.launches[0].kernel.function, problem_key(batch.problem)
 
 
 def _same_failure(outcomes: list[Outcome]) -> str:

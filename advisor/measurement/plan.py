@@ -43,6 +43,10 @@ MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
 MEMORY_SHARE = 0.4
 """Problems whose tensors take more of the GPU's memory than this are left out: the fp64 reference needs its room too."""
+MEMORY_SHARE_COUNTED = 0.8
+"""The same where the reference and the launch's scratch are counted too."""
+SPLIT_ELEMENTS, MOST_SPLITS = 1 << 28, 16
+"""Elements of fp32 scratch that `triton_kernels/gemm.py` takes at most, and its largest SPLIT_K."""
 SKEW = 1.0
 """Exponent of the skewed routing: expert i gets tokens in proportion to 1 / (i + 1). RaMP (arXiv 2604.26039) reports that 8-14 %
 of the experts are active per layer in practice: heavy tails, of which this is the usual model."""
@@ -236,7 +240,7 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
 
 
 def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
-    """Whether the problem's tensors leave room for a reference."""
+    """Whether the problem's tensors leave room for a reference, and for what a launch needs beside them."""
     if gpu is None:
         return True
     from advisor import pipelines
@@ -250,7 +254,23 @@ def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
         work = pipelines.work(pipelines.problem_batch([problem]), gpu)
     except (AdvisorError, KeyError):
         return True
-    return float(np.ravel(work.compulsory_bytes)[0]) <= MEMORY_SHARE * gpu.dram_bytes
+    compulsory = float(np.ravel(work.compulsory_bytes)[0])
+    counted = _bytes_with_reference(problem, compulsory)
+    return compulsory <= MEMORY_SHARE * gpu.dram_bytes if counted is None else counted <= MEMORY_SHARE_COUNTED * gpu.dram_bytes
+
+
+def _bytes_with_reference(problem: Problem, compulsory: float) -> float | None:
+    """Bytes of the tensors, of their fp64 copies that are alive together, and of scratch; None where that is not known.
+
+    As the bundled kernels' `reference` and `prepare` have it.
+    """
+    sizes = problem.sizes
+    if problem.family == "gemm":
+        operands, result = (sizes["M"] + sizes["N"]) * sizes["K"], sizes["M"] * sizes["N"]
+        return compulsory + 8 * (operands + result) + min(4 * SPLIT_ELEMENTS, 4 * MOST_SPLITS * result)
+    if problem.family in ("normalization", "elementwise") and {"B", "H"} <= set(sizes):
+        return compulsory + 8 * sizes["B"] * sizes["H"]  # copies of the input are made in pieces
+    return None
 
 
 def runs_on(kernel: KernelRef, gpu: GpuSpec | None) -> bool:

@@ -144,3 +144,27 @@ def test_the_readme_names_every_kernel_and_key():
         assert f"`{kernel}`" in text or kernel.removesuffix("_kernel") + ".py" in text, kernel
     for key in KEYS:
         assert f"`{key}`" in text or f"`{key}(" in text, key
+
+
+def test_all_split_launches_of_a_product_share_one_scratch():
+    """A batch holds its launches together: with a scratch each, the campaign's largest products need more than a GPU has."""
+    torch = pytest.importorskip("torch")
+    gemm = load("gemm")
+    problem = {"op": "gemm", "M": 48, "N": 80, "K": 1024, "dtype": "bf16"}
+    inputs = gemm.make_inputs(problem, "cpu", torch.Generator().manual_seed(0))
+    found = [gemm._scratch(inputs, split) for split in (2, 16, 8)]
+    assert len({each.data_ptr() for each in found}) == 1 and [tuple(each.shape) for each in found] == [(s, 48, 80) for s in (2, 16, 8)]
+    assert inputs["scratch"].shape[0] == 16 and gemm._scratch(inputs, 32).shape[0] == 32  # not a valid one: its own
+    large = {"op": "gemm", "M": 8192, "N": 57344, "K": 8192, "dtype": "bf16"}
+    splits = {config.kwargs["SPLIT_K"] for config in gemm.configurations(large)}
+    assert splits == {1} and gemm.valid(gemm.default(large), large)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm", "silu_and_mul"])
+def test_references_in_pieces_are_the_same(name, monkeypatch):
+    torch = pytest.importorskip("torch")
+    module = load(name)
+    inputs = module.make_inputs({"B": 37, "H": 51, "dtype": "fp32"}, "cpu", torch.Generator().manual_seed(0))
+    whole = module.reference(inputs)
+    monkeypatch.setattr(module, "ELEMENTS_AT_ONCE", 500)
+    assert torch.equal(module.reference(inputs), whole) and whole.dtype == torch.float64 and whole.shape == inputs["output"].shape

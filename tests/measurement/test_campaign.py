@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import NothingMatchedError
+from advisor.errors import MeasurementError, NothingMatchedError
 from advisor.hardware import load_gpu
 from advisor.measurement import Limits, measure, read_measured, read_plan, run_plan
 from advisor.measurement.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.measuring import violations
 from advisor.measurement.plan import batches_of
 
-from .conftest import launches
+from .conftest import KERNELS, launches
 
 try:
     import tomllib
@@ -131,6 +131,17 @@ def test_the_real_campaign_runs_on_the_fake_device(tmp_path):
 def test_a_hang_at_the_deadline_does_not_outlast_it(tmp_path):
     summary = measure(launches(1), tmp_path / "rows.csv", device="fake,faults=hang:1", time_limit_s=2.0, limits=Limits(launch_s=60))
     assert not summary.finished and summary.measured == 0
+
+
+def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_path):
+    sweep = f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::%s'\nB = [16, 32]\nH = [32]\ndtype = ['fp32']\n"
+    (tmp_path / "plan.toml").write_text(sweep % "scale_kernel" + (sweep % "inputs_kernel").partition("\n")[2])
+    summary = run_plan(tmp_path / "plan.toml", tmp_path / "rows.csv", device="fake,execute=1")
+    assert summary.finished and [text for text in summary.warnings if "inputs_kernel gelu B=16 H=32" in text] and len(summary.warnings) == 2
+    assert {row.kernel for row in read_measured(tmp_path / "rows.csv")} == {"scale_kernel"}
+    (tmp_path / "plan.toml").write_text((sweep % "inputs_kernel").replace("16, 32", "1, 2, 3, 4"))
+    with pytest.raises(MeasurementError, match=r"last 3 batches.*inputs: MemoryError"):
+        run_plan(tmp_path / "plan.toml", tmp_path / "none.csv", device="fake,execute=1")
 
 
 def test_nothing_to_measure(tmp_path):

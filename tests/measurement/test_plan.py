@@ -132,3 +132,22 @@ def test_a_kernel_that_is_listed_only_cannot_be_swept(tmp_path):
     path.write_text(f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::listed_only_kernel'\nB = [1]\nH = [1]\n")
     with pytest.raises(InputError, match="without make_inputs, prepare, reference"):
         read_plan(path)
+
+
+@pytest.mark.parametrize("gpu", ["L4", "A100", "H200"])
+def test_what_fits_leaves_room_for_reference_and_scratch(gpu):
+    """Bytes as `reference` and `prepare` of the bundled kernels take them, for every problem of the campaign."""
+    gpu, seen = load_gpu(gpu), 0
+    for sweep in read_plan(CAMPAIGN).sweeps:
+        for p in (p for p in problems_of(sweep) if p.family in ("gemm", "normalization", "elementwise") and fits(p, gpu)):
+            s, size = p.sizes, {"fp8": 1}.get(p.dtype, 2)
+            if p.family == "gemm":
+                operands, result = s["K"] * (s["M"] + s["N"]), s["M"] * s["N"]
+                needed = operands * (size + 8) + result * 10 + min(16 * result, 1 << 28) * 4
+            else:
+                needed = s["B"] * s["H"] * (2 + 2 + 8)
+            assert needed < 0.85 * gpu.dram_bytes, p
+            seen += 1
+    assert seen > 100
+    softmax = Problem(family="normalization", op="softmax", sizes={"B": 32768, "H": 131072}, dtype="bf16")
+    assert fits(softmax, gpu) == (gpu.dram_bytes > 65e9)
