@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.errors import AdvisorError, printable, shorten
+from advisor.errors import AdvisorError, MissingDependencyError, printable, shorten
 from advisor.writing import remedy_for
 
 COMMANDS = (
@@ -40,6 +40,11 @@ COMMANDS = (
 )
 """Commands in the order in which help lists them; a command whose module is not installed is left out."""
 
+PACKAGES = {
+    "numpy": "numpy", "triton": "triton", "optuna": "optuna", "jinja2": "jinja2", "rich": "rich", "rich_argparse": "rich-argparse",
+    "plotly": "plotly", "tomli": "tomli", "torch": "torch", "sklearn": "scikit-learn", "lightgbm": "lightgbm",
+}  # fmt: skip
+"""What pip calls the packages that are imported, by their modules' names."""
 INTERRUPTED = 130
 INTERNAL_FAILURE = 3
 
@@ -94,7 +99,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is documented in the README."""
     _open_streams()
     _replace_unencodable()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except ModuleNotFoundError as error:
+        package = PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None or os.environ.get("ADVISOR_DEBUG"):
+            raise
+        missing = MissingDependencyError("a package that this needs is not installed", f"no module {error.name}", package,
+                                         f"pip install {package}")  # fmt: skip
+        return _fail(str(missing), missing.exit_code)
+
+
+def _run(arguments: list[str]) -> int:
     only = arguments[0] if arguments and arguments[0] in COMMANDS and _module(arguments[0]) else None
     parser = build_parser(only)
     try:
@@ -126,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         remedy = remedy_for(error, "see to it, then run it again")
         return _fail(f"{where}: cannot be read or written ({error.strerror or error}); {remedy}", INTERNAL_FAILURE)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in PACKAGES:
+            raise
         if os.environ.get("ADVISOR_DEBUG"):
             raise
         where = type(error).__name__

@@ -16,6 +16,7 @@ import argparse
 import json
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     finally:
         watch.end()
+    if find_spec("plotly") is None:
+        options.warn("the report has no plots of the search, for plotly is not installed (pip install plotly)")
     for warning in tuned.result.warnings:
         options.warn(warning)
     output = Path(arguments.output)

@@ -112,6 +112,8 @@ def plots(study: Study) -> dict[str, dict]:
             warnings.simplefilter("ignore")
             try:
                 found[title] = plain(draw().to_plotly_json())
+            except ImportError:  # plotly is not there: no reason to lose what was measured
+                return {}
             except (ValueError, RuntimeError, ZeroDivisionError, IndexError):  # too few or too equal trials for this plot
                 continue
     return found

@@ -196,3 +196,30 @@ def test_a_failed_machine_is_forgiven_and_says_why(tmp_path, capsys):
     assert main([*common, "fake"]) == 0
     assert "4 measured, 0 failed, 0 in the file already" in capsys.readouterr().out
     assert [row.status for row in rows(out)] == ["ok"] * 4
+
+
+@pytest.mark.parametrize("module", ["jinja2", "optuna.study"])
+def test_a_package_that_is_not_installed_is_named(module, tmp_path, capsys, monkeypatch):
+    package = module.partition(".")[0]
+
+    def run(arguments):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("advisor.cli.measure_command.run", run)
+    assert main(["measure", "softmax", "-o", str(tmp_path / "rows.csv")]) == 2
+    error = capsys.readouterr().err
+    assert f"pip install {package}" in error and "not installed" in error and "internal failure" not in error and error.count("\n") == 1
+
+
+def test_tune_asks_for_optuna_first_and_does_without_plotly(tmp_path):
+    script = "import sys; sys.modules[sys.argv.pop(1)] = None; from advisor.cli import main; sys.exit(main())"
+    common = ["tune", "softmax", "--sizes", "B=64,H=512", "--gpu", "H200", "--device", "fake", "--trials", "3"]
+
+    def tune(package):
+        command = [sys.executable, "-c", script, package, *common, "--output", str(tmp_path / package)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    without = tune("optuna")
+    assert without.returncode == 2 and "pip install optuna" in without.stderr and not (tmp_path / "optuna").exists()
+    without = tune("plotly")
+    assert without.returncode == 0 and "pip install plotly" in without.stderr and (tmp_path / "plotly" / "report.html").exists()
