@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from advisor.errors import MeasurementError, NothingMatchedError
+from advisor.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.ceilings import file_name, write_ceilings
 from advisor.measurement.device import DeviceSpec, find_device
@@ -22,6 +23,7 @@ from advisor.measurement.rows import OK, MeasuredRow, bound_us, row_key, row_of
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
 from advisor.schema import Fingerprint
+from advisor.writing import unwritable
 
 SAME_FAILURES = 3
 """Batches in a row without a latency, all failing for one and the same reason that need not last: then it is the machine, and
@@ -151,16 +153,28 @@ def run_plan(
 
 def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Summary) -> None:
     path = folder / file_name(summary.gpu)
-    if path.exists():  # measured before: a resumed run has better things to do
-        return
     try:
+        if path.exists():  # measured before: a resumed run has better things to do
+            return
+        _try_to_write(folder)  # before a minute is spent on what could not be kept
         figures = scheduler.measure_ceilings()
-    except MeasurementError as error:
+        if figures:
+            origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
+            summary.ceilings = write_ceilings(folder, summary.gpu, figures, summary.fingerprint, origin)
+    except NoGpuError:
+        raise
+    except (AdvisorError, OSError) as error:
         summary.warnings.append(f"the GPU's own ceilings were not measured: {error}")
-        return
-    if figures:
-        origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
-        summary.ceilings = write_ceilings(folder, summary.gpu, figures, summary.fingerprint, origin)
+
+
+def _try_to_write(folder: Path) -> None:
+    """Raises UsageError where no file can be put into the folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise unwritable(folder, error, "name another folder with --ceilings-dir") from None
 
 
 def _key(gpu: str, launch: Launch) -> str:

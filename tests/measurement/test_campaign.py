@@ -144,6 +144,17 @@ def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_p
         run_plan(tmp_path / "plan.toml", tmp_path / "none.csv", device="fake,execute=1")
 
 
+def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path, monkeypatch):
+    sweep = f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::scale_kernel'\nB = [16]\nH = [32]\ndtype = ['fp32']\n"
+    (tmp_path / "plan.toml").write_text(sweep)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("advisor.measurement.Scheduler.measure_ceilings", lambda self: pytest.fail("measured for nothing"))
+    for number, folder in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope"))):
+        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=folder)
+        assert summary.finished and summary.measured and summary.ceilings is None
+        assert "--ceilings-dir" in summary.warnings[0] and "not measured" in summary.warnings[0]
+
+
 def test_nothing_to_measure(tmp_path):
     with pytest.raises(NothingMatchedError):
         measure([], tmp_path / "rows.csv", device="fake")
