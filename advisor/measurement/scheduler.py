@@ -1,4 +1,4 @@
-"""Runs batches in order: one worker on the GPU, others compiling what comes next, and a watch on all of them.
+"""Runs batches, in order as far as they are compiled: one worker on the GPU, others compiling what comes next, and a watch on all of them.
 
 A launch that faults, hangs or crashes costs its worker; the failure is written down, a new worker measures the rest of the batch,
 and the run goes on.
@@ -76,7 +76,7 @@ class _Task:
     failure: Failure | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Pending:
     """A batch, and what is being compiled for it."""
 
@@ -174,7 +174,9 @@ class Scheduler:
                 return answer
 
     def run(self, batches: Iterable[Batch], *, deadline: float | None = None) -> Iterator[tuple[Batch, list[Outcome]]]:
-        """Measures the batches in order; yields each with one outcome per launch.
+        """Measures the batches; yields each with one outcome per launch.
+
+        In order, but that one whose launches are compiled overtakes those whose are not.
 
         Args:
             batches: Drawn as they are needed.
@@ -190,8 +192,10 @@ class Scheduler:
         exhausted = False
         while True:
             exhausted = self._fill(source, pending) if not exhausted else True
-            if running is None and pending and pending[0].ready:
-                running = self._start(pending.popleft())
+            first = next((each for each in pending if each.ready), None)  # one slow compiler does not keep the GPU waiting
+            if running is None and first is not None:
+                pending.remove(first)
+                running = self._start(first)
                 if not running.indices:
                     yield self._finish(running)
                     running = None

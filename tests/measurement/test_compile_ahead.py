@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from advisor.measurement import find_kernels
+from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
 from advisor.measurement.launch import problem_to_json
+from advisor.measurement.scheduler import _Task
 from advisor.measurement.worker import WorkerProcess
 from advisor.schema import Configuration, Problem
 
-from .conftest import configuration, elementwise, kernel
+from .conftest import configuration, elementwise, kernel, launches
 
 SCRIPT = """
 import os, sys
@@ -80,3 +82,26 @@ def test_compiling_workers_answer_whatever_they_are_given(tmp_path, monkeypatch)
         assert not ask(worker, kernel("scale_kernel"), elementwise(), configuration())["compiled"]  # does not say its arguments
     finally:
         worker.stop()
+
+
+def test_what_is_compiled_overtakes_what_is_not():
+    """One compilation that takes minutes does not keep the GPU waiting."""
+
+    class Waiting(Scheduler):
+        slow = 4
+
+        def _task(self, launch):
+            self.compiling = super()._task(launch) if launch.problem.sizes["B"] == 16 else None
+            return self.compiling or _Task(launch, done=True)
+
+        def _feed_compilers(self):
+            self.slow -= 1
+            if not self.slow:
+                for task in self._queue:
+                    task.done = True
+
+    batches = [Batch(launches=tuple(group)) for _, group in itertools.groupby(launches(3), key=lambda launch: launch.problem.sizes["B"])]
+    with Waiting(parse_device("fake")) as scheduler:
+        scheduler.compile_workers, scheduler.description = 1, replace(scheduler.description, target=("cuda", 90, 32))
+        order = [batch.problem.sizes["B"] for batch, _ in scheduler.run(batches)]
+    assert sorted(order) == [16, 32, 48] and order[0] == 32
