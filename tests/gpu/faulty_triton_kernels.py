@@ -39,12 +39,6 @@ def copy_kernel(x_ptr, out_ptr, size, BLOCK: tl.constexpr, MODE: tl.constexpr):
         x = tl.where(offsets == 7, x + 1, x)
     if MODE == "unwritten":
         mask = mask & (offsets != 7)
-    if MODE == "resources":
-        rows = tl.arange(0, 256)
-        tile = (rows[:, None] + rows[None, :]).to(tl.float16)
-        product = tl.dot(tile, tl.trans(tile))
-        product = tl.dot(product.to(tl.float16), tile)
-        x += tl.sum(tl.sum(product, axis=1), axis=0) * 0.0
     tl.store(out_ptr + offsets, x, mask=mask)
 
 
@@ -70,7 +64,9 @@ def prepare(inputs, config):
 
         if config["MODE"] == "memory":
             torch.empty(1 << 50, dtype=torch.uint8, device=x.device)
-        shared = {"num_warps": config["num_warps"], "num_stages": config["num_stages"]}
+        # 4096 threads, more than a CTA may have: refused when it is loaded, after a compilation like any other.
+        warps = 128 if config["MODE"] == "resources" else config["num_warps"]
+        shared = {"num_warps": warps, "num_stages": config["num_stages"]}
         copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024, MODE=config["MODE"], **shared)
         return out
 
