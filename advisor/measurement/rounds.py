@@ -59,7 +59,8 @@ def measure_rounds(
         rounds: Rounds that must count, per side.
         max_rounds: Rounds at most; what is noisy (interval wider than tau) or was dropped is repeated up to here.
         seed: Of the order within rounds.
-        default_clock_mhz: Rounds below 75 % of it do not count; None: not known, all count.
+        default_clock_mhz: Rounds below 75 % of it do not count; None: not known, all count. Where the power cap alone kept most
+            rounds below, the GPU runs at no higher clock under load (L4: 72 W), and the rounds are judged by their own median clock.
         together: Extend all sides alike.
         before: Told (side, round) before each timing.
     """
@@ -77,10 +78,21 @@ def measure_rounds(
             taken[side].append(_round(timing, default_clock_mhz))
         number += 1
         if number >= rounds:
+            reference = _reference_clock_mhz(timings, default_clock_mhz)
+            taken = [[_round(timing, reference) for timing in of_side] for of_side in timings]
             waiting = [side for side in range(sides) if not _settled(taken[side], rounds)]
             if together and waiting:
                 waiting = list(range(sides))
     return [_side(rounds_of, seen) for rounds_of, seen in zip(taken, timings, strict=True)]
+
+
+def _reference_clock_mhz(timings: Sequence[Sequence[Timing]], default_clock_mhz: float | None) -> float | None:
+    """The clock by which rounds are judged: the default one, or the one that the power cap holds most rounds at."""
+    clocks = [(timing.sm_clock_mhz, timing.throttle) for of_side in timings for timing in of_side if timing.sm_clock_mhz is not None]
+    if not clocks or not default_clock_mhz:
+        return default_clock_mhz
+    capped = [clock for clock, why in clocks if clock < statistics.CLOCK_SHARE * default_clock_mhz and why == ("sw-power-cap",)]
+    return float(np.median(capped)) if 2 * len(capped) > len(clocks) else default_clock_mhz
 
 
 def _round(timing: Timing, default_clock_mhz: float | None) -> Round:

@@ -53,3 +53,20 @@ def test_noisy_sides_get_more_rounds_and_quiet_ones_do_not():
 def test_a_gpu_that_is_always_throttled_gives_up_at_thirty():
     (found,) = measure_rounds(lambda side, number: Timing(samples_us=(1.0,), sm_clock_mhz=10.0), 1, default_clock_mhz=1000.0)
     assert len(found.rounds) == 30 and all(r.discarded for r in found.rounds)
+
+
+def test_a_gpu_that_its_power_cap_holds_down_is_judged_by_the_clock_it_keeps():
+    """An L4 under load runs at some 60 % of its highest clock for as long as it is busy."""
+
+    def time_side(side, number):
+        return Timing(samples_us=(100.0,), sm_clock_mhz=700.0 if number == 4 else 1230.0 - 10 * side, throttle=("sw-power-cap",))
+
+    for side in measure_rounds(time_side, 2, default_clock_mhz=2040.0):
+        assert len(side.rounds) == 11 and [i for i, r in enumerate(side.rounds) if r.discarded] == [4]
+        assert side.rounds[4].discarded.startswith("clock 700 MHz is 57 % of the default 12")
+
+
+def test_heat_is_no_excuse():
+    hot = Timing(samples_us=(1.0,), sm_clock_mhz=1000.0, throttle=("sw-power-cap", "sw-thermal"))
+    (found,) = measure_rounds(lambda side, number: hot, 1, default_clock_mhz=2040.0)
+    assert all(r.discarded for r in found.rounds)
