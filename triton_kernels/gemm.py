@@ -53,6 +53,8 @@ KERNELS = {
             "tf32": [5e-3, 5e-3],
             "fp32": [1e-4, 1e-5],
         },
+        # Hopper's tensor cores add e4m3 products in 13 bits or so, over the whole sum: its error grows with the sum's length.
+        "tolerance_beyond": {"fp8": {"K": 16384, "tolerance": [2e-2, 4e-2]}},
     },
     "gemm_persistent_kernel": {
         "family": "gemm",
@@ -84,6 +86,7 @@ KERNELS = {
         "prepare": "prepare_persistent",
         "reference": "reference",
         "tolerance": {"bf16": [1e-2, 1e-3], "fp16": [2e-3, 1e-3], "fp8": [2e-2, 3e-2], "tf32": [5e-3, 5e-3]},
+        "tolerance_beyond": {"fp8": {"K": 16384, "tolerance": [2e-2, 4e-2]}},
     },
 }
 

@@ -19,7 +19,7 @@ from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry, tolerance_of
 from advisor.measurement.nvml import Monitor
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -36,7 +36,6 @@ ENQUEUE_US = 80.0
 """What Python takes to enqueue flush, two events and a launch, generously. Where the machine is slower than that, the GPU is held longer
 (`CudaDevice.queued`)."""
 LONGER_HOLDS = (1, 4, 16)
-DEFAULT_TOLERANCE = (1e-2, 1e-3)
 CHECK_ELEMENTS = 1 << 25  # compared at once, so that fp64 copies stay small: half a dozen of a quarter of a GiB each
 
 
@@ -221,7 +220,7 @@ class CudaBench:
 
     def check(self, launched: Launched) -> None:
         """Compares with the reference, then decides how the launch is timed."""
-        relative, absolute = (self.entry.get("tolerance") or {}).get(self.problem.dtype, DEFAULT_TOLERANCE)
+        relative, absolute = tolerance_of(self.entry, self.problem.dtype, self.problem.sizes)
         got = _tuple(launched.output)
         if len(got) != len(self.want):
             raise WrongOutputError(f"{self.kernel.label}: number of outputs", len(got), str(len(self.want)))

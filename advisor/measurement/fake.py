@@ -24,7 +24,7 @@ import numpy as np
 from advisor.errors import AdvisorError, UsageError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.measurement.failures import WrongOutputError
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -174,7 +174,7 @@ class FakeBench:
         """Compares the output with the reference, where there is one."""
         if self.inputs is None:
             return
-        relative, absolute = (kernel_entry(self.kernel).get("tolerance") or {}).get(self.problem.dtype, (1e-2, 1e-3))
+        relative, absolute = tolerance_of(kernel_entry(self.kernel), self.problem.dtype, self.problem.sizes)
         for got, want in zip(_tuple(launched.output), _tuple(self.want), strict=True):
             got, want = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
             limit = relative * np.abs(want) + absolute * math.sqrt(float(np.mean(want * want)))

@@ -109,6 +109,19 @@ def kernel_entry(kernel: KernelRef) -> dict[str, Any]:
     return kernels[kernel.function]
 
 
+DEFAULT_TOLERANCE = (1e-2, 1e-3)
+
+
+def tolerance_of(entry: Mapping[str, Any], dtype: str, sizes: Mapping[str, Any]) -> tuple[float, float]:
+    """(relative, absolute): what a kernel's file allows its output to differ from the reference, for a type and a problem's sizes."""
+    beyond = (entry.get("tolerance_beyond") or {}).get(dtype, {})
+    limits = {name: value for name, value in beyond.items() if name != "tolerance"}
+    relative, absolute = (entry.get("tolerance") or {}).get(dtype, DEFAULT_TOLERANCE)
+    if limits and all(sizes.get(name, 0) > value for name, value in limits.items()):
+        relative, absolute = beyond["tolerance"]
+    return float(relative), float(absolute)
+
+
 def bundled_files() -> tuple[Path, ...]:
     """The kernel files of `triton_kernels/`."""
     return tuple(path for path in sorted(folder("triton_kernels").glob("*.py")) if path.name != "__init__.py")

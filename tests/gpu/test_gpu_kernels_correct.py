@@ -7,6 +7,8 @@ import random
 import pytest
 from kernel_harness import check_inputs, compare, load, poison
 
+from advisor.measurement.kernel_file import tolerance_of
+
 pytestmark = pytest.mark.gpu
 
 SEED = int(os.environ.get("KERNEL_SEED") or random.SystemRandom().randrange(2**31))
@@ -104,7 +106,7 @@ def test_matches_reference(device, capability, file, kernel, problem):
         except OutOfResources:  # this GPU has less shared memory than the space has been made for
             continue
         torch.cuda.synchronize()
-        compare(got, want, entry["tolerance"][problem["dtype"]], f"KERNEL_SEED={SEED} {problem} {config}")
+        compare(got, want, tolerance_of(entry, problem["dtype"], problem), f"KERNEL_SEED={SEED} {problem} {config}")
         ran += 1
         if ran > SAMPLED:
             break

@@ -6,12 +6,14 @@ import ast
 import importlib.util
 import itertools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from advisor.measurement.cuda import compare as compare_outputs
 from advisor.measurement.cuda import poison
+from advisor.measurement.kernel_file import tolerance_of
 
 FOLDER = Path(__file__).parents[2] / "triton_kernels"
 FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")
@@ -92,10 +94,10 @@ def check_inputs(module: ModuleType, kernel: str, inputs: dict, config: dict) ->
     want = getattr(module, entry["reference"])(inputs)
     got, want = (value if isinstance(value, tuple) else (value,) for value in (got, want))
     for index, (one, other) in enumerate(zip(got, want, strict=True)):
-        compare(one, other, entry["tolerance"][inputs["problem"]["dtype"]], f"{kernel} output {index} {config}")
+        compare(one, other, tolerance_of(entry, inputs["problem"]["dtype"], inputs["problem"]), f"{kernel} output {index} {config}")
 
 
-def compare(got: Any, want: Any, tolerance: list[float], what: str) -> None:
+def compare(got: Any, want: Any, tolerance: Sequence[float], what: str) -> None:
     """As the measurement does before it times anything: (relative, absolute), by rows."""
     compare_outputs(got, want, *tolerance, what)
 
