@@ -36,7 +36,7 @@ OPTIONS: dict[str, float | str] = {
     "sample_noise": 0.004,  # of the samples within a round
     "outliers": 0.01,  # share of samples that take 2 to 6 times as long
     "drift": 0.0,  # relative slowdown from the first to the thirtieth round
-    "throttle": 0.0,  # share of rounds that run at 60 % of the clock
+    "throttle": 0.0,  # share of rounds that run at 60 % of the clock, for heat
     "execute": 0.0,  # 1: run the kernel file's functions on the CPU, and check what they write
     "faults": "",  # share of launches that go wrong by themselves, e.g. 0.02; or kinds:share, e.g. hang+crash:0.1
     "samples": 3.0,  # per round
@@ -208,7 +208,7 @@ class FakeBench:
                 value *= 2 + 4 * unit(*key, sample, "size")
             samples.append(round(value, 4))
         return Timing(
-            samples_us=tuple(samples), sm_clock_mhz=round(clock, 1), throttle=("sw-power-cap",) if throttled else (),
+            samples_us=tuple(samples), sm_clock_mhz=round(clock, 1), throttle=("sw-thermal",) if throttled else (),
             temperature_c=55.0, power_w=400.0,
         )  # fmt: skip
 

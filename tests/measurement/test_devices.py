@@ -88,7 +88,7 @@ def test_throttled_rounds_do_not_count():
     outcomes = run_batch(FakeDevice({"throttle": 0.2, "noise": 0.001}), Batch(launches=tuple(launches(1)[:2])))
     for outcome in outcomes:
         dropped = [r for r in outcome.rounds if r.discarded]
-        assert dropped and "60 %" in dropped[0].discarded and outcome.throttle == ("sw-power-cap",)
+        assert dropped and "60 %" in dropped[0].discarded and outcome.throttle == ("sw-thermal",)
         assert sum(r.discarded is None for r in outcome.rounds) >= 10
 
 
