@@ -3,6 +3,7 @@
 TARGET is a bundled kernel (fused_moe, gemm, gemm_kernel, …), FILE.py::KERNEL, a tuned table, a file of rows or shapes, or a record of
 `advisor record` (each launch again as it was, on tensors of the same shapes, strides and types; LAUNCHES.jsonl::KERNEL for one kernel);
 or give a campaign with --plan. What the output holds already is not measured again, so a run that was cut off goes on where it was.
+Failures that may have been the machine's (a crash, full memory) are measured again.
 
 examples:
   advisor measure fused_moe --model Qwen3-30B-A3B --tokens 1,64,4096 --configurations 32 -o rows.csv

@@ -148,7 +148,9 @@ def test_the_beginning_of_the_campaign(gpu, tmp_path, capsys):
     with capsys.disabled():
         print(f"\n  {first.measured} + {second.measured} rows, failed {dict(first.failed + second.failed)}, {first.warnings}")
         print((tmp_path / first.ceilings).read_text() if first.ceilings else "  no ceilings")
-    assert len(rows) == len({row.key() for row in rows}) == sum(s.measured + sum(s.failed.values()) for s in (first, second))
+    tried = sum(s.measured + sum(s.failed.values()) for s in (first, second))
+    again = sum(first.failed[kind] for kind in ("crash", "out-of-memory", "discarded"))  # these at most are tried twice
+    assert len(rows) == len({row.key() for row in rows}) and tried - again <= len(rows) <= tried
     assert first.measured > 50 and len({row.kernel for row in rows}) >= 2 and "wrong-output" not in first.failed + second.failed
     assert first.ceilings is not None and not second.ceilings
     assert violations(rows) == []
