@@ -204,8 +204,12 @@ class Evaluator:
             environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
 
     def _divided(self, divisor: Value) -> None:
-        if divisor.known and divisor.scalar().size == 1 and (by := int(divisor.scalar()[0])) > 1 and len(self.divisors) < MOST_DIVISORS:
-            self.divisors.add(by)
+        if not divisor.known:
+            return
+        # The last group of rows of a swizzled grid may be smaller: its divisor differs from that of the others.
+        for by in np.unique(divisor.scalar())[-2:].tolist():
+            if by > 1 and len(self.divisors) < MOST_DIVISORS:
+                self.divisors.add(int(by))
 
     def _program_id(self, axis: int) -> NDArray[np.int64]:
         x, y, _ = self.grid
