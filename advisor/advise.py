@@ -433,8 +433,8 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
     if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
         out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
     if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
-        out.append(f"{beyond} of {len(launches)} launches lie outside what was learned: their latencies are extrapolated, and their "
-                   "intervals wider than those of others, but by how much they should be was not measured.")
+        out.append(f"{beyond} of {len(launches)} launches lie outside what was learned (sizes, or a cold cache): their latencies are "
+                   "extrapolated, with intervals that nothing measured has checked.")
     return tuple(out)
 
 

@@ -54,6 +54,7 @@ class Outputs:
         self.before = {name: tensor.clone() for name, tensor in self.tensors.items()}
         self.start = dict(self.before)
         self.wanted: dict[str, Any] | None = None
+        self.right: dict[str, Any] | None = None  # as wanted, but for what was overwritten beforehand and then left alone
         self.written = False  # whether the first configuration was seen to write anything
 
     def prepare(self) -> None:
@@ -73,13 +74,13 @@ class Outputs:
         try:
             self._probe(run)
         except Exception:
-            self.start, self.wanted = dict(self.before), None
+            self.start, self.wanted, self.right = dict(self.before), None, None
             raise
 
     def _probe(self, run: Callable[[Callable[[], None]], None]) -> None:
         run(self.keep)
         assert self.wanted is not None
-        right = self.wanted
+        right = self.right = self.wanted
         self.written = any(bool((~_alike(right[name], self.before[name])).any()) for name in right)
         overwritten = {}
         for name, wanted in right.items():
@@ -111,7 +112,7 @@ class Outputs:
         assert self.wanted is not None
         relative, absolute = self.tolerance
         for name, tensor in self.tensors.items():
-            share = differing_share(tensor, self.wanted[name], relative, absolute)
+            share = differing_share(tensor, self.wanted[name], relative, absolute, (self.right or self.wanted)[name])
             if share > 0:
                 raise OutputDiffersError(
                     f"{name} differs from what the first configuration wrote", f"{100 * share:.3g} % of its elements",
@@ -161,21 +162,25 @@ def other_values(wanted: Any, before: Any, tolerance: Tolerance) -> Any:
     return torch.where(right > middle, max(middle - apart, -limit), min(middle + apart, limit)).to(wanted.dtype)
 
 
-def differing(got: Any, wanted: Any, relative: float, absolute: float) -> Any:
-    """Which elements are outside the tolerance; NaN matches NaN, infinities of one sign match."""
+def differing(got: Any, wanted: Any, relative: float, absolute: float, sized: Any = None) -> Any:
+    """Which elements are outside the tolerance; NaN matches NaN, infinities of one sign match.
+
+    `sized`: what the absolute tolerance is a share of, in place of `wanted`, which may hold values that only mark what nothing wrote.
+    """
     if not got.dtype.is_floating_point:
         return got != wanted
     got, wanted = got.float(), wanted.float()
-    square = (wanted * wanted).nan_to_num(0.0, 0.0, 0.0)
+    sized = wanted if sized is None else sized.float()
+    square = (sized * sized).nan_to_num(0.0, 0.0, 0.0)
     # Rows that see few keys of a causal attention are much larger than the others.
     size = (square.mean(-1, keepdim=True) if square.ndim > 1 else square.mean()).clamp(min=float(square.mean())).sqrt()
     close = (got - wanted).abs() <= relative * wanted.abs() + absolute * size
     return ~(_alike(got, wanted) | close)
 
 
-def differing_share(got: Any, wanted: Any, relative: float, absolute: float) -> float:
+def differing_share(got: Any, wanted: Any, relative: float, absolute: float, sized: Any = None) -> float:
     """Share of the elements outside the tolerance (`differing`)."""
-    return float(differing(got, wanted, relative, absolute).double().mean()) if got.numel() else 0.0
+    return float(differing(got, wanted, relative, absolute, sized).double().mean()) if got.numel() else 0.0
 
 
 def _alike(one: Any, other: Any) -> Any:

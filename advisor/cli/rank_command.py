@@ -50,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found: dict[int, list[tuple[dict[str, int], float]]] = {}
+    beyond = 0
     gpus = []
     for batch in batches(rows, load_gpu, arguments.gpu):
         gpus.append(batch.gpu)
@@ -59,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             problem = one_problem(batch.problem, i)
             scores = predictor.scores(problem, space, batch.gpu)
             best = _best(scores, [values for name, values in space.parameters.items() if name != "GROUP_SIZE_M"], arguments.top)
-            predicted = predictor.predict(problem, space.take(best), batch.gpu).us if best.size else np.zeros(0)
+            prediction = predictor.predict(problem, space.take(best), batch.gpu) if best.size else None
+            predicted = np.zeros(0) if prediction is None else prediction.us
+            beyond += prediction is not None and prediction.extrapolated > 0
             found[row] = [
                 ({name: int(values[b]) for name, values in columns.items()}, float(us)) for b, us in zip(best, predicted, strict=True)
             ]
@@ -72,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     appended: dict[str, list[object]] = {**options.gpu_column(arguments.gpu, len(ranked)), "rank": [rank for rank, _, _ in ranked]}
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
+    if beyond:
+        print(f"advisor: problems outside of what was learned: {beyond}; their latencies are extrapolated", file=sys.stderr)
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0

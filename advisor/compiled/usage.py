@@ -445,7 +445,7 @@ def _compared(node: ast.Compare) -> list[ast.expr]:
     """The sides of a comparison of numbers that may be integers; none: it is of floats, or of something else."""
     sides = [node.left, *node.comparators]
     orders = all(isinstance(op, (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
-    return sides if orders and not any(is_float(side) for side in sides) else []
+    return sides if orders and not any(is_float(side) or float_operands(side) for side in sides) else []
 
 
 def _without_hints(node: ast.expr) -> ast.expr:

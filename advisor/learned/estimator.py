@@ -1,5 +1,5 @@
-"""The learned predictor: what `advise`, `audit`, `predict` and `rank` ask. Where a launch lies far outside what was learned,
-the analytical model answers, and `Prediction.learned` says so."""
+"""The learned predictor: what `advise`, `audit`, `predict` and `rank` ask. Outside what was learned it extrapolates, with wider intervals,
+far outside the analytical model answers; `Prediction.learned` and `Prediction.share` say so."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class LearnedPredictor:
         found = _above((learned.us + added, low, high), problem, gpu)
         us, low, high = (np.where(np.isfinite(cold.us), each, np.inf) for each in found)
         # Not vouched for: the held-out errors are those of warm launches.
-        return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool))
+        share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
+        return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=share)
 
     def _outside(self, learned: Prediction, far: Array, problem: ProblemBatch, configuration: ConfigurationBatch | None,
                  gpu: GpuSpec) -> Prediction:  # fmt: skip

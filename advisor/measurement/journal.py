@@ -47,10 +47,21 @@ class Journal:
             raise unwritable(path, error, "choose another file with -o") from None
         try:
             self._lock()
+            if not self._is_named():
+                remedy = "run it again"
+                raise UsageError(f"{self.path}: another run put a new file in its place just now", None, None, remedy)
             self._open(resume)
         except BaseException:
             os.close(self._descriptor)
             raise
+
+    def _is_named(self) -> bool:
+        """Whether the file that was opened still goes by its name: between opening and locking, another run may have replaced it."""
+        opened = os.fstat(self._descriptor)
+        try:
+            return not stat.S_ISREG(opened.st_mode) or os.path.samestat(opened, self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _lock(self) -> None:
         try:

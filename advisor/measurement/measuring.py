@@ -198,6 +198,7 @@ def _run(
     expected = 0
     unfit: set[tuple[str, str]] = set()
     stuck: deque[str] = deque(maxlen=SAME_FAILURES)
+    ran = any(row.latency_us is not None for row in journal.rows)
 
     def counted() -> Iterator[Batch]:
         nonlocal expected
@@ -226,7 +227,8 @@ def _run(
             done, failed = summary.measured + sum(summary.failed.values()), sum(summary.failed.values())
             last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
             watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
-        stuck.append(same)
+        # Once a launch ran, in this run or an earlier one, the machine can: what fails alike after that are the launches.
+        stuck.append("" if ran or summary.measured else same)
         if len(stuck) == SAME_FAILURES and stuck[0] and len(set(stuck)) == 1:
             reason = summary.reasons["out-of-memory"] if same == _UNFIT else same
             raise MeasurementError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.autotuning import outputs
+
 from .fakes import FakeKernel
 from .kernels import call, configs, tuned
 
@@ -549,3 +551,23 @@ def test_without_a_limit_nothing_is_watched(gpu_clock):
     tuner, _ = hanging({32: 3600.0}, space=(16, 32), time_limit_s=None)
     tuner[(1,)](None, 8)
     assert tuner.best_config.kwargs["BLOCK"] == 32
+
+
+def test_marks_of_what_nothing_wrote_do_not_loosen_the_check():
+    """Ten of a thousand rows are written, one value of them large: what stands in the others is no measure of an error."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    right, out = torch.randn(10, 64), torch.zeros(1000, 64)
+    right[0, 0] = 100.0
+    checked = outputs.Outputs({"out": out}, outputs.DEFAULT_TOLERANCE)
+
+    def run(values, look):
+        checked.prepare()
+        out[:10].copy_(values)
+        look()
+        checked.restore()
+
+    checked.probe(lambda look: run(right, look))
+    run(right.clone(), checked.compare)
+    with pytest.raises(outputs.OutputDiffersError):
+        run(torch.cat([right[:1], right[1:] + 0.3]), checked.compare)
