@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import Operation
-from advisor.compiled.places import Lattice
+from advisor.compiled.lattices import Lattice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

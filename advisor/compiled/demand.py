@@ -15,7 +15,8 @@ from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
 from advisor.compiled.footprints import footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
-from advisor.compiled.places import Family, Sample, distinct_bytes, families, lattices, quotients, together
+from advisor.compiled.lattices import Sample, distinct_bytes, lattices, quotients
+from advisor.compiled.places import Family, families, together
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand
 from advisor.compiled.execution import Inputs
-from advisor.compiled.places import distinct_bytes
+from advisor.compiled.lattices import distinct_bytes
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from advisor.compiled.counts import KernelDemand
+from advisor.compiled.lattices import Lattice, distinct_bytes
 from advisor.compiled.launch import inspect_launch
-from advisor.compiled.places import Lattice, distinct_bytes
 from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import read_source
 
