@@ -15,7 +15,7 @@ import numpy as np
 from advisor.compiled.assembly import CodeFacts, read_facts
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.demand import read_demand
-from advisor.compiled.footprints import footprints
+from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
 from advisor.compiled.scaled_products import unpacked_type
@@ -56,7 +56,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
     facts = facts or read_facts(inspection.compiled)
     needed = work_of(inspection.demand, gpu)
-    asked = _demand(inspection, gpu, facts, needed, cache)
+    asked = _demand(inspection, gpu, facts, cache)
     least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection.demand), gpu, cache)
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
@@ -130,7 +130,7 @@ def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     )  # fmt: skip
 
 
-def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work, cache: str) -> Demand:
+def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> Demand:
     demand, compiled = inspection.demand, inspection.compiled
     rows = demand.per_program
     busy = rows["tensor"] + rows["fma"] + rows["load"] + rows["store"] + rows["atomic"] + rows["alu"]
@@ -148,8 +148,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, needed: Work
         shared_memory_bytes=_column(compiled.resources.shared_memory_bytes), num_warps=_column(compiled.resources.num_warps),
     )  # fmt: skip
     slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
-    compulsory = float(needed.compulsory_bytes[0])
-    again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - demand.read_footprint_bytes, 0.0)
+    compulsory = demand.likely_footprint_bytes
+    again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
     missed = again * float(residency.re_read_fraction(_column(compulsory), gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
     scattered = sum(unused_sector_bytes(a) for a in demand.accesses if a.kind == "load")
@@ -189,14 +189,14 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     demand = inspection.demand
     waves = math.ceil(working / slots)
     if waves <= 1 or not demand.programs:
-        return demand.read_footprint_bytes
+        return sum(demand.likely_read_footprints.values())
     count = max(int(min(slots, demand.programs)), 1)
     start = (demand.programs // 2) // count * count
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
     chosen = chosen[:: max(1, len(chosen) // 512)]
     inputs = inputs_of(inspection.launch, inspection.guess)
     one = read_demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), programs=chosen)
-    reads = footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
+    reads = likely_footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
     return min(demand.requested_load_bytes, waves * sum(reads.values()))
 
 

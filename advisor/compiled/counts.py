@@ -25,6 +25,7 @@ class AccessDemand:
         requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
         reach_bytes: The first byte touched, counted from where the argument points, and the one behind the last; None where not known.
         touched: Bytes touched, counted alike: none that is not, and all unless they are too many to list, or of programs not looked at.
+        growth: How many times `touched` all programs likely touch; 1 unless only some were looked at and they tell no rule.
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
         contiguous: Elements in a row.
@@ -40,6 +41,7 @@ class AccessDemand:
     requested_bytes: float
     reach_bytes: tuple[float, float] | None
     touched: tuple[Lattice, ...] = field(repr=False)
+    growth: float
     lanes: int
     masked: bool
     active_fraction: float
@@ -135,6 +137,8 @@ class KernelDemand:
     footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes, those known to be touched
     read_footprints: Mapping[str, float]  # the same of what is loaded
     written_footprint_bytes: float  # of all that is stored or updated
+    likely_read_footprints: Mapping[str, float]  # what a prediction reckons with: no less than what is known
+    likely_written_footprint_bytes: float
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]
@@ -147,6 +151,11 @@ class KernelDemand:
     def read_footprint_bytes(self) -> float:
         """Distinct bytes of all that is loaded."""
         return sum(self.read_footprints.values())
+
+    @property
+    def likely_footprint_bytes(self) -> float:
+        """Distinct bytes of all accesses that a prediction reckons with."""
+        return sum(self.likely_read_footprints.values()) + self.likely_written_footprint_bytes
 
     @property
     def total_tensor_flop(self) -> float:

@@ -13,9 +13,9 @@ from advisor.compiled.counts import AccessDemand, KernelDemand, LineDemand, Loop
 from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.evaluate import Evaluator
 from advisor.compiled.execution import Access, Execution, Inputs
-from advisor.compiled.footprints import footprints, unlocated
+from advisor.compiled.footprints import footprints, likely_footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
-from advisor.compiled.lattices import Sample, distinct_bytes, lattices, quotients
+from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.places import Family, families, together
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
@@ -88,7 +88,9 @@ def read_demand(
     for access in collected.kept.values():
         if access.unknown_extent and access.base:
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
-            assumed = f"{where}: those of one program count as distinct, so DRAM may carry far more"
+            sized = access.base in inputs.sizes or access.base in inputs.shapes
+            predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
+            assumed = f"{where}: the bound counts those of one execution, the prediction {predicted}"
             collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
     return collected.finish(full, total, exact and not collected.approximations, per_program, inputs, module)
 
@@ -198,6 +200,8 @@ class _Collected:
         if self.indices is not None:
             sample = Sample(indices=np.unique(self.indices), grid=grid, divisors=quotients(self.scalar_divisors))
         accesses = tuple(self._access_demand(key, depths, sample) for key in self.accesses)
+        loads = tuple(a for a in accesses if a.kind == "load")
+        rest = tuple(a for a in accesses if a.kind != "load")
         sums = {name: float(values.sum()) * self.scale for name, values in rows.items()}
         loops = tuple(
             LoopDemand(
@@ -216,9 +220,10 @@ class _Collected:
             fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
             load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
-            footprint_bytes=footprints(accesses, inputs, total),
-            read_footprints=footprints(tuple(a for a in accesses if a.kind == "load"), inputs, total),
-            written_footprint_bytes=sum(footprints(tuple(a for a in accesses if a.kind != "load"), inputs, total).values()),
+            footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
+            written_footprint_bytes=sum(footprints(rest, inputs).values()),
+            likely_read_footprints=likely_footprints(loads, inputs, total),
+            likely_written_footprint_bytes=sum(likely_footprints(rest, inputs, total).values()),
             unlocated=unlocated(accesses),
             accesses=accesses, loops=loops, lines=lines,
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
@@ -231,17 +236,19 @@ class _Collected:
         tensor = next((t for t in access.operation.types if t.shape), None)
         lanes = tensor.elements if tensor is not None else 1
         where = access.operation.location
-        certain, some = lattices(together(self.places.get(key, ())), max(round(size), 1), sample)
+        found = together(self.places.get(key, ()))
+        certain, some = lattices(found, max(round(size), 1), sample)
         most = 0.0 if reach is None else min(totals["distinct"], reach[1] + 1 - reach[0]) * size
         touched = (*certain, *some)
         if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(certain):
             line = f"line {where.line}" if where else "an access"
-            assumed = f"{line}: those of the programs looked at alone count as distinct, so DRAM may carry more"
+            assumed = f"{line}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
             self.unknown.setdefault(f"which bytes of {access.base} all programs touch", assumed)
         return AccessDemand(
             operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
             executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
             reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched,
+            growth=growth(found, touched, max(round(size), 1), sample) if sample is not None and some else 1.0,
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,

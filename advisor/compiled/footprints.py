@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand
@@ -11,26 +11,56 @@ from advisor.compiled.execution import Inputs
 from advisor.compiled.lattices import distinct_bytes
 
 
-def footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float = 1.0) -> dict[str, float]:
-    """Bytes per argument, or per line where the argument of an access cannot be told.
+def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, float]:
+    """Bytes per argument that certainly are touched, or per line where the argument of an access cannot be told.
 
-    Where the addresses of an access are not known, one program's share stands for all: a lower bound must not guess more. What
-    other accesses to the same argument are known to touch counts all the same.
+    Where the addresses of an access are not known, one execution stands for all: others may touch the same. What other accesses to
+    the same argument are known to touch counts all the same.
     """
+    return _footprints(accesses, inputs, lambda unknown, size: _of_one_execution(unknown), False)
+
+
+def likely_footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float) -> dict[str, float]:
+    """Bytes per argument that a prediction reckons with: as `footprints`, but more where more is likely.
+
+    Of programs that were not looked at, as much as those that were let expect. Where the addresses of an access are not known, they are
+    taken for distinct if the tensor's size is given; else one program's share stands for all.
+    """
+
+    def unknown_bytes(unknown: Sequence[AccessDemand], size: float | None) -> float:
+        requested = sum(a.requested_bytes for a in unknown)
+        return max(requested / max(programs, 1.0), _of_one_execution(unknown)) if size is None else requested
+
+    return _footprints(accesses, inputs, unknown_bytes, True)
+
+
+def _footprints(
+    accesses: Sequence[AccessDemand],
+    inputs: Inputs,
+    unknown_bytes: Callable[[Sequence[AccessDemand], float | None], float],
+    likely: bool,
+) -> dict[str, float]:
     by_name: dict[str, list[AccessDemand]] = {}
     for access in accesses:
         by_name.setdefault(access.name, []).append(access)
     found = {}
     for name, group in by_name.items():
-        located = [(a.requested_bytes, a.reach_bytes) for a in group if a.reach_bytes is not None]
-        touched = min(sum(amount for amount, _ in located), _covered(reach for _, reach in located))
-        touched = min(touched, distinct_bytes(each for a in group if a.reach_bytes is not None for each in a.touched))
-        unknown = sum(a.requested_bytes for a in group if a.reach_bytes is None)
-        found[name] = max(touched, unknown / max(programs, 1.0))
+        located = [a for a in group if a.reach_bytes is not None]
+        unknown = [a for a in group if a.reach_bytes is None]
         size = max((s for a in group if (s := _size_bytes(a, inputs)) is not None), default=None)
+        touched = distinct_bytes(each for a in located for each in a.touched)
+        if likely and located:
+            touched *= max(a.growth for a in located)
+        touched = min(touched, sum(a.requested_bytes for a in located), _covered(a.reach_bytes for a in located))
+        found[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:
             found[name] = min(found[name], size)
     return found
+
+
+def _of_one_execution(accesses: Iterable[AccessDemand]) -> float:
+    """Bytes that one execution of one of them asks for."""
+    return max(a.requested_bytes / max(a.executions, 1.0) for a in accesses)
 
 
 def unlocated(accesses: Iterable[AccessDemand]) -> frozenset[str]:

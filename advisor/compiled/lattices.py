@@ -6,6 +6,7 @@ continuation, if the starts of those looked at follow one rule without exception
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -252,3 +253,20 @@ def lattices(found: Iterable[Family], size: int, sample: Sample | None) -> tuple
         made.close()
         merged[0 if key[0] else 1].append(made)
     return tuple(merged[0]), tuple(merged[1])
+
+
+def growth(found: Iterable[Family], touched: Iterable[Lattice], size: int, sample: Sample) -> float:
+    """How many times the bytes of `touched` all programs of a launch likely touch, of which `found` are those looked at.
+
+    What more and more programs touch together grows by a power of their number: 1 where each has its own, 0 where all have the same.
+    Which, half of those looked at against all of them tell.
+    """
+    found = tuple(found)
+    seen = distinct_bytes(lattices(found, size, None)[0])
+    halves = [family.of(sample.indices[::2]) for family in found]
+    half = distinct_bytes(lattices([each for each in halves if len(each.starts)], size, None)[0])
+    known = distinct_bytes(touched)
+    if not half or not known:
+        return 1.0
+    power = min(max(math.log2(seen / half), 0.0), 1.0)
+    return max(seen * (sample.programs / len(sample.indices)) ** power / known, 1.0)

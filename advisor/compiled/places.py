@@ -48,6 +48,13 @@ class Family:
     shifts: Integers
     patterns: tuple[Integers, ...]
 
+    def of(self, programs: Integers) -> Family:
+        """The elements that some of the programs touch."""
+        if self.programs is None:
+            return self
+        kept = np.isin(self.programs, programs)
+        return Family(programs=self.programs[kept], starts=self.starts[kept], shifts=self.shifts, patterns=self.patterns)
+
 
 @dataclass(slots=True)
 class _Pattern:

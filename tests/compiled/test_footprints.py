@@ -66,7 +66,24 @@ def test_rows_that_labels_choose_may_all_be_one(sizes: dict[str, int], tmp_path:
     launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(ROWS,), sizes=sizes)
     demand = inspect_launch(launch, compile_target("sm_90")).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
+    assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * (ROWS if sizes else 1)
     assert "which bytes of x_ptr are touched" in demand.unknown
+
+
+LOOKED_UP = """
+    def k(x_ptr, label_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0), tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for t in range(0, 100):
+            total += tl.load(x_ptr + tl.load(label_ptr + row * 100 + t) * cols + lanes)
+        tl.store(out_ptr + row * BLOCK + lanes, total)
+"""
+
+
+def test_a_program_may_look_up_the_same_entry_again_and_again(tmp_path: Path) -> None:
+    demand = inspected(LOOKED_UP, tmp_path).demand
+    assert demand.read_footprints["x_ptr"] == 1024 * 2
+    assert demand.likely_read_footprints["x_ptr"] == pytest.approx(100 * 1024 * 2)
 
 
 HALVES = """

@@ -223,6 +223,38 @@ def test_programs_in_an_order_of_their_own(rows: int, cols: int, tmp_path: Path)
     assert (stored == rows * cols * 64 * 2) == (rows * cols <= 16_384) == (not demand.unknown)
 
 
+TRIANGLE = """
+    def k(x, out, size, tiles, BLOCK: tl.constexpr):
+        m, n = tl.program_id(0), tl.program_id(1)
+        if n <= m:
+            at = (m * BLOCK + tl.arange(0, BLOCK))[:, None] * size + n * BLOCK + tl.arange(0, BLOCK)[None, :]
+            tl.store(out + at, 2 * tl.load(x + at))
+"""
+SLIDING = """
+    def k(x, out, size, tiles, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.program_id(1) * tiles * BLOCK
+        odd = (tl.program_id(0) * tl.program_id(0)) % 3
+        tl.store(out + at, tl.sum(tl.load(x + at + odd + tl.arange(0, 4 * BLOCK))))
+"""
+ONE_TABLE = """
+    def k(x, out, size, tiles, BLOCK: tl.constexpr):
+        m, n = tl.program_id(0), tl.program_id(1)
+        tl.store(out + (m * tiles + n) * BLOCK + tl.arange(0, BLOCK), tl.load(x + (m * m + n) % 64 * BLOCK + tl.arange(0, BLOCK)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "touched"),
+    [(TRIANGLE, 256 * 257 // 2 * 16 * 16), (SLIDING, 256 * 256 * 16), (ONE_TABLE, 64 * 16)],
+    ids=["triangle", "windows", "one table"],
+)
+def test_what_programs_touch_that_were_not_looked_at_is_expected_of_those_that_were(kernel: str, touched: int, tmp_path: Path) -> None:
+    """Their own each, what the neighbours have too, what all have; the bound counts no more than what is certain."""
+    demand = demand_of(kernel, tmp_path, (256, 256), size=256 * 16, tiles=256, BLOCK=16)
+    assert demand.read_footprints["x"] <= 2.001 * touched
+    assert demand.likely_read_footprints["x"] == pytest.approx(2 * touched, rel=0.1)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_sums_of_sets_are_counted_as_listed(seed: int) -> None:
     generator = np.random.default_rng(seed)

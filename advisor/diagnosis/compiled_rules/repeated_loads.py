@@ -49,7 +49,7 @@ S. Williams et al., "Roofline" (CACM 2009), per memory level; the re-read model 
         loads = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
         elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
         requested = _by_name(loads)
-        footprints = {name: demand.read_footprints[name] for name in requested}
+        footprints = {name: demand.likely_read_footprints[name] for name in requested}
         loaded, distinct = sum(requested.values()), sum(footprints.values())
         if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
             return None
