@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nothing an earlier run compiled or decided may stand in for what this one does; all workers of a run share.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    own_cache = tempfile.mkdtemp(prefix="advisor-tests-")
+    atexit.register(shutil.rmtree, own_cache, ignore_errors=True)
+    os.environ["ADVISOR_CACHE_DIR"] = own_cache
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 

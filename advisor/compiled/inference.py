@@ -267,7 +267,8 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
-        if use.index or hinted or narrow or _INDEX_NAMES.search(parameter.name):
+        named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
+        if use.index or hinted or narrow or named:
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
         if use.int8 and not use.bits:
             return "*i8"

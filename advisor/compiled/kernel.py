@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from advisor.configs.literals import Symbol
 from advisor.configs.rebuild import Rebuilt
 from advisor.hardware import GpuSpec
-
-FORMAT = 5
-"""Version of the cached answers."""
 
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 """Options of AMD's compiler, which files write among the parameters of a `triton.Config`; on other GPUs a launch rejects them."""
@@ -76,8 +75,14 @@ class CompileRequest:
 
     def key(self, triton_version: str) -> str:
         """Name of the cached answer: everything that decides it."""
-        text = json.dumps([FORMAT, triton_version, self.message()], sort_keys=True)
+        text = json.dumps([_maker(), triton_version, self.message()], sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@functools.cache
+def _maker() -> str:
+    """Digest of the program that compiles and answers: what another version of it answered is not taken from the cache."""
+    return hashlib.sha256(Path(__file__).with_name("worker.py").read_bytes()).hexdigest()
 
 
 def encode(value: Any) -> Any:
