@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.value_flow import converted, float_operands, is_float, is_integer, is_load, last_name, parts
+from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
-from advisor.configs.rebuild import imported_kernel
 from advisor.configs.source import SourceFile
 
 MEMORY_CALLS = frozenset(

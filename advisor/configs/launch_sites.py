@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from advisor.configs import same_name
 from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
+from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
 from advisor.configs.literals import NotLiteralError, Symbol, dotted
-from advisor.configs.rebuild import imported_function
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, pairs, whole_of

@@ -12,28 +12,23 @@ import builtins
 import hashlib
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from advisor.configs.answered import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
-from advisor.configs.functions import FunctionReader
+from advisor.configs.imported import MOST_HANDS, imported_source
 from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
-from advisor.configs.source import HANDED_ON, Import, SourceFile, parse_source, read_source
+from advisor.configs.source import Import, SourceFile
+from advisor.configs.triton_imports import triton_statement
 from advisor.errors import AdvisorError, InputError
 
 SAFE_BUILTINS = frozenset(
     ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
 )
 MODULE_PREFIX = "rebuilt_"
-INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
-INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math": "triton.language import math"}
-"""What TorchInductor's generated kernels take from torch that is triton's own."""
 FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
 """Attributes of triton's values that lead into the compiler itself."""
-MOST_HANDS = 4
-"""Files through which an import is followed."""
 MOST_FUNCTIONS = 500
 """Functions of a file that a kernel needs."""
 READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
@@ -129,7 +124,7 @@ class _Builder:
         if name in source.callees:
             self.add_function(source, name)
             return
-        statement = _triton_statement(source, name)
+        statement = triton_statement(source, name)
         if statement is not None:
             module.prelude[name] = statement
             return
@@ -305,7 +300,7 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
         if any(part.startswith("_") for part in value.text.split(".")):
             raise RebuildError(f"{source.path.name}:{line}: private names are not allowed", value.text, "a public name of triton's",
                                "give the kernel what it needs as a tl.constexpr argument")  # fmt: skip
-        statement = _triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
+        statement = triton_statement(source, root) if root not in module.prelude and root not in ("tl", "triton") else None
         if statement is not None:
             module.prelude = {root: statement, **module.prelude}
         return value.text
@@ -322,139 +317,6 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
     raise RebuildError(f"{source.path.name}:{line}: a {type(value).__name__} is not a literal a kernel can use", None,
                        "a number, a text, None, a type of triton's, or a tuple of them",
                        "give the kernel its parts as literals")  # fmt: skip
-
-
-def _triton_statement(source: SourceFile, name: str) -> str | None:
-    """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither."""
-    items = source.imports.get(name, ())
-    if any(item.is_triton for item in items):
-        return _triton_import(source, name)
-    for item in items:
-        if item.module in INDUCTOR_HELPERS and item.name in INDUCTOR_NAMES:
-            return f"from {INDUCTOR_NAMES[item.name]} as {name}"
-        if item.name in HANDED_ON and _hands_on(source, item):
-            return f"import {HANDED_ON[item.name]} as {name}"
-        if item.module == "math" and item.level == 0:  # the standard one: numbers, and functions of numbers alone
-            return f"from math import {item.name} as {name}" if item.name else f"import math as {name}"
-    if name in ("tl", "triton") and not items and name not in source.assignments:
-        return f"import {HANDED_ON[name]} as {name}"  # imported by the function that the kernel is written in
-    return None
-
-
-def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
-    """Whether an import under one of triton's usual names brings triton's module, followed as far as files are nearby.
-
-    What cannot be read is taken at its name: the generated module imports triton's own in its place.
-    """
-    assert item.name is not None
-    other = imported_source(source, item)
-    if other is None or depth > MOST_HANDS:
-        return True
-    found = other.imports.get(item.name, [])
-    leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
-    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
-        return True
-    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
-        return True
-    if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
-        return True  # a shim: whatever the vendor's module is, or triton's own where there is none
-    return not found and not other.module_names.statements(item.name)
-
-
-def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
-    """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
-    root, *parts = (dotted(value) or "").split(".")
-    return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.triton_roots)
-
-
-def _triton_import(source: SourceFile, name: str) -> str:
-    """The imports of a name, alternatives in order, and last where Triton keeps mathematical functions today."""
-    items = [i for i in source.imports[name] if i.is_triton]
-    moved = [
-        Import(alias=name, module="triton.language.extra.libdevice", name=i.name)
-        for i in items if i.name and (i.module.startswith("triton.language.math") or "libdevice" in i.module)
-    ]  # fmt: skip
-    # The module itself of a vendor whose Triton is another: triton's own chooses by the target.
-    moved += [Import(alias=name, module="triton.language.extra", name="libdevice") for i in items if i.name == "libdevice"]
-    return "\n".join(_guarded(i) for i in [*items, *moved[:1]])
-
-
-def _guarded(item: Import) -> str:
-    """An import that leaves the name alone where it fails, and where an alternative before it succeeded."""
-    if item.name is None:
-        text = f"import {item.module} as {item.alias}" if item.alias != item.module.split(".")[0] else f"import {item.module}"
-    else:
-        text = f"from {item.module} import {item.name} as {item.alias}"
-    return f"if {item.alias!r} not in globals():\n try:\n  {text}\n except ImportError:\n  pass"
-
-
-def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
-    """The file that an import leads to, among those that came with a record or near the file itself, read for the same target; None: none
-    that can be read."""
-    recorded = _recorded(source, item)
-    path = recorded.path if recorded is not None else _locate(source.path, item)
-    try:
-        found = recorded or (_read(path, path.stat().st_mtime_ns) if path is not None else None)
-    except (InputError, OSError):
-        return None
-    return found.on(source.backend, source.arch) if found is not None else None
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, changed_ns: int) -> SourceFile:
-    """A file, parsed once for all that asks for it until it changes."""
-    del changed_ns
-    return read_source(path)
-
-
-def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which `source` imports as `name`, and the kernel's name there; None: not to be found."""
-    for item in source.imports.get(name, ()):
-        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
-        if other is None or item.name is None:
-            continue
-        if item.name in other.functions:
-            return other, item.name
-        handed = imported_kernel(other, item.name, depth + 1) if depth < MOST_HANDS else None
-        if handed is not None:
-            return handed
-    return None
-
-
-def imported_function(source: SourceFile, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
-    """The function that `source` imports as `name`, and what its file's names stand for; None: not to be found."""
-    for item in source.imports.get(name, ()):
-        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
-        if other is not None and item.name in other.plain_functions:
-            return other.evaluator(), other.plain_functions[item.name]
-    return None
-
-
-def _recorded(source: SourceFile, item: Import) -> SourceFile | None:
-    """The file of an import among those that came with a record."""
-    parts = item.module.split(".") if item.module else []
-    for path, text in source.siblings.items():
-        tail = Path(path).with_suffix("").parts
-        if parts and (tail[-len(parts) :] == tuple(parts) or tail[-len(parts) - 1 :] == (*parts, "__init__")):
-            return replace(parse_source(text, path), siblings=source.siblings, values=source.values)
-    return None
-
-
-def _locate(path: Path, item: Import) -> Path | None:
-    """The file of an import beside or above `path`."""
-    parts = item.module.split(".") if item.module else []
-    folder = path.absolute().parent
-    if item.level:
-        for _ in range(item.level - 1):
-            folder = folder.parent
-        starts = [folder]
-    else:
-        starts = [folder, *list(folder.parents)[:8]]
-    for start in starts:
-        for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
-            if candidate is not None and candidate.is_file():
-                return candidate
-    return None
 
 
 def _free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:
