@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand
 from advisor.compiled.execution import Inputs
-from advisor.compiled.lattices import distinct_bytes
+from advisor.compiled.lattices import distinct_bytes, likely_distinct_bytes
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, float]:
@@ -48,9 +48,8 @@ def _footprints(
         located = [a for a in group if a.reach_bytes is not None]
         unknown = [a for a in group if a.reach_bytes is None]
         size = max((s for a in group if (s := _size_bytes(a, inputs)) is not None), default=None)
-        touched = distinct_bytes(each for a in located for each in a.touched)
-        if likely and located:
-            touched *= max(a.growth for a in located)
+        known = [each for a in located for each in a.touched]
+        touched = likely_distinct_bytes(known) * max((a.growth for a in located), default=1.0) if likely else distinct_bytes(known)
         touched = min(touched, sum(a.requested_bytes for a in located), _covered(a.reach_bytes for a in located))
         found[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:

@@ -54,6 +54,11 @@ class Lattice:
         self.steps = done
 
     @property
+    def runs(self) -> float:
+        """Runs of elements, those that touch counted apart."""
+        return math.prod(float(count) for step, count in self.steps if step > 1) * math.prod(float(len(each)) for each in self.listed)
+
+    @property
     def span(self) -> int:
         """From the first to behind the last."""
         return 1 + sum(step * (count - 1) for step, count in self.steps) + sum(int(each[-1]) for each in self.listed)
@@ -61,10 +66,21 @@ class Lattice:
 
 def distinct_bytes(lattices: Iterable[Lattice]) -> float:
     """Bytes in at least one of some lattices of bytes; fewer where they are too many to list."""
+    return _united(lattices)[0]
+
+
+def likely_distinct_bytes(lattices: Iterable[Lattice]) -> float:
+    """The same where they are too many to list: those that are not are taken to overlap as little as those that are."""
+    found, share = _united(lattices)
+    return found / share
+
+
+def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
+    """Bytes in at least one of some lattices of bytes, as far as their runs are listed, and the share of the runs that are."""
     unique = {(each.offset, tuple(each.steps), *(key_of(part) for part in each.listed)): each for each in lattices}
     left = [Lattice(e.offset, list(e.steps), list(e.listed)) for e in unique.values()]
     if not left:
-        return 0.0
+        return 0.0, 1.0
     times = 1
     while True:  # a step of all that is wider than the rest: as often the rest
         common = set(left[0].steps).intersection(*(each.steps for each in left[1:]))
@@ -77,13 +93,16 @@ def distinct_bytes(lattices: Iterable[Lattice]) -> float:
             each.steps.remove((step, count))
     room = max(MOST_RUNS // len(left), 1)
     lows, highs = [], []
+    runs, listed = 0.0, 0
     for each in left:
         run = next((s for s in each.steps if s[0] == 1), None)
         starts = np.array([each.offset], np.int64)
         parts = [step * np.arange(min(count, room), dtype=np.int64) for step, count in each.steps if (step, count) != run]
+        runs += each.runs
         for part in (*each.listed, *parts):
             part = part[: max(room // len(starts), 1)]
             starts = (starts[:, None] + part[None, :]).reshape(-1)
+        listed += len(starts)
         starts = np.unique(starts)
         lows.append(starts)
         highs.append(starts + (run[1] if run else 1))
@@ -93,7 +112,7 @@ def distinct_bytes(lattices: Iterable[Lattice]) -> float:
         low, high = low[order], high[order]
     behind = np.maximum.accumulate(high)
     before = np.concatenate([low[:1], behind[:-1]])
-    return float(times) * float(np.maximum(high - np.maximum(low, before), 0).sum())
+    return float(times) * float(np.maximum(high - np.maximum(low, before), 0).sum()), listed / runs
 
 
 # ------------------------------------------------------------------------------------------------------ programs left out
@@ -262,10 +281,10 @@ def growth(found: Iterable[Family], touched: Iterable[Lattice], size: int, sampl
     Which, half of those looked at against all of them tell.
     """
     found = tuple(found)
-    seen = distinct_bytes(lattices(found, size, None)[0])
+    seen = likely_distinct_bytes(lattices(found, size, None)[0])
     halves = [family.of(sample.indices[::2]) for family in found]
-    half = distinct_bytes(lattices([each for each in halves if len(each.starts)], size, None)[0])
-    known = distinct_bytes(touched)
+    half = likely_distinct_bytes(lattices([each for each in halves if len(each.starts)], size, None)[0])
+    known = likely_distinct_bytes(touched)
     if not half or not known:
         return 1.0
     power = min(max(math.log2(seen / half), 0.0), 1.0)
