@@ -25,6 +25,9 @@ SMALLEST_SCALE = 0.004
 """Log error below which measurements do not repeat."""
 
 
+CERTAIN = (0.001, 0.999)
+"""Probabilities nearer to 0 and 1 than held-out errors can tell."""
+
 WIDEST = float(np.log(4))
 """Log error that no interval exceeds to either side. Quantiles times a size expected reach factors of 50: of GPUs left out far from what
 was learned, and of the A40, that throttles in a fifth of its rows, in the others too. Of its rows on models left out none is beyond 3.9."""
@@ -52,11 +55,11 @@ class Calibration:
         return float(np.interp(level, LEVELS, self._of(task, seen, gpu)))
 
     def share_below(self, task: str, seen: bool, scaled: Array, gpu: str = "") -> Array:
-        """Share of held-out scaled errors below `scaled`, within (0.001, 0.999)."""
+        """Share of held-out scaled errors below `scaled`, within `CERTAIN`."""
         table = self._of(task, seen, gpu)
         # Ties in the table would make the inverse ambiguous: nudge them apart.
         table = np.maximum.accumulate(table) + 1e-9 * np.arange(table.size)
-        return np.clip(np.interp(scaled, table, LEVELS), 0.001, 0.999)
+        return np.clip(np.interp(scaled, table, LEVELS), *CERTAIN)
 
     def _of(self, task: str, seen: bool, gpu: str) -> Array:
         if seen and (task, gpu) in self.of_gpu:

@@ -121,7 +121,7 @@ class LearnedPredictor:
         estimate = moe.core.estimate(launch, BEST)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
-        now, told = prediction.us if latency_us is None else latency_us, np.zeros(1)
+        now, told = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)
         name = evidence.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
             launched = evidence.blocks(moe.launch(problem, configuration, known))
@@ -162,20 +162,29 @@ class LearnedPredictor:
 
 def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,
                 gpu: GpuSpec) -> Prediction:  # fmt: skip
-    """Learned values, none below the bound; infinite where a given configuration cannot launch."""
-    us, low, high = _above(found, problem, gpu)
-    launches = np.ones(us.shape, dtype=bool)
-    if configuration is not None:
-        launches = np.broadcast_to(pipelines.schedule(pipelines.demand(problem, configuration, gpu), gpu).resident > 0, us.shape)
-    us, low, high = (np.where(launches, a, np.inf) for a in (us, low, high))
+    """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
+    if configuration is None:
+        us, low, high = _above(found, problem, gpu)
+        return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
+    asked = pipelines.demand(problem, configuration, gpu)
+    least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
+    launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, found[0].shape)
+    us, low, high = (np.where(launches, a, np.inf) for a in _at_least(found, least))
     return Prediction(us=us, low_us=low, high_us=high, learned=launches)
 
 
 def _above(found: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
     """A prediction and its interval, none of them below the bound: no launch is, and errors of what was learned do not know it."""
-    least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
-    us, low, high = (np.maximum(each, least) for each in found)
-    return us, low, high
+    return _at_least(found, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
+
+
+def _at_least(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
+    """A prediction and its interval, none of them below `least`; one that is raised keeps its distance to the upper end."""
+    us, low, high = found
+    with np.errstate(invalid="ignore"):  # inf / inf
+        above = np.where(np.isfinite(us), high / us, 1.0)
+    raised = np.maximum(us, least)
+    return raised, np.maximum(low, least), raised * above
 
 
 def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
@@ -186,7 +195,12 @@ def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: P
         spread = np.hypot(spread, _sigma(prediction))
     with np.errstate(invalid="ignore"):
         margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
-    return normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
+    return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)
+
+
+def _middle(prediction: Prediction) -> Array:
+    """Latency as likely exceeded as not: of GPUs never seen, most errors lie to one side."""
+    return np.sqrt(prediction.low_us * prediction.high_us)
 
 
 def _sigma(prediction: Prediction) -> Array:

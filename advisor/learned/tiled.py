@@ -30,6 +30,9 @@ PARAMETERS: dict[str, float] = {
     "resident_slope": 10.0,
     "latency_us": 0.5,
 }
+LIMITS = {"dram_share": (0.0, 1.0), "resident_slope": (1.0, np.inf)}
+"""Least and most of constants that the GPUs learned, whose DRAM seldom binds, would set to what no other GPU can do: DRAM gives no more
+than its rate, and data of many times the L2 come from there. (The L2's share may exceed 1: clusters load a tile once for several CTAs.)"""
 TERMS = ("compute", "power", "l2", "dram", "latency")
 LONE = ((128, 128),)
 MENU = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (64, 32), (32, 32))
@@ -89,6 +92,13 @@ def start(tiles: tuple[tuple[int, int], ...]) -> Physics:
     return Physics(parameters=np.log(np.array(list(PARAMETERS.values()))), tiles=np.array(tiles, dtype=np.int64))
 
 
+def _limits() -> tuple[Array, Array]:
+    """Of the constants, as logarithms."""
+    low, high = zip(*(LIMITS.get(name, (0.0, np.inf)) for name in PARAMETERS), strict=True)
+    with np.errstate(divide="ignore"):
+        return np.log(low), np.log(high)
+
+
 def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
     """Constants and tiles that fit measured products best, by robust least squares of the log error.
 
@@ -110,6 +120,7 @@ def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
             held = HOLD * np.sqrt(target.size) * 0.05 * (x - origin.parameters)
             return np.concatenate([np.log(np.concatenate(predicted)) - target, held])
 
-        solved = optimize.least_squares(residuals, origin.parameters, loss="soft_l1", f_scale=0.02, max_nfev=MOST_EVALUATIONS)
+        solved = optimize.least_squares(residuals, origin.parameters, bounds=_limits(), loss="soft_l1", f_scale=0.02,
+                                        max_nfev=MOST_EVALUATIONS)  # fmt: skip
         found.append((float(solved.cost), Physics(parameters=solved.x, tiles=origin.tiles)))
     return min(found, key=lambda pair: pair[0])[1]
