@@ -19,13 +19,13 @@ from advisor.learned.analytical import SPREAD
 from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.features import Columns, matrix
 from advisor.learned.forest import Forest
-from advisor.learned.machine import Machine, machine
+from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
+from advisor.learned.moe import DOMAIN_MARGIN
 from advisor.learned.tiled import Physics
 from advisor.pipelines import Array, ProblemBatch
 
 WAVE_TILES = ((64, 128), (128, 128), (128, 256))
 LAUNCH_US = 2.5
-DOMAIN_MARGIN = 2.0
 ROW_OPERATORS = (
     "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
     "layer_norm", "rms_norm", "silu_and_mul",
@@ -111,6 +111,13 @@ def domain(kind: str, features: Array) -> tuple[Array, Array]:
     return low, high
 
 
+def _alike(kind: str, gpu: Machine) -> bool:
+    """Whether a GPU's libraries run kernels like those learned: CUDA's, and fp8 on tensor cores such as Ada's and Hopper's."""
+    if kind == "gemm/fp8":
+        return gpu.compute_capability >= 8.9 and gpu.compute_capability not in TENSOR_MEMORY
+    return gpu.compute_capability > 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectModel:
     """Forests of one kind of library kernels (`kind_of`)."""
@@ -128,8 +135,11 @@ class DirectModel:
     held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
     def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
-                coverage: float = 0.8) -> tuple[Array, Array, Array, NDArray[np.bool_]]:  # fmt: skip
-        """Prediction, both ends of the interval (microseconds), and whether it lies within what was learned."""
+                coverage: float = 0.8) -> tuple[tuple[Array, Array, Array], Array]:  # fmt: skip
+        """Prediction and both ends of the interval (microseconds), and how far outside of what was learned it lies, as a factor, [n].
+
+        Up to `DOMAIN_MARGIN` counts as within; no factor is large enough for GPUs whose libraries run other kernels.
+        """
         us, features = reference(problem, gpu, self.physics)
         alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
         if alike and not seen and self.physics is not None:
@@ -139,12 +149,12 @@ class DirectModel:
         low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
         high = self.calibration.quantile(self.kind, seen, 0.5 + coverage / 2)
         margin = np.log(DOMAIN_MARGIN) + 0.25 * (self.high - self.low)
-        inside = ((features >= self.low - margin) & (features <= self.high + margin)).all(axis=1)
-        inside &= gpu.compute_capability > 0  # what was learned are the kernels of CUDA's libraries
+        beyond = np.maximum(self.low - margin - features, features - self.high - margin).max(axis=1)
+        far = DOMAIN_MARGIN * np.exp(np.maximum(beyond, 0)) if _alike(self.kind, gpu) else np.full(us.shape, np.inf)
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
         if not seen and (self.kind, False) not in self.calibration.quantiles:  # nothing tells how well one GPU speaks of others
             down, up = np.minimum(down, -SPREAD), np.maximum(up, SPREAD)
-        return centre, centre * np.exp(down), centre * np.exp(up), inside
+        return (centre, centre * np.exp(down), centre * np.exp(up)), far
 
     def _twin(self, gpu: Machine, dtype: str) -> Machine:
         """The GPU learned that has as many of the same SMs, and the L2 most like it: what its memory does otherwise, the physics says.

@@ -156,8 +156,8 @@ class LearnedPredictor:
         model = self.weights.direct.get(direct.kind_of(problem))
         if model is None:
             return fallback
-        us, low, high, inside = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        return _joined(fallback, _above((us, low, high), problem, gpu), inside, inside.astype(np.float64))
+        found, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
+        return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
 
 def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None,

@@ -20,6 +20,10 @@ MOST_L2_BYTES_PER_CLOCK_PER_SM = {8.9: 17.8, 12.0: 17.0}
 RTX 5090, the RTX PRO 6000 of workstations) give the rate at the highest clock, which the bound needs and this model did not learn with."""
 
 
+TENSOR_MEMORY = (10.0, 10.3)
+"""Compute capabilities whose matrix products run on other instructions (tcgen05) than those of any GPU that was measured."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One GPU as the learned model sees it. Rates are per microsecond, of the whole GPU.

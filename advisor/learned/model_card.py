@@ -35,6 +35,14 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "2.3 / 0.61 % on held-out shapes; 2.5 / 0.99 % on held-out (N, K); 4 to 9 / 9 to 12 % on a GPU left out"),
     ("the same, the forest's correction halved or dropped on GPUs unlike those learned",
      "fp8 6.9 %, fp32 22.9 % on a GPU left out (38.5 % before)"),
+    ("library kernels on GPUs whose figures lie outside of those learned: the analytical model / the learned one all the same",
+     "a GPU left out: fp8 30.2 / 8.3 %, fp32 gemm 35.5 / 28.9 %, rows 27.9 / 15.9 %"),
+    ("fp8 gemm: DRAM's share free (5.6 was fitted, as if DRAM were as many times faster) / at most 1, and what exceeds the L2 many times "
+     "from DRAM", "H20, H800 left out 3.9, 10.0 / 5.1, 10.0 %; shapes 0.61 / 0.61 %; but weights streamed at 864 GB/s are no longer "
+     "predicted faster than they can be read: the latter used"),
+    ("library kernels beyond the sizes learned (all above or below the median left out), 2 to 8 and 8 to 64 times: learned / analytical",
+     "fp8 below 5.2, 5.3 / 57, 58 %, above 18, 14 / 9, 6 %; fp32 gemm 17 to 31 / 28 to 39 %; rows above 11, 13 / 19, 17 %: learned, "
+     "fading as the fused MoE's"),
     ("ranking with registers, spills, occupancy and the hot loop's instructions of the compiled kernel added",
      "75 / 92 % instead of 76 / 90 % (two folds of models); 42 / 73 % instead of 48 / 75 % GPUs left out: not used"),
     ("ranking with the winners of the nearest problems as features", "72 / 90 %; as a ranking of their own 64 / 85 %: not used"),

@@ -16,7 +16,7 @@ from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matr
 from advisor.learned.forest import Forest
 from advisor.learned.habits import Habits
 from advisor.learned.launch import Launch, fits, moe_launch
-from advisor.learned.machine import Machine
+from advisor.learned.machine import TENSOR_MEMORY, Machine
 from advisor.learned.ranker import Ranker
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
@@ -102,7 +102,7 @@ class Domain:
         Infinite where accumulators do not fit into registers, and on GPUs of another kind.
         """
         known = gpu.compute_capability in self.capabilities
-        alike = launch.holds_accumulators & (known or (gpu.compute_capability >= 8.0 and gpu.compute_capability not in (10.0, 10.3)))
+        alike = launch.holds_accumulators & (known or (gpu.compute_capability >= 8.0 and gpu.compute_capability not in TENSOR_MEMORY))
         far = np.where(alike, 1.0, np.inf)
         for name, (least, most) in self.ranges.items():
             value = getattr(launch, name)

@@ -143,6 +143,65 @@ def test_learned_latencies_are_not_below_the_bound(predictor, gpu):
     assert (p.low_us >= least * (1 - 1e-12)).all() and (p.us >= p.low_us).all() and (p.high_us >= p.us).all()
 
 
+@pytest.mark.parametrize(("op", "sizes"), [
+    ("gemm", {"B": 1, "M": 64, "N": 8192, "K": 8192}), ("layer_norm", {"B": 16384, "H": 4096}), ("add", {"B": 4096, "H": 4096}),
+])  # fmt: skip
+def test_library_kernels_are_learned_of_every_cuda_gpu(predictor, op, sizes):
+    """More DRAM makes nothing slower, also between GPUs none of which was measured; ROCm's libraries are others."""
+    family = {"gemm": "gemm", "layer_norm": "normalization", "add": "elementwise"}[op]
+    problem = ProblemBatch(family=family, op=op, sizes={name: column(value) for name, value in sizes.items()}, dtype="fp32")
+    found = [predictor.predict(problem, None, load_gpu(name)) for name in ("T4", "A10", "A40", "A100", "H100")]
+    assert all(p.learned.all() for p in found)
+    us = [float(p.us[0]) for p in found]
+    assert us[0] > us[1] > us[3] and us[2] > us[3] and us[4] < 1.1 * us[3]
+    assert all(p.low_us[0] < p.us[0] < p.high_us[0] for p in found)
+    assert not predictor.predict(problem, None, load_gpu("MI300X")).learned.any()
+
+
+@pytest.mark.parametrize("gpu", ["L40S", "H100 PCIe", "RTX 6000 Ada"])
+def test_a_prediction_that_the_bound_raises_is_not_certain(predictor, gpu):
+    sizes = {"M": column([1, 64]), "N": column([14336, 28672]), "K": column([28672, 8192])}
+    found = predictor.predict(ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype="fp8"), None, load_gpu(gpu))
+    assert found.learned.all() and (found.high_us > 1.05 * found.us).all()
+
+
+def test_no_interval_reaches_below_what_the_configuration_needs(predictor):
+    generator = np.random.default_rng(0)
+    space = family_space("fused_moe")
+    chosen = space.take(generator.integers(0, len(space), 2000))
+    problem = moe(generator.integers(1, 4096, 2000).astype(float), E=128, topk=8, H=2048, N=768)
+    for name in ("H200", "A30"):
+        gpu = load_gpu(name)
+        needed = pipelines.analyse(problem, chosen, gpu).config_bound.us
+        found = predictor.predict(problem, chosen, gpu)
+        assert (found.low_us >= needed * (1 - 1e-12)).all()
+
+
+def test_probabilities_are_no_surer_than_held_out_errors_can_tell(predictor):
+    problem, gpu = moe([1, 64, 4096], weight_dtype="int8"), load_gpu("H100")
+    served, least = predictor.predict(problem, None, gpu), predictor.ceiling(problem, gpu)
+    for latency in (least.us, least.us * 1000):
+        p = predictor.p_speedup(problem, gpu, latency, served, least)
+        assert ((p >= 0.001) & (p <= 0.999)).all()
+
+
+@pytest.mark.parametrize("name", ["RTX 4090", "A10", "L40S"])
+def test_what_is_predicted_to_be_slow_on_a_gpu_never_seen_can_be_won(predictor, name):
+    """Errors of such GPUs lie to one side, of the launch as of the ceiling."""
+    problem, space, gpu = moe([16, 256, 1024], E=128, topk=8, H=2048, N=768), family_space("fused_moe"), load_gpu(name)
+    found = []
+    for i in range(3):
+        one = one_problem(problem, i)
+        least = predictor.ceiling(one, gpu)
+        us = predictor.predict(one, space, gpu).us
+        slow = space.take(np.flatnonzero((us > 1.12 * least.us) & (us < 1.2 * least.us)))
+        each = problem.take(np.full(len(slow), i))
+        if len(slow):
+            found.append(predictor.p_speedup(each, gpu, None, predictor.predict(each, slow, gpu), predictor.ceiling(each, gpu), slow))
+    assert sum(p.size for p in found) > 20
+    assert np.median(np.concatenate(found)) > 0.5
+
+
 def test_intervals_far_from_what_was_learned_stay_within_a_factor_of_four(predictor):
     problem = ProblemBatch(family="normalization", op="softmax", sizes={"B": column(16384), "H": column(50257)}, dtype="fp32")
     for gpu in ("P100", "V100", "A100"):
