@@ -101,13 +101,19 @@ class Cache:
     # ------------------------------------------------------------------------------------------- problems and their rows
 
     def add_problem(self, key: ProblemKey) -> None:
-        """Makes the problem known."""
+        """Makes the problem known, or notes that it was used.
+
+        Calls of different sizes share a key that does not name them (or buckets them): what was measured stays of the problem that it
+        was measured on, whatever is called later.
+        """
         now = time.time()
+        free = "NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id)"
 
         def action(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET used = excluded.used,"
-                " family = COALESCE(excluded.family, family), problem = COALESCE(excluded.problem, problem)",
+                f" family = CASE WHEN {free} THEN COALESCE(excluded.family, family) ELSE family END,"
+                f" problem = CASE WHEN {free} THEN COALESCE(excluded.problem, problem) ELSE problem END",
                 (key.id, key.kernel, key.source, key.triton, key.gpu, key.key, key.family, key.problem, now, now),
             )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import configurations, distributed, foreign, internals, keys, ranking, watching
+from advisor.autotuning import configurations, distributed, foreign, internals, keys, lookup, ranking, watching
 from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.compiled_ranking import rank_by_code
 from advisor.autotuning.decision import Decision, How, Timing
@@ -113,8 +113,8 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
     )  # fmt: skip
     if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
         identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
-    cache = options.cache or (tuner.default_cache() if kept else memory_cache())
-    if not kept and options.cache is None:
+    cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
+    if not kept:
         # Another kernel object of this process must not take these for its own.
         problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
     return Situation(
@@ -220,6 +220,7 @@ def _adopt(situation: Situation) -> bool:
     if not best:
         return False
     cache.decide(problem.id, situation.list_name, best[0], "imported")
+    lookup.look_again()
     return True
 
 
@@ -300,6 +301,7 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     how = "exhaustive" if situation.mode == "exhaustive" else "measured"
     name = situation.exhaustive_list if everything else situation.list_name
     stands = situation.cache.decide(situation.problem.id, name, call.identities[best], how)
+    lookup.look_again()
     if stands in call.identities:
         best = call.identities.index(stands)
     reason = f"fastest of {sum(row.state == 'measured' for row in session.rows.values())} measured"

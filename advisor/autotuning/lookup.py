@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -56,9 +55,14 @@ def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> Me
         return best_config(family, gpu=gpu, **{name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()})
 
 
-def forget() -> None:
-    """Makes the next calls look again (the cache has changed)."""
+def look_again() -> None:
+    """Makes the next calls look in the cache again, where something was decided; what was predicted stays so."""
     _answers.clear()
+
+
+def forget() -> None:
+    """Makes the next calls find everything out again."""
+    look_again()
     _ranked.clear()
     _current_gpu.clear()
 
@@ -131,6 +135,7 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
     """What `@advisor.autotune` decided for such a problem, most recently used kernel first."""
     from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.configurations import parameters
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.recognise import canonical_problem
 
@@ -140,10 +145,23 @@ def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
         text = canonical_problem(problem)
         for known in cache.of_problem(family, text):
             decided = cache.decisions(known.id) if known.gpu == model else []
-            if decided:
-                values = json.loads(decided[0][1])
-                return {name: value for name, value in values.items() if name != "pre_hook"}
+            if decided and (found := _under_family_names(parameters(decided[0][1]), family)) is not None:
+                return found
     return None
+
+
+def _under_family_names(values: dict[str, Any], family: str) -> MetaParameters | None:
+    """A kernel's own configuration as kernels of the family take it; None where it lacks a block size that they need."""
+    from advisor.autotuning.ranking import family_names, needed_parameters
+    from advisor.pipelines.space import SPACES
+
+    names = family_names(values, family)
+    found = {names[name]: value for name, value in values.items()}
+    if any(name not in found for name in needed_parameters(family)):
+        return None
+    if "GROUP_SIZE_M" in SPACES[family]:
+        found.setdefault("GROUP_SIZE_M", 1)  # a kernel that does not group its tiles
+    return {name: found[name] for name in sorted(found, key=[*SPACES[family], *found].index)}
 
 
 def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters:

@@ -187,7 +187,8 @@ def _size(name: str, value: Any) -> int:
 def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name: str, current: bool, done: int) -> str | None:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
-        return "its family is not known (problem= of the decorator, or a KERNELS literal, says it): no bound and no ceiling"
+        return ("its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
+                "prune --kernel` forgets what was tuned without): no bound and no ceiling")  # fmt: skip
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
     if problem.configuration is None:

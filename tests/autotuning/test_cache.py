@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
@@ -45,9 +46,42 @@ def test_what_is_not_to_be_kept(keep, fresh_cache, monkeypatch):
     assert not fresh_cache.exists()
 
 
-def test_a_folder_of_its_own(tmp_path):
+@pytest.mark.parametrize("keep", [None, False])
+def test_a_folder_of_its_own(keep, tmp_path):
+    """It says where, not whether."""
+    call(tuned(LATENCIES, cache_dir=tmp_path / "mine", cache_results=keep)[0])
+    assert (tmp_path / "mine" / FILE_NAME).exists() == (keep is None)
+
+
+def test_a_kernel_without_a_known_source_is_not_kept(tmp_path, monkeypatch):
+    """Only its number in this process would tell it from others, and the next process numbers anew."""
+    from advisor.autotuning.tuner import Tuner
+
+    monkeypatch.setattr(Tuner, "source_hash", lambda self: None)
     call(tuned(LATENCIES, cache_dir=tmp_path / "mine")[0])
-    assert (tmp_path / "mine" / FILE_NAME).exists()
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("options", [{"key": ["N", "K"]}, {"key": ["M", "N", "K"], "key_buckets": {"M": lambda tokens: 0}}])
+def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache):
+    """The key does not tell 16 tokens from 8192: the second call is served by what the first one measured, and measures nothing."""
+    from advisor.autotuning.cache import default_cache
+
+    for tokens, mode in ((4, "cached"), (16, "measure"), (8192, "measure")):
+        kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, mode=mode, **options)
+        call_gemm(kernel, tokens)
+        assert bool(bench.measured) == (tokens == 16) and kernel.decision.how == {4: "default", 16: "measured", 8192: "cached"}[tokens]
+    rows = list(csv.DictReader(io.StringIO(to_csv(entries(default_cache())))))
+    assert {row["M"] for row in rows} == {"16"}
+
+
+def test_timings_of_an_unknown_problem_stay_so(fresh_cache):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    named = replace(KEY, family="gemm", problem="{}")
+    cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+    cache.add_problem(named)
+    assert cache.problems() == [KEY]
 
 
 @pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\x00" + b"\xff" * 5000, b""])

@@ -113,3 +113,51 @@ def test_what_was_measured_comes_first():
     kernels.call_gemm(kernel, 300, 512, 512)
     found = best_config("gemm", M=300, N=512, K=512, gpu="H200")
     assert found["BLOCK_SIZE_M"] == 16 and found["num_stages"] == 2
+
+
+GEMM = {"M": 300, "N": 512, "K": 512, "gpu": "H200"}
+
+
+def test_what_was_measured_since_the_last_call_is_seen():
+    from . import kernels
+
+    assert best_config("gemm", **GEMM)["BLOCK_SIZE_M"] != 17
+    space = {"BLOCK_SIZE_M": [17, 19], "BLOCK_SIZE_N": [32], "BLOCK_SIZE_K": [32], "GROUP_SIZE_M": [1]}
+    kernel, _ = kernels.tuned(lambda launch: launch["BLOCK_SIZE_M"], kernels.gemm_kernel, space, key=["M", "N", "K"])
+    kernels.call_gemm(kernel, 300, 512, 512)
+    assert best_config("gemm", **GEMM)["BLOCK_SIZE_M"] == 17
+
+
+def ungrouped(a_ptr, M, N, K, BLOCK_M, BLOCK_N, BLOCK_K):
+    """A gemm by other names, that does not group its tiles."""
+
+
+def split(a_ptr, M, N, K, BM, BN, BK, GROUP_M, SPLIT_K):
+    """One with a parameter that the family does not have."""
+
+
+def flat(a_ptr, M, N, K, BM, BN):
+    """One that does not say how deep its K loop's blocks are."""
+
+
+TILE = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32}
+LAUNCH = {"num_warps": 4, "num_stages": 3}
+
+
+@pytest.mark.parametrize(
+    "fn, space, answer",
+    [(ungrouped, {"BLOCK_M": [16, 32], "BLOCK_N": [32], "BLOCK_K": [32]}, {**TILE, "GROUP_SIZE_M": 1, **LAUNCH}),
+     (split, {"BM": [16, 32], "BN": [32], "BK": [32], "GROUP_M": [8], "SPLIT_K": [2]}, {**TILE, "GROUP_SIZE_M": 8, **LAUNCH, "SPLIT_K": 2}),
+     (flat, {"BM": [16, 32], "BN": [32]}, None)],
+)  # fmt: skip
+def test_what_was_measured_has_the_familys_names(fn, space, answer):
+    from . import kernels
+    from .fakes import Tensor
+
+    predicted = best_config("gemm", **GEMM)
+    kernel, _ = kernels.tuned(
+        lambda launch: launch[next(iter(space))], fn, space, key=["M", "N", "K"], family="gemm",
+        problem=lambda args: {name: args[name] for name in "MNK"},
+    )  # fmt: skip
+    kernel[(1,)](Tensor(), 300, 512, 512)
+    assert list(best_config("gemm", **GEMM).items()) == list((answer or predicted).items())
