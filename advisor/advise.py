@@ -451,7 +451,7 @@ def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
     return tuple(out)
 
 
-def _table_name(name: TableName, gpu: GpuSpec) -> TableName:
+def table_name_on(name: TableName, gpu: GpuSpec) -> TableName:
     """The name of a table for `gpu`: its own, unless that says another GPU, which would then load what was chosen for this one."""
     said = match_device_name(name.device_name)
     if said is None or said.name == gpu.name:
@@ -475,11 +475,11 @@ def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export
             for launch in target.launches
             if launch.share in by_share and launch.tokens is not None
         }
-        name = _table_name(target.table.name, target.gpu).file_name()
+        name = table_name_on(target.table.name, target.gpu).file_name()
         out.append(Export(name=name, kind="table", content=render_table(merge(target.table, updates))))
     distinct = dict.fromkeys(recommendation.triton_config for recommendation in by_share.values())
     out.append(Export(name="triton.Config list", kind="triton-configs", content="[\n" + "".join(f"    {c},\n" for c in distinct) + "]\n"))
     return tuple(out)
 
 
-__all__ = ["Measured", "advise", "triton_config"]
+__all__ = ["Measured", "advise", "table_name_on", "triton_config"]

@@ -49,6 +49,7 @@ KERNELS = {
         "weight_dtype": "b_ptr",
         "output_dtype": "c_ptr",
         "dtypes": ["bf16", "fp16", "fp8"],
+        "block_shape": {"fp8": [128, 128]},
         "space": {
             "BLOCK_SIZE_M": [16, 32, 64, 128, 256],
             "BLOCK_SIZE_N": [16, 32, 64, 128, 256],

@@ -132,6 +132,17 @@ def operand_dtype(table_dtype: str | None) -> str:
     return known
 
 
+def table_dtype(operands: str, weights: str | None = None) -> str | None:
+    """The `dtype` field of a launch's table: what `operand_dtype` and `TableName.weight_dtype` undo; None: no field.
+
+    A type that has none is returned as it is: no stack asks for such a name (`reachability`).
+    """
+    weights = weights or operands
+    if operands in ("bf16", "fp16"):
+        return {"int8": "int8_w8a16", "int4": "int4_w4a16", "fp8": "fp8_w8a16", operands: None}.get(weights, f"{weights}_{operands}")
+    return {"fp8": "fp8_w8a8", "int8": "int8_w8a8", "fp32": "float32"}.get(operands, operands)
+
+
 def parse_table_name(path: str | os.PathLike[str]) -> TableName:
     """Parse the name of a tuned table; its folders say which stack it belongs to.
 

@@ -109,6 +109,12 @@ def kernel_entry(kernel: KernelRef) -> dict[str, Any]:
     return kernels[kernel.function]
 
 
+def block_shape_of(entry: Mapping[str, Any], dtype: str) -> tuple[int, int] | None:
+    """The quantization block (n, k) that a kernel's operands of a type have scales for; None: they have no scales in blocks."""
+    block = (entry.get("block_shape") or {}).get(dtype)
+    return None if block is None else (int(block[0]), int(block[1]))
+
+
 DEFAULT_TOLERANCE = (1e-2, 1e-3)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
-from advisor.measurement.kernel_file import KernelRef, check_runnable, configurations, find_kernels, kernel_entry
+from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
 from advisor.measurement.launch import Batch, Launch
 from advisor.measurement.ordering import low_discrepancy, visiting_order
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
@@ -227,9 +227,10 @@ def problems_of(sweep: Sweep) -> Iterator[Problem]:
         routing = None
         if chosen.get("routing") == "skewed":
             routing = skewed_routing(sizes["M"], sizes["E"], sizes["topk"])
-        block = sweep.fixed.get("block_shape")
+        dtype = chosen.get("dtype", "bf16")
+        block = sweep.fixed.get("block_shape") or block_shape_of(entry, dtype)
         problem = Problem(
-            family=entry["family"], op=chosen.get("op", next(iter(entry["ops"]))), sizes=sizes, dtype=chosen.get("dtype", "bf16"),
+            family=entry["family"], op=chosen.get("op", next(iter(entry["ops"]))), sizes=sizes, dtype=dtype,
             output_dtype=sweep.fixed.get("output_dtype"), block_shape=None if block is None else tuple(block), routing=routing,
             cache=chosen.get("cache", "warm"),
         )  # fmt: skip

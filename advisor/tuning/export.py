@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from advisor.configs.tables import Table, merge, new_table, read_table, render_t
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.targets import STANDARD_TOKENS
-from advisor.tuning.plan import Plan, table_name
+from advisor.tuning.plan import Plan
+from advisor.tuning.tables import table_name
 from advisor.writing import replacing, unwritable
 
 ANOTHER = "choose another --export"
@@ -156,15 +158,16 @@ def default_table(name: TableName, plan: Plan) -> Table:
     that were tuned without a winner, keep a winner to its neighbourhood. What fails without a table as well is left out.
     """
     problem, gpu = plan.target.launches[0].problem, plan.target.gpu
-    experts, dtype, amd = problem.sizes["E"], problem.dtype, gpu.vendor == "amd"
-    fields = np.stack([*default_fields("vllm", np.arange(1, MOST_TOKENS + 1), experts, dtype=dtype, amd=amd).values()])
+    experts = problem.sizes["E"]
+    kind: dict[str, Any] = {"dtype": problem.dtype, "block_shape": problem.block_shape, "amd": gpu.vendor == "amd"}
+    fields = np.stack([*default_fields("vllm", np.arange(1, MOST_TOKENS + 1), experts, **kind).values()])
     last = 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))
     changes = [int(tokens) for each in last for tokens in (each, each + 1)]
     keys = {*STANDARD_TOKENS, *plan.tokens.values(), *changes}
     between = STANDARD_TOKENS[-1]
     while (between := 2 * between) < max(changes, default=0):  # no hole, as audit calls it, before the last of them
         keys.add(between)
-    entries = {tokens: default_configuration("vllm", tokens, experts, dtype=dtype, amd=amd) for tokens in keys}
+    entries = {tokens: default_configuration("vllm", tokens, experts, **kind) for tokens in keys}
     return new_table(name, {tokens: entry for tokens, entry in entries.items() if not entry_errors(entry, name, gpu)})
 
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.configs.audit import entry_errors
-from advisor.configs.names import TableName
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
-from advisor.measurement.kernel_file import check_sizes
+from advisor.measurement.kernel_file import block_shape_of, check_sizes
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
@@ -29,6 +28,7 @@ from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target, resolve_target
 from advisor.tuning.backends import Subject, holds_only_best
+from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
@@ -108,6 +108,8 @@ def make_plan(order: Order) -> Plan:
         if not launches:
             raise NothingMatchedError(f"{target.title}: no launch of operator {order.op}", None, None, "check --op")
         target = replace(target, launches=launches)
+    if order.export is not None:
+        check_exported(target)
     base = _base_table(order, target)
     if base is not None:
         target = _with_incumbents(target, base)
@@ -117,7 +119,7 @@ def make_plan(order: Order) -> Plan:
         target, left_out = _only_recorded(target, recording)
         warnings += left_out
     elif kernel is None:
-        kernel = _kernel_of(target)
+        kernel = kernel_of(target, launches=_launches(order))
     target = replace(target, warnings=tuple(warnings))
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
@@ -235,7 +237,12 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         if text == "fused_moe" and request.gpu is None:
             request = replace(request, gpu=_gpu(order).name)
         settled = request.model or request.sizes or (request.hidden_size and request.top_k)
-        return resolve_target(text, replace(request, assume=not settled)), None
+        target = resolve_target(text, replace(request, assume=not settled))
+        if target.table is not None:
+            check_dtype(target.table.name, request.dtype)
+        elif _launches(order):
+            target = with_kernels_scales(target)
+        return target, None
     kernels = find_kernels(text)
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in kernels:
@@ -249,8 +256,8 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
             for each in sizes if order.sizes or order.request.tokens else ():
                 check_sizes(kernel, op, each)
             problems += [
-                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, routing=order.request.routing,
-                                 cache="cold" if order.request.cache == "cold" else "warm"))
+                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
+                                 routing=order.request.routing, cache="cold" if order.request.cache == "cold" else "warm"))
                 for each in sizes if each
             ]  # fmt: skip
     if not problems:
@@ -269,6 +276,13 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
     return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space), kernel
 
 
+def _launches(order: Order) -> bool:
+    """Whether anything is launched: rows that are replayed say themselves what was."""
+    from advisor.measurement import find_device
+
+    return order.recorded is None and find_device(order.device, look=False).path is None
+
+
 def _gpu(order: Order) -> GpuSpec:
     """The GPU asked for, else the recording's, else the device's."""
     if order.request.gpu is not None:
@@ -285,39 +299,13 @@ def _gpu(order: Order) -> GpuSpec:
     return found
 
 
-def _kernel_of(target: Target) -> KernelRef:
-    """The bundled kernel that runs a table's launches.
-
-    Raises:
-        UsageError: There is none.
-    """
-    if (family := target.launches[0].problem.family) != "fused_moe":
-        raise UsageError(f"{target.title}: no bundled kernel runs these launches", family, "a fused-MoE table",
-                         "replay rows with --recorded, or tune your kernel as FILE.py::KERNEL")  # fmt: skip
-    return find_kernels("fused_moe::fused_moe_kernel")[0]
-
-
 def _base_table(order: Order, target: Target) -> Table | None:
     """The table that the export is merged into: the one already in its folder, else the target's."""
     if order.export is not None:
-        name = target.table.name if target.table is not None else table_name(target)
+        name = table_name(target)
         if name is not None and (path := Path(order.export) / name.file_name()).exists():
             return read_table(path)
-    return target.table
-
-
-def table_name(target: Target) -> TableName | None:
-    """The name vLLM looks a fused-MoE target's table up by; None: the target has none."""
-    if target.table is not None:
-        return target.table.name
-    problem = target.launches[0].problem
-    if problem.family != "fused_moe" or target.stack is None:
-        return None
-    dtype = {"fp8": "fp8_w8a8", "int8": "int8_w8a8", "fp32": "float32"}.get(problem.dtype)
-    return TableName(
-        stack="vllm", kind="fused_moe", E=problem.sizes["E"], N=problem.sizes["N"], dtype=dtype, block_shape=problem.block_shape,
-        device_name=(target.gpu.device_names or (target.gpu.name,))[0].replace(" ", "_"),
-    )  # fmt: skip
+    return None if target.table is None else replace(target.table, name=table_name(target) or target.table.name)
 
 
 def _with_incumbents(target: Target, base: Table) -> Target:

@@ -16,7 +16,7 @@ ENTRIES = [(path.stem, name, entry) for path in FILES for name, entry in read_ke
 IDS = [name for _, name, _ in ENTRIES]
 FUNCTIONS = ("valid", "default", "arguments", "make_inputs", "prepare", "reference")
 KEYS = {
-    "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "space", "min_capability", "example",
+    "family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "dtypes", "block_shape", "space", "min_capability", "example",
     "tolerance", "tolerance_beyond", "grid", "shapes", "routing", *FUNCTIONS,
 }  # fmt: skip
 SIZES = {
