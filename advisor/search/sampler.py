@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ class AdvisorSampler(BaseSampler):
         """What trials of this study say; those that are neither done nor settled on a configuration say nothing."""
         found = []
         for trial in trials:
-            index = self.index_of(trial)
+            index = self._likeliest(trial)
             if index is None or trial.number == besides or LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
                 continue
             if trial.state == TrialState.COMPLETE and trial.value is not None:
@@ -164,6 +164,14 @@ class AdvisorSampler(BaseSampler):
         found = self.space.find(trial.params)
         return found if found is not None else trial.system_attrs.get(CHOICE)
 
+    def _likeliest(self, trial: FrozenTrial) -> int | None:
+        """The configuration of a trial; for one that another sampler gave some of the values, the best predicted that has those."""
+        index = self.index_of(trial)
+        if index is not None or trial.state != TrialState.COMPLETE or not self._named(trial):
+            return index
+        fits = np.flatnonzero(self.space.matching(trial.params))
+        return int(fits[np.argmin(self.prior.mean[fits])]) if fits.size else None
+
     def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         own = self.observations(trials, besides)
@@ -175,8 +183,32 @@ class AdvisorSampler(BaseSampler):
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
         """Configurations that need not be tried (again): settled on by a trial whose worker did not die, or by `MAX_LOST` whose did."""
         others = [t for t in trials if t.number != besides]
-        found = {self.index_of(t) for t in others if LOST not in t.user_attrs and SKIPPED not in t.user_attrs}
-        return {index for index in found if index is not None} | self.deadly(others)
+        return self._launched(others) | self.deadly(others)
+
+    def _launched(self, trials: Sequence[FrozenTrial]) -> set[int]:
+        """Configurations that launch what a trial launched: a kernel takes no notice of values that its study does not ask for."""
+        named = {t.number: self._named(t) for t in trials}
+        asked = max((named[t.number] for t in trials if t.state.is_finished()), key=len, default=())
+        found: set[int] = set()
+        points: dict[tuple[str, ...], set[tuple[Any, ...]]] = defaultdict(set)
+        for trial in trials:
+            if LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
+                continue
+            index, names = self.index_of(trial), named[trial.number]
+            if trial.state == TrialState.COMPLETE and 0 < len(names) < len(self.space.names):
+                points[names].add(tuple(trial.params[name] for name in names))
+            elif index is not None:  # which may have ended, or still be, in the midst of asking
+                found.add(index)
+                points[asked].add(tuple(self.space.columns[name][index] for name in asked))
+        for names, values in points.items():
+            if 0 < len(names) < len(self.space.names):
+                rows = zip(*(self.space.columns[name] for name in names), strict=True)
+                found |= {index for index, row in enumerate(rows) if row in values}
+        return found
+
+    def _named(self, trial: FrozenTrial) -> tuple[str, ...]:
+        """What a trial asked for of what the space names."""
+        return tuple(name for name in self.space.names if name in trial.params)
 
     def deadly(self, trials: Iterable[FrozenTrial]) -> set[int]:
         """Configurations whose worker died so often that they are not tried again."""

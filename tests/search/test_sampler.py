@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -168,8 +169,6 @@ def test_configurations_whose_bound_is_above_the_best_are_never_tried():
 
 
 def test_a_bound_that_a_measurement_refutes_skips_nothing():
-    from dataclasses import replace
-
     wrong = replace(small_prior(SPACE), bound_us=2 * LATENCY)
     study = study_of(AdvisorSampler(SPACE, wrong))
     study.optimize(objective, n_trials=48)
@@ -184,8 +183,6 @@ def test_infeasible_configurations_are_never_proposed():
 
 
 def test_what_makes_a_tried_launch_is_not_tried_again():
-    from dataclasses import replace
-
     space = small_space()
     prior = small_prior(space)
     twins = np.arange(len(space))
@@ -196,6 +193,61 @@ def test_what_makes_a_tried_launch_is_not_tried_again():
     tried = [sampler.index_of(trial) for trial in study.trials]
     assert len({int(twins[i]) for i in tried}) == 10
     assert not sampler.open_to_trial(study.trials)[[i ^ 1 for i in tried if i ^ 1 < len(space)]].any()
+
+
+def fixes_two(trial: optuna.Trial) -> float:
+    """A kernel that has its own warps and stages: twelve launches."""
+    m = trial.suggest_categorical("BLOCK_SIZE_M", RANGES["BLOCK_SIZE_M"])
+    n = trial.suggest_categorical("BLOCK_SIZE_N", RANGES["BLOCK_SIZE_N"])
+    return 20 + abs(m - 64) / 4 + abs(n - 64) / 4
+
+
+def test_a_study_that_asks_for_some_of_the_space_measures_no_point_twice():
+    points = len(RANGES["BLOCK_SIZE_M"]) * len(RANGES["BLOCK_SIZE_N"])
+    prior = small_prior(SPACE)
+    study = study_of(AdvisorSampler(SPACE, replace(prior, bound_us=0 * prior.bound_us)))
+    study.optimize(fixes_two, n_trials=points + 1)
+    done = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    assert points < len(SPACE) and len(done) == len({tuple(t.params.values()) for t in done}) == points
+
+
+def test_a_point_that_failed_or_that_runs_is_not_asked_for_again():
+    study = study_of()
+    study.optimize(fixes_two, n_trials=1)
+
+    def fails(trial: optuna.Trial) -> float:
+        fixes_two(trial)
+        raise RuntimeError("no launch")
+
+    study.optimize(fails, n_trials=3, catch=RuntimeError)
+    running = study.ask()
+    running.suggest_categorical("BLOCK_SIZE_M", RANGES["BLOCK_SIZE_M"])  # and has yet to ask for the rest
+    study.optimize(fixes_two, n_trials=2)
+    fixes_two(running)
+    assert len({tuple(t.params.values()) for t in study.trials}) == len(study.trials) == 7
+
+
+def test_a_trial_that_failed_while_it_asked_stands_for_itself_alone():
+    study = study_of()
+
+    def half(trial: optuna.Trial) -> float:
+        trial.suggest_categorical("BLOCK_SIZE_M", RANGES["BLOCK_SIZE_M"])
+        raise RuntimeError("interrupted")
+
+    study.optimize(half, n_trials=1, catch=RuntimeError)
+    study.optimize(objective, n_trials=1)
+    assert len(study.sampler.tried(study.trials)) == 2
+
+
+def test_what_other_samplers_measured_of_some_of_the_space_is_known():
+    study = study_of(optuna.samplers.RandomSampler(seed=0))
+    study.optimize(fixes_two, n_trials=3)
+    sampler = AdvisorSampler(SPACE, small_prior(SPACE))
+    known = sampler.observations(study.trials)
+    assert [o.log_us for o in known] == [math.log(t.value) for t in study.trials]
+    for seen, trial in zip(known, study.trials, strict=True):
+        assert SPACE.matching(trial.params)[seen.index]
+        assert set(np.flatnonzero(SPACE.matching(trial.params))) <= sampler.tried(study.trials)
 
 
 def test_for_problem_needs_no_more_than_a_problem_and_a_gpu():
