@@ -22,7 +22,8 @@ class RecordedLaunch:
     """One distinct launch of a recorded program.
 
     `count` is how often it ran, `times_us` what some of those took on the recorded GPU, `at_most_us` what others did where the GPU
-    had nothing else to do and the launch from Python is in the time, `tuning` whether it was a trial of `@triton.autotune`.
+    had nothing else to do and the launch from Python is in the time, `tuning` whether it was a trial of `@triton.autotune` or
+    `@advisor.autotune`.
     """
 
     id: str

@@ -73,6 +73,34 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+TUNED = """
+import torch, triton, advisor
+import triton.language as tl
+
+@{decorator}(configs=[triton.Config({{"B": b}}) for b in (64, 128)], key=["n"], do_bench=lambda run, quantiles: run() or [1.0] * 3{more})
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, tl.load(x + o, mask=o < n), mask=o < n)
+
+for _ in range(3):
+    copy[lambda meta: (triton.cdiv(100, meta["B"]),)](torch.ones(100), torch.empty(100), 100)
+"""
+
+
+@pytest.mark.parametrize(("decorator", "more"), [("triton.autotune", ""), ("advisor.autotune", ", check_output=True")])
+def test_trials_are_told_from_what_the_program_launches(decorator: str, more: str, tmp_path: Path) -> None:
+    program, output = tmp_path / "program.py", tmp_path / "launches.jsonl"
+    program.write_text(TUNED.format(decorator=decorator, more=more))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ADVISOR_CACHE_DIR": str(tmp_path)}
+    code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", code, "record", "-o", str(output), "--", sys.executable, str(program)],
+                   env=environment, capture_output=True, timeout=120, check=True)  # fmt: skip
+    launches = read_launches(output).launches
+    assert sum(launch.count for launch in launches if not launch.tuning) == 3
+    assert {launch.constexprs["B"] for launch in launches if launch.tuning} == {64, 128}
+
+
 def test_launches_are_written_down(record: Path) -> None:
     records = read_launches(record)
     assert not records.problems

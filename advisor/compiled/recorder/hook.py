@@ -294,7 +294,7 @@ def wrap_run(recorder: Recorder, original: Any) -> Any:
 
 
 def wrap_bench(recorder: Recorder, original: Any) -> Any:
-    """`Autotuner._bench`: what runs inside is a trial."""
+    """`Autotuner._bench`, and what `@advisor.autotune` measures and checks in: what runs inside is a trial."""
 
     def bench(self: Any, *arguments: Any, **keywords: Any) -> Any:
         recorder.tuning.depth = getattr(recorder.tuning, "depth", 0) + 1
@@ -310,11 +310,12 @@ PATCHES = {
     "triton.runtime.jit": ("JITFunction", "run", wrap_run),
     "triton.runtime.interpreter": ("InterpretedFunction", "run", wrap_run),
     "triton.runtime.autotuner": ("Autotuner", "_bench", wrap_bench),
+    "advisor.autotuning.measuring": ("Session", "measure", wrap_bench),
 }
 
 
 class Finder:
-    """Lets the ordinary finders load the three modules, and patches them once they are there."""
+    """Lets the ordinary finders load the modules, and patches them once they are there."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
