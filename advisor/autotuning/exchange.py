@@ -16,6 +16,8 @@ from advisor.autotuning import foreign
 from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.configurations import parameters
 from advisor.autotuning.models import gpu_model
+from advisor.autotuning.ranking import family_names, needed_parameters
+from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
 from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
 from advisor.settings import read_settings
 
@@ -81,7 +83,11 @@ def to_csv(found: Iterable[Entry]) -> str:
 
     `cache` is cold: Triton's own benchmark, which took them, empties the L2 before every launch.
     """
-    table, _ = csv_rows(found)
+    return rows_as_csv(csv_rows(found).table)
+
+
+def rows_as_csv(table: list[dict[str, Any]]) -> str:
+    """The text of a table."""
     columns = list(dict.fromkeys(name for line in table for name in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -90,24 +96,60 @@ def to_csv(found: Iterable[Entry]) -> str:
     return text.getvalue()
 
 
-def csv_rows(found: Iterable[Entry]) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """The rows of `to_csv`, and the problems that have none, by why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvRows:
+    """The rows of `to_csv`; the problems that have none, and how many configurations of the others have none, by why."""
+
+    table: list[dict[str, Any]]
+    problems_left_out: dict[str, list[str]]
+    rows_left_out: dict[str, int]
+
+
+def csv_rows(found: Iterable[Entry]) -> CsvRows:
+    """See `CsvRows`."""
     table: list[dict[str, Any]] = []
-    left_out: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
+    rows: dict[str, int] = {}
     for entry in found:
         measured = [row for row in entry.rows if row.us is not None]
         if entry.key.problem is None or not measured:
-            why = "of a kernel of no known family" if entry.key.problem is None else "nothing was measured of it"
-            left_out.setdefault(why, []).append(f"{entry.key.kernel} {entry.key.key} on {entry.key.gpu}")
-            continue
-        problem = json.loads(entry.key.problem)
-        table += [
-            {"gpu": entry.key.gpu, "family": entry.key.family, "op": problem["op"], "dtype": problem["dtype"], "cache": "cold",
-             **problem["sizes"], **parameters(row.config), "latency_us": row.us, "kernel": entry.key.kernel,
-             "decided": int(row.config == entry.best)}
-            for row in measured
-        ]  # fmt: skip
-    return table, left_out
+            whys = ["of a kernel of no known family" if entry.key.problem is None else "nothing was measured of it"]
+            written = []
+        else:
+            cells = [_cells(entry, row) for row in measured]
+            written = [each for each in cells if isinstance(each, dict)]
+            whys = [each for each in cells if isinstance(each, str)]
+        if written:
+            table += written
+            rows.update({why: rows.get(why, 0) + whys.count(why) for why in set(whys)})
+        else:
+            problems.setdefault(whys[0], []).append(f"{entry.key.kernel} {entry.key.key} on {entry.key.gpu}")
+    return CsvRows(table=table, problems_left_out=problems, rows_left_out=rows)
+
+
+def _cells(entry: Entry, row: Row) -> dict[str, Any] | str:
+    """A measured configuration under the names that rows have, or why they have none for it."""
+    problem, family = json.loads(entry.key.problem or "null"), str(entry.key.family)
+    values = parameters(row.config)
+    names = family_names(values, family)
+    named = {names[name]: value for name, value in values.items()}
+    if missing := [name for name in needed_parameters(family) if name not in named]:
+        return f"it does not name {', '.join(missing)}"
+    columns = {*CONFIG_COLUMNS, *FAMILY_PARAMETERS.get(family, {})}
+    rest = {name: value for name, value in named.items() if name not in columns}
+    cells = {
+        "gpu": entry.key.gpu, "family": family, "op": problem["op"], "dtype": problem["dtype"],
+        **{name: problem.get(name) for name in ("weight_dtype", "output_dtype")},
+        "block_shape": " ".join(map(str, problem.get("block_shape") or ())), "cache": "cold", **problem["sizes"],
+        **{name: value for name, value in named.items() if name in columns},
+        "parameters": json.dumps(rest, sort_keys=True) if rest else "", "latency_us": row.us, "kernel": entry.key.kernel,
+        "decided": int(row.config == entry.best),
+    }  # fmt: skip
+    try:
+        parse_rows(rows_as_csv([cells]), "row")
+    except InputError as error:
+        return f"{error.what.rpartition(': ')[2]} of {error.got}"
+    return cells
 
 
 def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
@@ -252,6 +294,7 @@ def files_below(path: Path) -> list[Path]:
 
 
 __all__ = [
+    "CsvRows",
     "Entry",
     "Imported",
     "NotOursError",
@@ -261,6 +304,7 @@ __all__ = [
     "files_below",
     "import_path",
     "read_cache_file",
+    "rows_as_csv",
     "to_csv",
     "to_json",
 ]

@@ -119,7 +119,7 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
-    from advisor.autotuning.exchange import csv_rows, entries, to_csv, to_json
+    from advisor.autotuning.exchange import csv_rows, entries, rows_as_csv, to_json
     from advisor.errors import NothingMatchedError
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
@@ -130,15 +130,17 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
         options.write_text(path, to_json(found), "name another file")
         print(f"advisor: {_several(len(found), 'problem')} written to {path}", file=sys.stderr)
         return 0
-    launches, left_out = csv_rows(found)
-    said = "; ".join(f"{_several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in left_out.items())
-    if not launches:
+    rows = csv_rows(found)
+    left_out = [f"{_several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in rows.problems_left_out.items()]
+    left_out += [f"{_several(count, 'configuration')} left out ({why})" for why, count in rows.rows_left_out.items()]
+    said = "; ".join(left_out)
+    if not rows.table:
         raise NothingMatchedError(f"{path}: not written; {said}", None, None, "export as JSON: FILE.json holds every problem")
     if said:
         options.warn(f"{said}; FILE.json would hold them")
-    options.write_text(path, to_csv(found), "name another file")
-    written = len(found) - sum(map(len, left_out.values()))
-    print(f"advisor: {_several(len(launches), 'row')} of {_several(written, 'problem')} written to {path}", file=sys.stderr)
+    options.write_text(path, rows_as_csv(rows.table), "name another file")
+    written = len(found) - sum(map(len, rows.problems_left_out.values()))
+    print(f"advisor: {_several(len(rows.table), 'row')} of {_several(written, 'problem')} written to {path}", file=sys.stderr)
     return 0
 
 
