@@ -26,7 +26,7 @@ from advisor.errors import InputError
 from advisor.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
-VERSION = 1
+VERSION = 2
 BUSY_S = 30.0
 """How long a write waits for the writes of other processes (each takes well below a millisecond)."""
 
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS problems (
 CREATE TABLE IF NOT EXISTS timings (
     problem TEXT NOT NULL, config TEXT NOT NULL, state TEXT NOT NULL, us REAL, low_us REAL, high_us REAL, predicted_us REAL,
     reason TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
-    at REAL NOT NULL, PRIMARY KEY (problem, config)
+    at REAL NOT NULL, took_s REAL, PRIMARY KEY (problem, config)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS decisions (
     problem TEXT NOT NULL, list TEXT NOT NULL, config TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL,
@@ -74,7 +74,10 @@ class ProblemKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is known of one configuration of a problem; latencies in microseconds."""
+    """What is known of one configuration of a problem; latencies in microseconds.
+
+    `took_s`: the seconds that one run of a configuration took which was left out for that; whoever allows as much may measure it.
+    """
 
     config: str
     state: str
@@ -84,6 +87,7 @@ class Row:
     predicted_us: float | None = None
     reason: str = ""
     at: float = 0.0
+    took_s: float | None = None
 
 
 class Cache:
@@ -121,7 +125,7 @@ class Cache:
 
     def rows(self, problem: str) -> dict[str, Row]:
         """What is known of the problem's configurations, claims left out."""
-        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at FROM timings WHERE problem = ? AND state <> ?"
+        query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at, took_s FROM timings WHERE problem = ? AND state <> ?"
         found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
         return {config: _row(config, *rest) for config, *rest in found}
 
@@ -145,21 +149,32 @@ class Cache:
 
         return self._do(action)
 
-    def claim(self, problem: str, config: str) -> bool:
-        """Whether this process is to measure the configuration now: nobody has, and nobody alive does."""
+    def withdraw(self, problem: str, lists: Iterable[str]) -> None:
+        """Takes decisions back: what they rest on is to be measured anew."""
+        named = [(problem, each) for each in lists]
+        self._do(lambda connection: connection.executemany("DELETE FROM decisions WHERE problem = ? AND list = ?", named))
+
+    def claim(self, problem: str, config: str, allowed_s: float = 0.0) -> bool:
+        """Whether this process is to measure the configuration now: nobody has, and nobody alive does.
+
+        Args:
+            problem: Name of the problem.
+            config: The configuration.
+            allowed_s: What one run may take: what was left out for taking no longer than that is measured again.
+        """
         now = time.time()
 
         def action(connection: sqlite3.Connection) -> bool:
             with _transaction(connection):
-                query = "SELECT state, owner, lease, attempts FROM timings WHERE problem = ? AND config = ?"
+                query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
                 found = connection.execute(query, (problem, config)).fetchone()
-                if found is None:
+                if found is None or (found[-1] is not None and found[-1] <= allowed_s):
                     connection.execute(
-                        "INSERT INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
+                        "INSERT OR REPLACE INTO timings (problem, config, state, owner, lease, attempts, at) VALUES (?,?,?,?,?,1,?)",
                         (problem, config, CLAIMED, self._owner, now + LEASE_S, now),
                     )
                     return True
-                state, owner, lease, attempts = found
+                state, owner, lease, attempts, _ = found
                 if state != CLAIMED or not may_take_over(owner, lease, now):
                     return False
                 if attempts >= ATTEMPTS:
@@ -194,14 +209,15 @@ class Cache:
         """Writes rows in one transaction."""
         word = "REPLACE" if replace_existing else "IGNORE"
         values = [
-            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time()) for r in rows
+            (problem, r.config, r.state, r.us, r.low_us, r.high_us, r.predicted_us, r.reason, r.at or time.time(), r.took_s)
+            for r in rows
         ]
 
         def action(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
                 connection.executemany(
-                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at)"
-                    " VALUES (?,?,?,?,?,?,?,?,?)",
+                    f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at, took_s)"
+                    " VALUES (?,?,?,?,?,?,?,?,?,?)",
                     values,
                 )
 
@@ -311,6 +327,8 @@ def _file(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"written by a later version: {version}, this one knows {VERSION}")
         if version < VERSION:
             with _transaction(connection):
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 1:  # still: another process may have been first
+                    connection.execute("ALTER TABLE timings ADD COLUMN took_s REAL")
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -336,13 +354,13 @@ def _copy(path: Path, memory: sqlite3.Connection) -> bool:
         except sqlite3.Error:
             continue
         try:
-            if source.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            if source.execute("PRAGMA user_version").fetchone()[0] not in range(1, VERSION + 1):
                 return False
             for table in ("problems", "timings", "decisions"):
-                rows = source.execute(f"SELECT * FROM {table}").fetchall()
-                if rows:
-                    places = ",".join("?" * len(rows[0]))
-                    memory.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows)
+                found = source.execute(f"SELECT * FROM {table}")
+                names = [column[0] for column in found.description]  # an earlier version has fewer
+                places = ",".join("?" * len(names))
+                memory.executemany(f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({places})", found.fetchall())
             return True
         except sqlite3.Error:
             continue
@@ -364,8 +382,8 @@ class _transaction:  # noqa: N801 - reads as a statement
         self.connection.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
-def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float) -> Row:
-    return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at)
+def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:
+    return Row(config=config, state=state, us=us, low_us=low, high_us=high, predicted_us=predicted, reason=reason, at=at, took_s=took)
 
 
 def copy_of(path: Path) -> Cache:

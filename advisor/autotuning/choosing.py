@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -137,9 +138,12 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
             ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.by.removeprefix("given order: "))
         return _predicted(situation, ranked, provisional=False), {}
     situation.cache.add_problem(situation.problem)
+    limit_s = situation.tuner.options.time_limit_s
+    may_measure = situation.mode != "cached" and not internals.is_capturing() and not watching.is_blocked()
     session = Session(
-        tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={}
-    )
+        tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={},
+        allowed_s=0.0 if not may_measure else math.inf if limit_s is None else limit_s,
+    )  # fmt: skip
     found = _known(situation, session)
     if found is not None:
         return found, _told(situation, session)
@@ -170,6 +174,9 @@ def _known(situation: Situation, session: Session) -> Decision | None:
     if decided is None or decided[0] not in call.identities:
         return None
     session.refresh()
+    if session.outdated:  # decided under a shorter limit, without what that left out
+        cache.withdraw(problem, lists)
+        return None
     how: How = "imported" if decided[1] == "imported" else "cached"
     return _decision(situation, session, call.identities.index(decided[0]), how, "decided before" if how == "cached" else decided[1], None)
 
@@ -285,6 +292,7 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     considered: list[int] = []
     while order and not any(session.rows[place].state == "measured" for place in considered):
         batch, order = order[:step], order[step:]
+        batch += [place for place in sorted(session.outdated) if place not in considered and place not in batch]
         session.measure(batch)
         considered += batch
     # What was measured earlier (under another list, or by import) counts as well.

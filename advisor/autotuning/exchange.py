@@ -256,7 +256,9 @@ def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = Non
 def _row(values: Mapping[str, Any]) -> Row:
     numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
     parameters(str(values["config"]))  # raises where it is no configuration
-    row = Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]), **numbers)
+    took = values.get("took_s")  # earlier exports do not say
+    row = Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]),
+              took_s=None if took is None else float(took), **numbers)  # fmt: skip
     if not math.isfinite(row.at):
         raise ValueError(f"a timing was taken at {row.at}")
     return _checked(row)

@@ -18,7 +18,9 @@ _STATES: dict[str, State] = {
 
 
 class TooSlowError(MeasurementError):
-    """One run of a configuration took longer than the limit."""
+    """One run of a configuration took longer than the limit: `took_s` seconds."""
+
+    took_s: float | None = None
 
 
 class OutputDiffersError(MeasurementError):
@@ -27,20 +29,24 @@ class OutputDiffersError(MeasurementError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """`lasting`: a property of the configuration, which the cache keeps. `fatal`: nothing runs in this process any more."""
+    """`lasting`: a property of the configuration, which the cache keeps. `fatal`: nothing runs in this process any more.
+
+    `took_s`: how long one run took that was too long; a longer limit would allow it.
+    """
 
     state: State
     reason: str
     lasting: bool
     fatal: bool
     error: Exception | None = None
+    took_s: float | None = None
 
 
 def left_out(error: Exception, stage: str) -> LeftOut:
     """What an exception says of a configuration; `stage` is compile or launch."""
     reason = shorten(f"{type(error).__name__}: {error}", 300)
     if isinstance(error, TooSlowError):
-        return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error)
+        return LeftOut(state="time", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error, took_s=error.took_s)
     if isinstance(error, OutputDiffersError):
         return LeftOut(state="output", reason=shorten(str(error), 300), lasting=True, fatal=False, error=error)
     if isinstance(error, NeverEndsError):

@@ -36,7 +36,10 @@ class Call:
 
 @dataclass(kw_only=True)
 class Session:
-    """What one decision measured. `rows` is by place in `call.configs`; failures that are not for good are in it, not in the cache."""
+    """What one decision measured. `rows` is by place in `call.configs`; failures that are not for good are in it, not in the cache.
+
+    `allowed_s`: what one run may take, where anything is measured. `outdated`: places of what was left out for taking no longer than that.
+    """
 
     tuner: Tuner
     call: Call
@@ -48,13 +51,18 @@ class Session:
     raw: dict[int, Any] = field(default_factory=dict)  # what do_bench returned
     measurements: int = 0
     outputs: Outputs | None = None
+    allowed_s: float = 0.0
+    outdated: set[int] = field(default_factory=set)
 
     def refresh(self) -> None:
         """Takes over what the cache knows."""
         known = self.cache.rows(self.problem)
         for place, identity in enumerate(self.call.identities):
-            if identity in known:
-                self.rows[place] = known[identity]
+            row = known.get(identity)
+            if row is not None and row.took_s is not None and row.took_s <= self.allowed_s:
+                self.outdated.add(place)
+            elif row is not None:
+                self.rows[place] = row
 
     def measure(self, places: Sequence[int]) -> None:
         """Resolves the configurations at `places`: measured here, by another process, or left out.
@@ -73,7 +81,7 @@ class Session:
                 size = min(len(waiting), internals.workers()) if self._compiles else 1
                 claimed: list[int] = []
                 for place in waiting:
-                    if len(claimed) < size and self.cache.claim(self.problem, self.call.identities[place]):
+                    if len(claimed) < size and self.cache.claim(self.problem, self.call.identities[place], self.allowed_s):
                         claimed.append(place)
                 if claimed:
                     self._measure_claimed(claimed)
@@ -130,7 +138,7 @@ class Session:
 
     @staticmethod
     def _failed_row(identity: str, why: LeftOut, predicted: float | None) -> Row:
-        return Row(config=identity, state=why.state, predicted_us=predicted, reason=why.reason, at=time.time())
+        return Row(config=identity, state=why.state, predicted_us=predicted, reason=why.reason, at=time.time(), took_s=why.took_s)
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 
@@ -176,7 +184,9 @@ class Session:
             self._wait(place)
             taken = time.perf_counter() - start
             if runs == 2 and taken > limit:
-                raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
+                error = TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", "raise time_limit_s=")
+                error.took_s = taken
+                raise error
             return None
 
         result = self.tuner.do_bench(limited, quantiles=QUANTILES)

@@ -147,6 +147,36 @@ def test_a_later_version_is_left_alone(fresh_cache, caplog):
     assert "later version" in caplog.text
 
 
+def test_an_earlier_version_is_read_and_brought_up_to_date(fresh_cache):
+    from advisor.autotuning import cache as module
+
+    call(tuned(LATENCIES)[0])
+    module.default_cache().close()
+    module._caches.clear()
+    path = fresh_cache / FILE_NAME
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE timings DROP COLUMN took_s")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    copied = module.copy_of(path)
+    (key,) = copied.problems()
+    assert sorted(row.us for row in copied.rows(key.id).values()) == [1000.0, 2000.0, 3000.0]
+    copied.close()
+    kernel, bench = tuned(LATENCIES)
+    assert call(kernel) == 64 and not bench.measured and not module.default_cache().in_memory
+    module.default_cache().record(key.id, Row(config="{}", state="time", reason="slow", took_s=0.5))
+    assert module.copy_of(path).rows(key.id)["{}"].took_s == 0.5
+
+
+def test_how_long_a_run_took_is_exported(fresh_cache, tmp_path):
+    cache, other = Cache(fresh_cache), Cache(tmp_path / "other")
+    cache.add_problem(KEY)
+    cache.record(KEY.id, Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0))
+    (tmp_path / "e.json").write_text(to_json(entries(cache)))
+    import_path(other, tmp_path / "e.json", None)
+    assert other.rows(KEY.id) == cache.rows(KEY.id)
+
+
 def test_a_fork_opens_its_own_connection(fresh_cache):
     cache = Cache(fresh_cache)
     cache.add_problem(KEY)
