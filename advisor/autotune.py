@@ -70,10 +70,11 @@ def autotune(
             the first configuration).
         distributed: Rank 0 of torch.distributed decides for all ranks; every rank must make the same calls.
         noise: Latencies within this share of the fastest are a tie; the better ranked configuration wins it.
-        time_limit_s: A configuration one run of which takes longer is left out, until a longer limit is given. A running kernel cannot be stopped: one that has not
-            ended after six times as long (at least 30 s) is recorded, so that no process tries it again, and raises NeverEndsError; until
-            it ends, if ever, later calls of this process measure nothing and take the best known configuration. None: no limit, and a
-            kernel that never ends blocks the process; after three processes ended on it, it is left out.
+        time_limit_s: A configuration one run of which takes longer is left out, until a longer limit is given. A running kernel cannot be
+            stopped: one that has not ended after six times as long (at least 30 s) is recorded, so that no process tries it again, and
+            raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best known
+            configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is left
+            out.
         compile_ahead: Compile in threads what will be measured.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 

@@ -16,41 +16,21 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from advisor.autotuning.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.autotuning.leases import ATTEMPTS, LEASE_S, may_take_over, owner_name
 from advisor.errors import InputError
 from advisor.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
-VERSION = 2
-BUSY_S = 30.0
-"""How long a write waits for the writes of other processes (each takes well below a millisecond)."""
-
 CLAIMED = "claimed"
 _PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
 log = logging.getLogger("advisor.autotune")
 T = TypeVar("T")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS problems (
-    id TEXT PRIMARY KEY, kernel TEXT NOT NULL, source TEXT NOT NULL, triton TEXT NOT NULL, gpu TEXT NOT NULL, key TEXT NOT NULL,
-    family TEXT, problem TEXT, created REAL NOT NULL, used REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS timings (
-    problem TEXT NOT NULL, config TEXT NOT NULL, state TEXT NOT NULL, us REAL, low_us REAL, high_us REAL, predicted_us REAL,
-    reason TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
-    at REAL NOT NULL, took_s REAL, PRIMARY KEY (problem, config)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS decisions (
-    problem TEXT NOT NULL, list TEXT NOT NULL, config TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL,
-    PRIMARY KEY (problem, list)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +145,7 @@ class Cache:
         now = time.time()
 
         def action(connection: sqlite3.Connection) -> bool:
-            with _transaction(connection):
+            with transaction(connection):
                 query = "SELECT state, owner, lease, attempts, took_s FROM timings WHERE problem = ? AND config = ?"
                 found = connection.execute(query, (problem, config)).fetchone()
                 if found is None or (found[-1] is not None and found[-1] <= allowed_s):
@@ -214,7 +194,7 @@ class Cache:
         ]
 
         def action(connection: sqlite3.Connection) -> None:
-            with _transaction(connection):
+            with transaction(connection):
                 connection.executemany(
                     f"INSERT OR {word} INTO timings (problem, config, state, us, low_us, high_us, predicted_us, reason, at, took_s)"
                     " VALUES (?,?,?,?,?,?,?,?,?,?)",
@@ -252,7 +232,7 @@ class Cache:
             found = connection.execute("SELECT kernel, source, triton, gpu, key, family, problem, used FROM problems").fetchall()
             keys = [(ProblemKey(**dict(zip(_PROBLEM_COLUMNS, each[:-1], strict=True))), each[-1]) for each in found]
             doomed = [(key.id,) for key, used in keys if chosen(key, used)]
-            with _transaction(connection):
+            with transaction(connection):
                 for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
                     connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
             return len(doomed)
@@ -285,11 +265,11 @@ class Cache:
         # A connection must not cross a fork; the parent's is left alone.
         self._pid, self._owner = os.getpid(), owner_name()
         if self.path is None or self.in_memory:
-            self._connection = _memory()
+            self._connection = in_memory()
             return self._connection
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = _patiently(self.path)
+            self._connection = patiently(self.path)
         except (OSError, sqlite3.Error) as error:
             self._fall_back(f"{self.path} cannot be used ({getattr(error, 'strerror', None) or error})")
         assert self._connection is not None
@@ -298,88 +278,11 @@ class Cache:
     def _fall_back(self, why: str) -> None:
         """To memory, with what the file still gives."""
         self.in_memory = True
-        memory = _memory()
-        kept = _copy(self.path, memory) if self.path is not None else False
+        memory = in_memory()
+        kept = copied_to(self.path, memory) if self.path is not None else False
         what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
         log.warning("the tuning cache %s: %s (`advisor cache prune --damaged` removes a damaged file)", why, what)
         self._connection = memory
-
-
-def _patiently(path: Path) -> sqlite3.Connection:
-    """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
-    until = time.monotonic() + BUSY_S
-    while True:
-        try:
-            return _file(path)
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.01)
-
-
-def _file(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise sqlite3.DatabaseError(f"written by a later version: {version}, this one knows {VERSION}")
-        if version < VERSION:
-            with _transaction(connection):
-                if connection.execute("PRAGMA user_version").fetchone()[0] == 1:  # still: another process may have been first
-                    connection.execute("ALTER TABLE timings ADD COLUMN took_s REAL")
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-        # Finds out now, and not in the middle of tuning, whether the file can be written.
-        connection.execute("UPDATE problems SET used = used WHERE id = ''")
-        return connection
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _memory() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.executescript(_SCHEMA)
-    return connection
-
-
-def _copy(path: Path, memory: sqlite3.Connection) -> bool:
-    """Copies a file that cannot be written to memory, as far as that is possible."""
-    for options in ("mode=ro", "mode=ro&immutable=1"):
-        try:
-            source = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=1.0)
-        except sqlite3.Error:
-            continue
-        try:
-            if source.execute("PRAGMA user_version").fetchone()[0] not in range(1, VERSION + 1):
-                return False
-            for table in ("problems", "timings", "decisions"):
-                found = source.execute(f"SELECT * FROM {table}")
-                names = [column[0] for column in found.description]  # an earlier version has fewer
-                places = ",".join("?" * len(names))
-                memory.executemany(f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({places})", found.fetchall())
-            return True
-        except sqlite3.Error:
-            continue
-        finally:
-            source.close()
-    return False
-
-
-class _transaction:  # noqa: N801 - reads as a statement
-    """BEGIN IMMEDIATE … COMMIT: waits for other writers instead of failing half-way."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def __enter__(self) -> None:
-        self.connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.connection.execute("COMMIT" if kind is None else "ROLLBACK")
 
 
 def _row(config: str, state: str, us: Any, low: Any, high: Any, predicted: Any, reason: str, at: float, took: Any) -> Row:
@@ -394,7 +297,7 @@ def copy_of(path: Path) -> Cache:
     """
     cache = Cache(None)
     connection = cache._open()
-    if not _copy(path, connection):
+    if not copied_to(path, connection):
         limit = f"an SQLite file of version {VERSION} that @advisor.autotune wrote"
         raise InputError(f"{path}: cannot be read as a tuning cache", None, limit,
                          "`advisor cache prune --damaged` removes a damaged one")  # fmt: skip
@@ -417,9 +320,3 @@ def memory_cache() -> Cache:
     if None not in _caches:
         _caches[None] = Cache(None)
     return _caches[None]
-
-
-def with_predictions(rows: Iterable[Row], predicted_us: dict[str, float]) -> Iterator[Row]:
-    """Rows with what was predicted for them."""
-    for row in rows:
-        yield replace(row, predicted_us=predicted_us[row.config]) if row.config in predicted_us else row

@@ -1,0 +1,107 @@
+"""The tuning cache's SQLite file: its tables, opening it beside other processes, and what can be saved of one that fails."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+VERSION = 2
+BUSY_S = 30.0
+"""How long a write waits for the writes of other processes (each takes well below a millisecond)."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS problems (
+    id TEXT PRIMARY KEY, kernel TEXT NOT NULL, source TEXT NOT NULL, triton TEXT NOT NULL, gpu TEXT NOT NULL, key TEXT NOT NULL,
+    family TEXT, problem TEXT, created REAL NOT NULL, used REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS timings (
+    problem TEXT NOT NULL, config TEXT NOT NULL, state TEXT NOT NULL, us REAL, low_us REAL, high_us REAL, predicted_us REAL,
+    reason TEXT NOT NULL DEFAULT '', owner TEXT NOT NULL DEFAULT '', lease REAL NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+    at REAL NOT NULL, took_s REAL, PRIMARY KEY (problem, config)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS decisions (
+    problem TEXT NOT NULL, list TEXT NOT NULL, config TEXT NOT NULL, how TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (problem, list)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
+"""
+
+
+def patiently(path: Path) -> sqlite3.Connection:
+    """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return _file(path)
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _file(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise sqlite3.DatabaseError(f"written by a later version: {version}, this one knows {VERSION}")
+        if version < VERSION:
+            with transaction(connection):
+                if connection.execute("PRAGMA user_version").fetchone()[0] == 1:  # still: another process may have been first
+                    connection.execute("ALTER TABLE timings ADD COLUMN took_s REAL")
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+        # Finds out now, and not in the middle of tuning, whether the file can be written.
+        connection.execute("UPDATE problems SET used = used WHERE id = ''")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def in_memory() -> sqlite3.Connection:
+    """A new cache that is no file."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def copied_to(path: Path, memory: sqlite3.Connection) -> bool:
+    """Copies a file that cannot be written to memory, as far as that is possible."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            source = sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True, timeout=1.0)
+        except sqlite3.Error:
+            continue
+        try:
+            if source.execute("PRAGMA user_version").fetchone()[0] not in range(1, VERSION + 1):
+                return False
+            for table in ("problems", "timings", "decisions"):
+                found = source.execute(f"SELECT * FROM {table}")
+                names = [column[0] for column in found.description]  # an earlier version has fewer
+                places = ",".join("?" * len(names))
+                memory.executemany(f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({places})", found.fetchall())
+            return True
+        except sqlite3.Error:
+            continue
+        finally:
+            source.close()
+    return False
+
+
+class transaction:  # noqa: N801 - reads as a statement
+    """BEGIN IMMEDIATE … COMMIT: waits for other writers instead of failing half-way."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __enter__(self) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.connection.execute("COMMIT" if kind is None else "ROLLBACK")
