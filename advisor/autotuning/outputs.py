@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from advisor.autotuning.failures import OutputDiffersError
@@ -87,17 +88,29 @@ class Outputs:
             if wanted.is_complex() or not (wanted.is_floating_point() or self.named) or not wanted.numel():
                 continue
             self.start[name] = other_values(wanted, self.before[name], self.tolerance)
-            run(self.keep)
-            if self._is_output(name, right):
+            alone: list[bool] = []
+            run(partial(self._look, name, alone))
+            if all(alone):
                 overwritten[name] = self.start[name]
             self.start[name] = self.before[name]
-        self.wanted = right
         if overwritten:
             self.written = True
             self.start |= overwritten
-            run(self.keep)
-            if not all(bool(self._settled(name, right).all()) for name in right):  # together they matter: none is overwritten
+            run(self._keep_marked)
+            if self.wanted is None:  # together they matter: none is overwritten
                 self.start, self.wanted = dict(self.before), right
+
+    def _look(self, name: str, alone: list[bool]) -> None:
+        """Appends whether a tensor that was overwritten beforehand is output alone, by what is there now."""
+        alone.append(self._is_output(name))
+
+    def _keep_marked(self) -> None:
+        """What is there now is wanted, if it is right: with its marks where nothing wrote. What is right throughout is held once."""
+        assert self.right is not None
+        self.wanted = None
+        if all(bool(self._settled(name).all()) for name in self.right):
+            self.wanted = {name: right if not bool(self._off(name).any()) else self.tensors[name].clone()
+                           for name, right in self.right.items()}  # fmt: skip
 
     def keep(self) -> None:
         """What is there now is right."""
@@ -123,19 +136,22 @@ class Outputs:
         for name, tensor in self.tensors.items():
             tensor.copy_(values[name])
 
-    def _is_output(self, name: str, right: Mapping[str, Any]) -> bool:
+    def _is_output(self, name: str) -> bool:
         """Whether what the tensor held before made no difference: it is not read, or it does not matter."""
-        assert self.wanted is not None
-        if bool(_alike(self.wanted[name], self.start[name]).all()):
+        if bool(_alike(self.tensors[name], self.start[name]).all()):
             return False  # nothing wrote there
-        return all(bool(self._settled(each, right).all()) for each in right)
+        return all(bool(self._settled(each).all()) for each in self.tensors)
 
-    def _settled(self, name: str, right: Mapping[str, Any]) -> Any:
-        """Which elements are right, or were overwritten beforehand and then left alone."""
-        assert self.wanted is not None
+    def _settled(self, name: str) -> Any:
+        """Which elements are right now, or were overwritten beforehand and then left alone."""
+        off = self._off(name)
+        return ~off if self.start[name] is self.before[name] else ~off | _alike(self.tensors[name], self.start[name])
+
+    def _off(self, name: str) -> Any:
+        """Which elements are not right now."""
+        assert self.right is not None
         relative, absolute = (min(pair) for pair in zip(self.tolerance, DEFAULT_TOLERANCE, strict=True))
-        found = ~differing(self.wanted[name], right[name], relative, absolute)
-        return found if self.start[name] is self.before[name] else found | _alike(self.wanted[name], self.start[name])
+        return differing(self.tensors[name], self.right[name], relative, absolute)
 
 
 def other_values(wanted: Any, before: Any, tolerance: Tolerance) -> Any:

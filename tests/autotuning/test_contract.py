@@ -623,3 +623,30 @@ def test_marks_of_what_nothing_wrote_do_not_loosen_the_check():
     run(right.clone(), checked.compare)
     with pytest.raises(outputs.OutputDiffersError):
         run(torch.cat([right[:1], right[1:] + 0.3]), checked.compare)
+
+
+def test_what_is_written_throughout_is_held_once(monkeypatch):
+    """On a GPU every further copy of the outputs may be the one that does not fit."""
+    torch = pytest.importorskip("torch")
+    source, full, half = torch.randn(64), torch.zeros(64), torch.zeros(64)
+    named = {"source": source, "full": full, "half": half}
+    checked = outputs.Outputs(named, outputs.DEFAULT_TOLERANCE)
+
+    def run(look, factor=2.0, wrote=64):
+        checked.prepare()
+        full[:wrote].copy_(source[:wrote] * factor)
+        half[:32].copy_(source[:32] * 3)
+        look()
+        checked.restore()
+
+    copies = []
+    clone = torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda tensor: copies.append(tensor) or clone(tensor))
+    checked.probe(run)
+    assert len(copies) == len(named) + 1  # what is right, and the one with marks
+    held = {id(tensor) for each in (checked.before, checked.start, checked.wanted, checked.right) for tensor in each.values()}
+    assert len(held) == 2 + 3 + 4
+    run(checked.compare)
+    for wrong in ({"factor": 2.2}, {"wrote": 63}):
+        with pytest.raises(outputs.OutputDiffersError):
+            run(checked.compare, **wrong)
