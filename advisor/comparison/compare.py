@@ -5,10 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from advisor import __version__, result_json
 from advisor.comparison import gate as gates
+from advisor.comparison.fallbacks import Fallback, fallback_entry
 from advisor.comparison.files import result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
@@ -209,7 +211,19 @@ class _Context:
             return self._plain(change)
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         request = _request(self.options, self.settings, change.path)
-        return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor)]
+        return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor,
+                              fallback=self._fallback(change))]  # fmt: skip
+
+    @cached_property
+    def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        return self.base.entries(), self.head.entries()
+
+    def _fallback(self, change: FileChange) -> Fallback | None:
+        """What runs in place of a table on the side that does not have it."""
+        for tree, entries, own in zip((self.base, self.head), self._entries, (change.base, change.head), strict=True):
+            if own is None and (entry := fallback_entry(change.path, entries)) is not None:
+                return Fallback(path=entry.path, data=tree.read(entry))
+        return None
 
     def _odd_kind(self, change: FileChange) -> list[Subject] | None:
         """Symbolic links, submodules and the like: named, never followed."""

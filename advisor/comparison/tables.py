@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.advise import advise
+from advisor.comparison.fallbacks import Fallback
 from advisor.comparison.static import latency_sum, static_row
 from advisor.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
 from advisor.configs import defaults
@@ -38,6 +39,7 @@ class _Version:
 
     table: Table | None
     issues: tuple[AuditIssue, ...]
+    fallback: str = ""  # how the table is called that runs in place of one that is not there
 
 
 def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None:
@@ -61,7 +63,7 @@ def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None
 
 def table_subject(
     path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
-    predictor: Predictor, base_path: str | None = None, anywhere: bool = False,
+    predictor: Predictor, base_path: str | None = None, anywhere: bool = False, fallback: Fallback | None = None,
 ) -> Subject:  # fmt: skip
     """Compare two versions of one table; either may be missing.
 
@@ -75,17 +77,25 @@ def table_subject(
         predictor: Where predictions come from.
         base_path: Where the old version lies, if elsewhere.
         anywhere: Predict for `gpus`, whatever the name says.
+        fallback: The table that runs on the side that is missing, where one does. The audit is of the files; it has no part in that.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         old = read_version(base, base_path or path, Path(folder, "base"))
         new = read_version(head, path, Path(folder, "head"))
+        before, after = old, new  # what runs on either side
         name = parse_table_name(path)
         own = match_device_name(name.device_name)
         notes = [] if own is not None else [f"The GPU in its name is not described in ceilings/ ({name.device_name})."]
+        if fallback is not None:
+            runs = _read_fallback(fallback, path, Path(folder, "fallback"))
+            before, after = (runs, new) if base is None else (old, runs)
+            unreadable = ", which cannot be read" if runs is None or runs.table is None else ""
+            side = "base" if base is None else "head"
+            notes.append(f"The {side} does not have this table: SGLang falls back to {fallback.label} there{unreadable}.")
         rows: list[StaticRow] = []
         for gpu in (own,) if own is not None and not anywhere else tuple(gpus):
             try:
-                found, said = _rows(old, new, replace(request, gpu=gpu.name), gpu, predictor)
+                found, said = _rows(before, after, replace(request, gpu=gpu.name), gpu, predictor)
             except AdvisorError as error:
                 found, said = [], [f"No prediction on {gpu.name}: {error}"]
             rows += found
@@ -94,6 +104,12 @@ def table_subject(
             kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
             new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None else (),
         )  # fmt: skip
+
+
+def _read_fallback(fallback: Fallback, path: str, folder: Path) -> _Version | None:
+    """A fallback, read under the name that it stands in for: which GEMMs run with a table depends on that."""
+    found = read_version(fallback.data, str(PurePosixPath(fallback.path).with_name(PurePosixPath(path).name)), folder)
+    return replace(found, fallback=fallback.label) if found is not None else None
 
 
 def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, ...]:
@@ -143,7 +159,10 @@ def _target(version: _Version | None, request: Request) -> Target | None:
     if version is None or version.table is None:
         return None
     read = fused_moe_table if version.table.name.kind == "fused_moe" else gemm_table
-    return read(version.table, request)
+    target = read(version.table, request)
+    if not version.fallback:
+        return target
+    return replace(target, launches=tuple(replace(each, source=f"{each.source} of {version.fallback}") for each in target.launches))
 
 
 def _groups(target: Target | None, predictor: Predictor) -> Mapping[int, list[LaunchReport]]:

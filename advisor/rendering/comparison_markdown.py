@@ -159,7 +159,7 @@ def _static(subject: Subject, quiet: int, loud: int) -> str:
     if changed:
         text += header + "".join(map(line, changed[:loud])) + _left_out(len(changed) - loud) + "\n"
     text += _named("Looks worse than what it replaces", words.worse(rows), lambda row: words.change_text(row.change))
-    text += _named("Predicted slower than without the table", words.below_default(rows), _against_default)
+    text += _named("Predicted slower than the stack's default", words.below_default(rows), _against_default)
     text += _why(changed)
     return text + _folded(same, quiet, header, line, "predicted unchanged")
 

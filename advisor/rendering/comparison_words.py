@@ -113,7 +113,7 @@ def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
 
 
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
-    """Rows whose head is predicted slower than what would run without the table, by as much as counts as a change."""
+    """Rows whose head is predicted slower than the stack's default, by as much as counts as a change."""
     found = []
     for row in rows:
         head = row.head.predicted if row.head is not None else None
