@@ -27,6 +27,9 @@ FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_w
 # SGLang takes smaller fp8 tiles where a CTA can have less shared memory than this (100 KiB GPUs).
 SGLANG_LOW_SHARED_MEMORY_BYTES = 128 * 1024
 
+# vLLM 0.33 `w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `w8a8_block_fp8_matmul_triton`, `w8a8_block_int8_matmul`. All else agrees.
+_GEMM_STAGES = {"vllm": 2, "sglang": 3}
+
 # SGLang on ROCm, tensor-wise fp8: the tile by routed rows per expert, M * top-k / E, highest threshold first.
 _SGLANG_ROCM_FP8 = (
     (64, (128, 128, 128, 1, 4, 2)),
@@ -143,15 +146,19 @@ def default_configuration(stack: str, M: int, E: int, **options: Any) -> Configu
     return _configuration(fields)
 
 
-def default_gemm_configuration(block_shape: tuple[int, int] | None = None) -> Configuration:
-    """What both stacks launch their block-scaled GEMM with where no table exists: the same for every M.
+def default_gemm_configuration(stack: str, block_shape: tuple[int, int] | None = None) -> Configuration:
+    """What a stack launches its block-scaled GEMM with where no table exists: the same for every M.
 
     Without a quantization block (a plain GEMM, which the stacks leave to cuBLAS) the tile is 64 x 128 x 128 as well.
+
+    Args:
+        stack: "vllm" or "sglang".
+        block_shape: Quantization block (n, k).
     """
+    if stack not in _GEMM_STAGES:
+        raise UsageError("serving stack", stack, f"one of {', '.join(_GEMM_STAGES)}", "name one of them")
     block_n, block_k = block_shape or (128, 128)
-    return _configuration(
-        dict(zip(FIELDS, (64, block_n, block_k, 32, 4, 2), strict=True))  # vLLM 0.33; SGLang 0.5.23 has 3 stages
-    )
+    return _configuration(dict(zip(FIELDS, (64, block_n, block_k, 32, 4, _GEMM_STAGES[stack]), strict=True)))
 
 
 def _configuration(fields: dict[str, int]) -> Configuration:

@@ -82,6 +82,16 @@ def test_a_new_table_is_compared_with_what_runs_without_it(repository, predictor
     assert gone.change == "removed" and {row.verdict for row in gone.static} == {"missing"}
 
 
+@pytest.mark.parametrize(("stack", "stages"), [("vllm", 2), ("sglang", 3)])
+def test_a_new_gemm_table_is_compared_with_its_own_stacks_default(repository, predictor, stack, stages):
+    name = "N=1536,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+    base = repository.commit({"README": "x"})
+    head = repository.commit({f"{stack}/{name}": table(M64=entry(64, 128, 128, 3))})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    (row,) = subject.static
+    assert row.default.configuration.num_stages == stages
+
+
 def test_a_changed_kernel_is_compared_on_the_problems_that_are_named(repository, predictor):
     base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16), "advisor.toml": SETTINGS})
     head = repository.commit({"kernels/matmul.py": KERNEL.format(m=128)})

@@ -72,9 +72,13 @@ def test_the_published_sweeps_name_the_early_sglang_default(data_dir: Path) -> N
         assert fields[name].tolist() == [int(r[f"default_{name}"]) for r in rows]
 
 
-def test_gemm_default() -> None:
-    configuration = default_gemm_configuration((128, 64))
+@pytest.mark.parametrize(("stack", "stages"), [("vllm", 2), ("sglang", 3)])
+def test_gemm_default(stack: str, stages: int) -> None:
+    configuration = default_gemm_configuration(stack, (128, 64))
     assert configuration.label().startswith("BLOCK_SIZE_M=64 BLOCK_SIZE_N=128 BLOCK_SIZE_K=64 GROUP_SIZE_M=32")
+    assert (configuration.num_warps, configuration.num_stages) == (4, stages)
+    with pytest.raises(UsageError, match="vllm, sglang"):
+        default_gemm_configuration("tgi")
 
 
 @pytest.mark.parametrize(
