@@ -87,8 +87,9 @@ def static_row(
         bound=latency_sum([report.bound for report in shown]), ceiling=min(known, key=lambda each: each.us) if known else None,
         change=change, verdict=verdict, reason=reason,
         changed=before is None or after is None or before.configuration != after.configuration,
-        new_findings=tuple(new[key] for key in new if key not in old) if base else (),
-        cured_findings=tuple(old[key] for key in old if key not in new) if head else (),
+        # What cannot launch has hardly a finding besides: next to it the other side's are neither new nor cured.
+        new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
+        cured_findings=tuple(old[key] for key in old if key not in new) if after and after.predicted else (),
         advice=_advice(head, base) if head else None,
     )  # fmt: skip
 
@@ -130,10 +131,12 @@ def _why_not(side: StaticSide) -> str:
 
 
 def _findings(group: Group | None) -> dict[str, Finding]:
-    """Findings by rule, the one that would save most of each rule."""
+    """Findings by rule, the one that would save most of each rule; of several launches with the one it is about, whose times it gives."""
     found: dict[str, Finding] = {}
     for report in group or ():
         for finding in report.findings:
+            if len(group or ()) > 1:
+                finding = replace(finding, evidence=f"{report.problem.op}: {finding.evidence}")
             known = found.get(finding.rule)
             if known is None or (finding.saving_us or 0.0) > (known.saving_us or 0.0):
                 found[finding.rule] = finding

@@ -158,7 +158,7 @@ def _static(subject: Subject, quiet: int, loud: int) -> str:
     text = ""
     if changed:
         text += header + "".join(map(line, changed[:loud])) + _left_out(len(changed) - loud) + "\n"
-    text += _named("Looks worse than what it replaces", words.worse(rows), lambda row: words.change_text(row.change))
+    text += _named("Looks worse than what it replaces", words.worse(rows), _how_much_worse)
     text += _named("Predicted slower than the stack's default", words.below_default(rows), _against_default)
     text += _why(changed)
     return text + _folded(same, quiet, header, line, "predicted unchanged")
@@ -177,6 +177,10 @@ def _static_line(row: StaticRow, table: bool, gpu: bool) -> str:
         code(", ".join(words.configuration_change(row)) or "none") if row.changed else "",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |\n"
+
+
+def _how_much_worse(row: StaticRow) -> str:
+    return words.change_text(row.change) if row.change is not None else words.verdict_word(row.verdict)
 
 
 def _against_default(row: StaticRow) -> str:
@@ -218,9 +222,8 @@ def _finding(item: Finding) -> str:
 
 
 def _advice(advice: Recommendation) -> str:
-    snippet = advice.triton_config if advice.table_entry is None else str(advice.table_entry).replace("'", '"')
     source = "what the base had, " if advice.reason == BASE_IS_FASTER else ""
-    return f"{source}{code(snippet)}: {figures.microseconds(advice.latency.us)} µs {advice.latency.origin}"
+    return f"{source}{code(words.advice_text(advice))}: {figures.microseconds(advice.latency.us)} µs {advice.latency.origin}"
 
 
 def _folded(rows, most: int, header: str, line, word: str) -> str:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from advisor.comparison_schema import ComparisonResult, Subject
+from advisor.comparison_schema import ComparisonResult, StaticRow, Subject
 from advisor.schema import Finding
 
 from . import comparison_words as words
@@ -62,14 +62,16 @@ def _results(subject: Subject) -> list[tuple[str, str, str, str, int | None]]:
     out: list[tuple[str, str, str, str, int | None]] = []
     for row in subject.measured:
         if row.verdict in VERDICT_LEVELS:
-            text = f"{row.label} on {row.gpu}: {row.verdict}, {words.effect_text(row)} measured ({row.reason})"
+            effect = f", {words.effect_text(row)} measured" if row.effect is not None else ""
+            text = f"{row.label} on {row.gpu}: {row.verdict}{effect} ({row.reason})"
             out.append((row.verdict.replace(" ", "-"), VERDICT_LEVELS[row.verdict], text, path, None))
     for static in subject.static:
         if static.verdict in VERDICT_LEVELS:
-            text = f"{static.label} on {static.gpu}: {words.verdict_word(static.verdict)}, "
-            text += f"{words.change_text(static.change)} ({static.reason})"
-            out.append((static.verdict.replace(" ", "-"), VERDICT_LEVELS[static.verdict], text, path, None))
-        out += [_finding(item, f"{static.label} on {static.gpu}: ", path) for item in static.new_findings if item.severity != "info"]
+            change = f", {words.change_text(static.change)}" if static.change is not None else ""
+            text = f"{static.label} on {static.gpu}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
+            out.append((static.verdict.replace(" ", "-"), VERDICT_LEVELS[static.verdict], text + _to_try(static), path, None))
+        out += [_finding(item, f"{static.label} on {static.gpu}: ", path) for item in static.new_findings
+                if item.severity != "info" and item.rule != static.verdict]  # fmt: skip
     for compiled in subject.resources:
         before = compiled.base.spill_bytes if compiled.base is not None else 0
         after = compiled.head.spill_bytes if compiled.head is not None else None
@@ -79,6 +81,13 @@ def _results(subject: Subject) -> list[tuple[str, str, str, str, int | None]]:
     return out + [_finding(item, "", path) for item in subject.new_issues]
 
 
+def _to_try(row: StaticRow) -> str:
+    """What would launch in place of what cannot; no other verdict needs that to be put right."""
+    if row.verdict != "cannot-launch" or row.advice is None:
+        return ""
+    return f". To try: {words.advice_text(row.advice)}, {figures.microseconds(row.advice.latency.us)} µs {row.advice.latency.origin}"
+
+
 def _finding(item: Finding, prefix: str, path: str) -> tuple[str, str, str, str, int | None]:
-    text = f"{prefix}{item.title}: {item.evidence}. {item.remedy}"
+    text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
     return item.rule, LEVELS[item.severity], text, item.source_file or path, item.source_line

@@ -15,7 +15,7 @@ from advisor.comparison_schema import (
     StaticSide,
     Subject,
 )
-from advisor.schema import Latency
+from advisor.schema import Latency, Recommendation
 
 from . import figures
 
@@ -155,6 +155,11 @@ def resources_differ(row: ResourceRow) -> bool:
 def gpu_count(subject: Subject) -> int:
     """How many GPUs its rows are for."""
     return len({row.gpu for row in subject.static} | {row.gpu for row in subject.measured})
+
+
+def advice_text(advice: Recommendation) -> str:
+    """What is advised, to paste: a table's entry, or a `triton.Config`."""
+    return advice.triton_config if advice.table_entry is None else str(advice.table_entry).replace("'", '"')
 
 
 def subject_sentence(subject: Subject) -> str:

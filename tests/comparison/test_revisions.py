@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from advisor.cli import main
 from advisor.comparison import Options, compare_trees, git
 from advisor.comparison.trees import RevisionTree
 from advisor.errors import InputError
+from advisor.rendering import figures
 from advisor.rendering.comparison_markdown import MARKER, to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
@@ -67,7 +69,13 @@ def test_what_cannot_launch_gates_by_default(repository, predictor):
     head = repository.commit({TABLE: table(M64=entry(256, 256, 128, 5, 8))})
     found = compared(repository, base, head, predictor)
     assert found.static_counts == {"cannot-launch": 1} and found.gate.failed and "cannot-launch" in found.gate.sentence
-    assert "❌" in to_comment(found)
+    comment, _, sarif = surfaces(found)
+    assert "❌" in comment and "Findings cured" not in comment and "M=64 on H200 (cannot launch)" in comment
+    (row,) = found.subjects[0].static
+    (result,) = [each for each in json.loads(sarif)["runs"][0]["results"] if each["ruleId"] == "cannot-launch"]
+    told = figures.microseconds(row.advice.latency.us)  # of both GEMMs, as in the comment
+    assert f"{told} µs predicted" in result["message"]["text"] and f"{told} µs predicted" in comment
+    assert "cannot launch (no CTA fits an SM" in result["message"]["text"]
     assert re.search(r"µs predicted \(base\) -> cannot launch  ", to_text(found))
     back = compared(repository, head, base, predictor)
     assert back.static_counts == {"launches-again": 1} and not back.gate.failed

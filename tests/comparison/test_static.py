@@ -49,3 +49,19 @@ def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):
     _, head = reports
     assert static_row("M64", "M=64", "H200", predicted(head, 1.5), predicted(head, 1.2)).advice is not None
     assert static_row("M64", "M=64", "H200", predicted(head, 0.9), predicted(head, 0.8)).advice is None
+
+
+def test_what_cannot_launch_cures_no_finding_and_next_to_it_none_is_new(reports):
+    base, head = reports
+    broken = [replace(each, predicted=None, findings=each.findings[:1]) for each in head]
+    assert {finding.rule for each in base for finding in each.findings}
+    assert static_row("M64", "M=64", "H200", base, broken).cured_findings == ()
+    assert static_row("M64", "M=64", "H200", broken, base).new_findings == ()
+
+
+def test_a_finding_of_several_launches_names_its_own(reports):
+    base, head = reports
+    row = static_row("M64", "M=64", "H200", base, head)
+    assert row.new_findings and all(finding.evidence.startswith(("w13: ", "w2: ")) for finding in row.new_findings)
+    alone = static_row("M64", "M=64", "H200", base[:1], head[:1])
+    assert alone.new_findings and not any(finding.evidence.startswith("w13: ") for finding in alone.new_findings)
