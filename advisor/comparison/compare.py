@@ -368,9 +368,9 @@ def _gpus(options: Options, settings: Settings) -> tuple[GpuSpec, ...]:
 
 
 def _request(options: Options, settings: Settings, path: str) -> Request:
-    """What is known of a table's model: the command line's word first, then advisor.toml's."""
+    """What is known of a table: of its model the command line's word first, then advisor.toml's; the token counts are advisor.toml's."""
     said = settings.table(path)
-    given = options.request
+    given = replace(options.request, tokens=said.get("tokens"))
     if given.model or given.hidden_size:
         return given
     known = {name: said[name] for name in ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel") if name in said}

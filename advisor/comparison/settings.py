@@ -13,6 +13,7 @@
 
     [tables."configs/E=128,*.json"]                 # a pattern as the shell's; the first that matches counts
     model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
+    tokens = [1, 64, 4096]                          # token counts to compare, in place of the table's own
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from advisor.configs.names import SIZE_LIMIT
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import load_gpu
 from advisor.pipelines.batch import problem_batch
@@ -103,7 +105,7 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         for key, value in _table(document.get("kernels", {}), f"{where}: kernels").items()
     }
     tables = {
-        key: _known(_table(value, f'{where}: tables."{key}"'), TABLE, f'{where}: tables."{key}"')
+        key: _of_table(_table(value, f'{where}: tables."{key}"'), f'{where}: tables."{key}"')
         for key, value in _table(document.get("tables", {}), f"{where}: tables").items()
     }
     return Settings(gpus=gpus, fail_on=fail_on, launches=launches, kernels=kernels, tables=tables)
@@ -123,6 +125,25 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
         family=family, op=values.get("op"), problems=tuple(problems), configuration={str(k): str(v) for k, v in names.items()},
         sizes={str(k): str(v) for k, v in sizes.items()}, dtype=str(values["dtype"]) if "dtype" in values else None,
     )  # fmt: skip
+
+
+def _of_table(values: dict[str, Any], where: str) -> dict[str, Any]:
+    _known(values, TABLE, where)
+    if not isinstance(values.get("model", ""), str):
+        raise InputError(f"{where}: model", values["model"], "a text")
+    for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
+        if name in values and not _is_size(values[name]):
+            raise InputError(f"{where}: {name}", values[name], f"an integer from 1 to {SIZE_LIMIT - 1}")
+    if "tokens" not in values:
+        return values
+    tokens = values["tokens"]
+    if not isinstance(tokens, list) or not tokens or not all(map(_is_size, tokens)):
+        raise InputError(f"{where}: tokens", tokens, f"a list of integers from 1 to {SIZE_LIMIT - 1}")
+    return {**values, "tokens": tuple(sorted(set(tokens)))}
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 < value < SIZE_LIMIT
 
 
 def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> Problem:

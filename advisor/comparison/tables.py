@@ -72,7 +72,7 @@ def table_subject(
         change: What happened to it.
         base: Content of the old version.
         head: Content of the new version.
-        request: What is known of the model.
+        request: What is known of the model; the token counts to compare, where they are not the tables' own.
         gpus: The GPUs to predict for, where the table's own name says none that is known.
         predictor: Where predictions come from.
         base_path: Where the old version lies, if elsewhere.
@@ -126,7 +126,7 @@ def _rows(
     tables = [version.table for version in (old, new) if version is not None and version.table is not None]
     if not tables:
         return [], []
-    tokens, notes = _token_counts(old, new)
+    tokens, notes = _token_counts(old, new, request.tokens)
     targets = [_target(version, replace(request, tokens=tokens, assume=True)) for version in (old, new)]
     shown = next(target for target in reversed(targets) if target is not None)
     if shown.assumption:
@@ -144,10 +144,10 @@ def _rows(
     return rows, notes
 
 
-def _token_counts(old: _Version | None, new: _Version | None) -> tuple[tuple[int, ...], list[str]]:
-    """The keys of both versions, those whose entry differs first where there are too many."""
+def _token_counts(old: _Version | None, new: _Version | None, wanted: Sequence[int] | None) -> tuple[tuple[int, ...], list[str]]:
+    """Those that are wanted, else the keys of both versions; where there are too many, those whose entry differs first."""
     entries = [dict(version.table.entries) if version is not None and version.table is not None else {} for version in (old, new)]
-    everything = sorted({*entries[0], *entries[1]})
+    everything = sorted(wanted or {*entries[0], *entries[1]})
     if len(everything) <= LARGEST_TOKEN_COUNTS:
         return tuple(everything), []
     order = sorted(everything, key=lambda count: (entries[0].get(count) == entries[1].get(count), count))

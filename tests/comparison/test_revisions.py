@@ -136,9 +136,19 @@ def test_the_base_decides_what_gates(repository, predictor):
     assert compared(repository, base, head, predictor).gate.failed
 
 
+def test_a_table_is_compared_at_the_token_counts_that_are_named(repository, predictor):
+    settings = '[tables."configs/*.json"]\nmodel = "Qwen3-30B-A3B"\ntokens = [200, 64]'
+    base = repository.commit({"advisor.toml": settings, f"configs/{TABLE}": table(M1=entry(), M64=entry(), M256=entry(32))})
+    head = repository.commit({f"configs/{TABLE}": table(M1=entry(32), M64=entry(), M256=entry(64))})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert [row.label for row in subject.static] == ["M=64", "M=200"]
+    assert [side.source for side in (subject.static[1].base, subject.static[1].head)] == ["table entry 256"] * 2
+
+
 @pytest.mark.parametrize(
-    "text", ["gpu = ['H100']", "gpus = 'H100'", "gpus = ['/etc/passwd']", "gpus = ['x.toml']", "[kernels.a]\nfamly = 'gemm'", "="]
-)
+    "text", ["gpu = ['H100']", "gpus = 'H100'", "gpus = ['/etc/passwd']", "gpus = ['x.toml']", "[kernels.a]\nfamly = 'gemm'", "=",
+             "[tables.a]\ntokens = 64", "[tables.a]\ntokens = [0]", "[tables.a]\ntop_k = '8'", "[tables.a]\nmodel = 8"],
+)  # fmt: skip
 def test_settings_that_are_off_are_refused_with_what_is_known(repository, predictor, text):
     base = repository.commit({"advisor.toml": text})
     head = repository.commit({"advisor.toml": text, "x": "y"})
