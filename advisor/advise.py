@@ -169,9 +169,10 @@ def _group(
     sharing = []
     for launch, _, _, analysis, predicted, _ in drafts:
         us = measured[launch.id].latency.us if launch.id in measured else None
-        today = now_us(float(predicted.us[0]), us, float(analysis.bound.us[0]))
+        credible = now_us(float(predicted.us[0]), us, float(analysis.bound.us[0]))
         # What was measured is reached: no ceiling is higher.
-        lowest = min(float(least[launch.id].us[0]), today)
+        lowest = min(float(least[launch.id].us[0]), credible)
+        today = credible if us is None else min(credible, us)  # below the bound too, as above: nothing is known to be saved there
         sharing.append(Sharing(id=launch.id, problem=launch.problem, now_us=today, least_us=lowest))
     reports = []
     for draft in drafts:

@@ -60,7 +60,8 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     them, and is left out where it saves nothing. Launches that have a recommendation are one action: to take the recommended
     configurations. Other configurations that rules name would replace it, so they only make an action of their own where there is
     none, each decision counting for the one that saves most. Remedies that are no configuration (another type) do not depend on it:
-    each launch counts for the one that saves most there. What cannot launch comes first: no time can be given for it.
+    each launch counts for the one that saves most there. What cannot launch comes first: no time can be given for it. What was measured
+    below its bound has no remedy: how long it takes is not known, nor what it would save.
 
     Args:
         launches: All of a result.
@@ -79,9 +80,11 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         if sum(gain.us for gain in won) > 0:
             gains += won
         else:
-            cures += _best([_Cure(launch=each, finding=f, us=f.net_saving_us) for each in group for f in each.findings
-                            if f.net_saving_us is not None and each.id not in settled])  # fmt: skip
+            cures += _best([_Cure(launch=each, finding=f, us=f.net_saving_us) for each in group if not _faulty(each)
+                            for f in each.findings if f.net_saving_us is not None and each.id not in settled])  # fmt: skip
         for launch in group:
+            if _faulty(launch):
+                continue
             cures += _best([_Cure(launch=launch, finding=f, us=f.saving_us) for f in launch.findings
                             if f.saving_us is not None and f.net_saving_us is None])  # fmt: skip
     found: list[Action] = []
@@ -96,6 +99,10 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     found += [_cure(rule, group) for rule, group in by_rule.items()]
     found.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     return tuple(found[:MOST])
+
+
+def _faulty(launch: LaunchReport) -> bool:
+    return launch.measured is not None and launch.measured.us < launch.bound.us
 
 
 def _best(cures: list[_Cure]) -> list[_Cure]:

@@ -27,7 +27,8 @@ def now_us(predicted_us: float, measured_us: float | None, bound_us: float) -> f
 class Sharing:
     """Another launch that runs with the same configuration (w13 and w2 of one table entry): whatever is changed, it gets too.
 
-    `now_us` is what it takes as it is (`now_us` of this module), inf where it cannot launch; `least_us` is its tunable ceiling.
+    `now_us` is what it takes as it is (`now_us` of this module, or the measurement where that is a fault: a change is then promised to
+    save nothing there), inf where it cannot launch; `least_us` is its tunable ceiling.
     """
 
     id: str

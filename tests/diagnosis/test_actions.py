@@ -120,6 +120,16 @@ def test_a_remedy_that_is_no_configuration_stands_beside_a_recommended_one() -> 
     assert found[1].title == "Change entry M=512"
 
 
+@pytest.mark.parametrize("rule", ["not-tensor-dtype", "expert-padding"])
+def test_a_measurement_below_the_bound_leaves_nothing_to_be_saved(rule: str) -> None:
+    finding = report(moe(512), BAD).findings[0]
+    known = replace(report(moe(512), BAD), findings=(
+        replace(finding, rule=rule, saving_us=90.0, net_saving_us=90.0 if rule == "expert-padding" else None),
+    ))  # fmt: skip
+    faulty = replace(known, measured=Latency(us=0.9 * known.bound.us, origin="measured", source="rows"))
+    assert actions([known]) and actions([faulty]) == ()
+
+
 def test_what_was_searched_for_is_not_told_to_change() -> None:
     launches = [report(moe(512), BAD)]
     assert actions(launches) and actions(launches, settled={"w13-M512"}) == ()

@@ -60,6 +60,17 @@ def test_no_saving_exceeds_what_is_left_to_the_ceiling_of_what_was_measured() ->
     assert not [finding for finding in w13.findings if "takes" in finding.remedy and "less" in finding.remedy], "w2 has nothing to win"
 
 
+def test_nothing_is_saved_where_what_was_measured_is_a_fault() -> None:
+    """Neither in that launch nor, by a change for both, through it in the one that shares its entry."""
+    target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(64,)))
+    measured = {"w13-M64": Measured(latency=Latency(us=5.0, origin="measured", source="rows"))}
+    result = advise(target, load_predictor(None), command="", measured=measured)
+    w13, w2 = result.launches
+    assert w13.faults and w13.recommendation is None and w2.recommendation is None
+    assert not [finding for finding in w2.findings if finding.net_saving_us], "the entry is kept"
+    assert not result.actions
+
+
 def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is_predicted() -> None:
     """The order is learned for itself: here 16/128/128 is predicted faster for both launches than what is ranked first."""
     predictor = load_predictor(None)
