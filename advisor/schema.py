@@ -373,7 +373,7 @@ class Verdict:
 
     sentence: str
     current_us: float  # summed over launches: measured where known, else predicted
-    ceiling_us: float
+    ceiling_us: float  # summed over the same launches; 0 where one of them has none that is known
     bound_us: float
     percent_of_ceiling: float  # 100 x ceiling / current, where both are known of a launch; 0: of none
     binding_pipeline: str

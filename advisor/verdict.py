@@ -19,27 +19,31 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
     """One sentence over all launches that can launch; what was measured below its bound is no latency to sum."""
     able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
     current = sum(now for _, now in able)
-    ceiling = sum(report.ceiling.us for report, _ in able if report.ceiling)
+    # The ceilings of some are no ceiling of the sum over all.
+    ceilings = [report.ceiling.us for report, _ in able if report.ceiling]
+    ceiling = sum(ceilings) if len(ceilings) == len(able) else 0.0
     # What has no ceiling is at no share of one; nor is what runs with a configuration that nobody knows.
-    rated = [(report.ceiling.us, now) for report, now in able if report.ceiling and (report.configuration or report.measured)]
-    percent = 100 * sum(us for us, _ in rated) / sum(now for _, now in rated) if rated else 0.0
+    rated = [(report, now) for report, now in able if report.ceiling and (report.configuration or report.measured)]
+    reached = sum(report.ceiling.us for report, _ in rated if report.ceiling)
+    percent = 100 * reached / sum(now for _, now in rated) if rated else 0.0
     bound = sum(report.bound.us for report, _ in able)
     share: dict[str, float] = defaultdict(float)
     for report, now in able:
         share[report.binding_pipeline] += now
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
     return Verdict(
-        sentence=_sentence(launches, [report for report, _ in able], percent, current, ceiling, bound, binding),
+        sentence=_sentence(launches, [report for report, _ in able], [report for report, _ in rated], percent, current, ceiling, bound,
+                           binding),
         current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
         binding_pipeline=binding, origin=_origin([report for report, _ in able]), unknowns=unknowns,
     )  # fmt: skip
 
 
 def _sentence(
-    launches: tuple[LaunchReport, ...], able: list[LaunchReport], percent: float, current: float, ceiling_us: float, bound_us: float,
-    binding: str,
+    launches: tuple[LaunchReport, ...], able: list[LaunchReport], rated: list[LaunchReport], percent: float, current: float,
+    ceiling_us: float, bound_us: float, binding: str,
 ) -> str:  # fmt: skip
-    """What the verdict says."""
+    """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling."""
     one = len(launches) == 1
     binds = f"{binding} binds"
     if one and able and able[0].configuration is not None and able[0].config_binding_pipeline != binding:
@@ -53,18 +57,19 @@ def _sentence(
         sentence = "This launch was" if one else f"{wrong} of the {words} were"
         return f"{sentence} measured below the bound: a fault of the model or of the measurement."
     origin = _origins(able)
-    if all(report.configuration is None and report.measured is None for report in able):
+    if ceiling_us > 0 and all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
         sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
-    elif not any(report.ceiling for report in able):
+    elif not rated:
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
         sentence += f"{current / bound_us:.2f} times the bound; {binds}, and no other configuration is known to compare with"
     else:
         share = share_text(percent / 100, passed="")
-        sentence = f"{'This' if one else 'The'} {words} {'runs' if one else 'run'} {f'at {share} of' if share else 'beyond'} "
-        sentence += f"the tunable ceiling ({origin}); "
-        sentence += binds
+        some = len(rated) < len(able)
+        who = f"Of the {words} {len(rated)} {'runs' if len(rated) == 1 else 'run'}" if some else f"The {words} run"
+        sentence = f"{'This launch runs' if one else who} {f'at {share} of' if share else 'beyond'} "
+        sentence += f"the tunable ceiling ({_origins(rated)}{'; not known of the others' if some else ''}); {binds}"
         losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
         if losing:
             sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"

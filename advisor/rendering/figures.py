@@ -130,6 +130,13 @@ def counted(result: Result) -> str:
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
 
 
+def rated(result: Result) -> str:
+    """How many of those launches the verdict's share of the ceiling is of: `2 of 4 launches`; empty where all."""
+    summed = _summed(result)
+    count = sum(share_of_ceiling(launch) is not None for launch in summed)
+    return f"{count} of {len(result.launches)} launches" if count < len(summed) else ""
+
+
 def _summed(result: Result) -> list[LaunchReport]:
     """The launches whose figures add up to the verdict's."""
     return [launch for launch in result.launches if known(launch) and current(launch).us >= launch.bound.us]

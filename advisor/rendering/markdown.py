@@ -81,6 +81,8 @@ def _longest_run(text: str) -> int:
 def _head(result: Result) -> list[str]:
     verdict = result.verdict
     share = figures.share_text(verdict.percent_of_ceiling / 100 or None, passed="beyond the predicted ceiling")
+    if verdict.percent_of_ceiling > 0 and figures.rated(result):
+        share += f" ({figures.rated(result)})"
     ceiling = f"{figures.microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else "not known"
     origins, counted = figures.origins(result), figures.counted(result)
     origins += "" if counted.startswith("all ") else f", {counted}"

@@ -78,6 +78,7 @@ def to_html(result: Result) -> str:
         "sizes": _differing_sizes(result),
         "origins": figures.origins(result),
         "counted": figures.counted(result),
+        "rated": figures.rated(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
         "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],

@@ -170,6 +170,7 @@ def _verdict_lines(result: Result) -> list[Text]:
         line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
         if verdict.percent_of_ceiling > 0:
             line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
+            line.append(f" ({figures.rated(result)})" if figures.rated(result) else "")
         line.rstrip()
         out.append(line)
     out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]

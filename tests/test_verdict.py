@@ -1,0 +1,36 @@
+"""One sentence over all launches: what it adds up, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.rendering import markdown, page, terminal
+from advisor.verdict import verdict
+from tests.rendering import factory
+
+
+def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
+    result = factory.result((64, 256, 3072), ("w13",))
+    first, second, third = result.launches
+    launches = (first, second, replace(third, ceiling=None, recommendation=None))
+    whole, found = verdict(result.launches, ()), verdict(launches, ())
+    assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
+    assert found.ceiling_us == 0.0 and found.current_us == whole.current_us
+    reached = (first.ceiling.us + second.ceiling.us) / (first.predicted.us + second.predicted.us)
+    assert found.percent_of_ceiling == pytest.approx(100 * reached)
+    assert found.sentence.startswith("Of the 3 launches 2 run at ") and "(predicted; not known of the others)" in found.sentence
+
+    partly = replace(result, launches=launches, verdict=found)
+    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| not known |" in markdown.to_markdown(partly)
+    assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
+    complete = replace(result, verdict=whole)
+    assert "(2 of 3" not in terminal.to_text(complete) and whole.sentence.startswith("The 3 launches run at ")
+
+
+def test_where_no_share_is_known_none_is_told() -> None:
+    """What has a ceiling runs with a configuration that nobody knows; what runs with a known one has no ceiling."""
+    first, second = factory.result((64, 256), ("w13",)).launches
+    found = verdict((replace(first, configuration=None, recommendation=None), replace(second, ceiling=None, recommendation=None)), ())
+    assert found.percent_of_ceiling == 0.0 and "of the tunable ceiling" not in found.sentence and "the bound" in found.sentence
