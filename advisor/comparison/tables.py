@@ -13,6 +13,7 @@ import numpy as np
 
 from advisor.advise import advise
 from advisor.comparison.fallbacks import Fallback
+from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
 from advisor.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
 from advisor.configs import defaults
@@ -20,7 +21,7 @@ from advisor.configs.audit import AuditIssue, audit_table
 from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.tables import Table, clamp
 from advisor.diagnosis import table_findings
-from advisor.errors import AdvisorError, InputError
+from advisor.errors import AdvisorError, InputError, NotOursError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
@@ -31,6 +32,33 @@ LARGEST_TOKEN_COUNTS = 64
 """Token counts compared per table; the rest is said to be left out."""
 
 _STACK_FOLDER = re.compile(r"triton_[0-9A-Za-z_]{1,32}|vllm|sglang")
+
+
+def named_like_table(path: str) -> bool:
+    """Whether a file is named like a table we know.
+
+    Raises:
+        NotOursError: It is the table of another kernel.
+    """
+    if not path.endswith(".json"):
+        return False
+    try:
+        parse_table_name(path)
+    except NotOursError:
+        raise
+    except InputError:
+        return False
+    return True
+
+
+def table_request(given: Request, settings: Settings, path: str) -> Request:
+    """What is known of a table: of its model the command line's word first, then advisor.toml's; the token counts are advisor.toml's."""
+    said = settings.table(path)
+    given = replace(given, tokens=said.get("tokens"))
+    if given.model or given.hidden_size:
+        return given
+    known = {name: said[name] for name in ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel") if name in said}
+    return replace(given, **known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,157 @@
+"""What there is to say of one file that differs between two trees: a table, the kernels it holds, a result or a file of rows."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from advisor import result_json
+from advisor.comparison.fallbacks import Fallback, fallback_entry
+from advisor.comparison.files import result_subject, rows_subject
+from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
+from advisor.comparison.recorded import Recorded
+from advisor.comparison.resources import Compiling
+from advisor.comparison.settings import Settings
+from advisor.comparison.tables import named_like_table, table_request, table_subject
+from advisor.comparison.trees import Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison_schema import Subject
+from advisor.configs.source import SourceFile
+from advisor.errors import InputError
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.measurement.rows import read_measured
+from advisor.targets import Request
+
+LARGEST_SIBLINGS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFiles:
+    """Two trees, and what else the comparison of a file needs that differs between them."""
+
+    base: Tree
+    head: Tree
+    request: Request
+    settings: Settings
+    gpus: tuple[GpuSpec, ...]
+    predictor: Predictor
+    compiling: Compiling
+    recorded: Recorded
+
+    def subjects(self, change: FileChange) -> list[Subject]:
+        """What there is to say of a changed file; nothing where it is neither a table nor holds a kernel."""
+        odd = self._odd_kind(change)
+        if odd is not None:
+            return odd
+        suffix = PurePosixPath(change.path).suffix
+        if suffix == ".py":
+            return self._kernels(change)
+        if suffix == ".csv" or not named_like_table(change.path):
+            return self._plain(change)
+        base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
+        request = table_request(self.request, self.settings, change.path)
+        return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor,
+                              fallback=self._fallback(change))]  # fmt: skip
+
+    @cached_property
+    def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        return self.base.entries(), self.head.entries()
+
+    def _fallback(self, change: FileChange) -> Fallback | None:
+        """What runs in place of a table on the side that does not have it."""
+        for tree, entries, own in zip((self.base, self.head), self._entries, (change.base, change.head), strict=True):
+            if own is None and (entry := fallback_entry(change.path, entries)) is not None:
+                return Fallback(path=entry.path, data=tree.read(entry))
+        return None
+
+    def _odd_kind(self, change: FileChange) -> list[Subject] | None:
+        """Symbolic links, submodules and the like: named, never followed."""
+        odd = [(word, entry) for word, entry in (("base", change.base), ("head", change.head)) if entry and entry.kind != "file"]
+        if not odd:
+            return None
+        if not (named_like_table(change.path) or change.path.endswith(".py")):
+            return []
+        notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
+        return [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=notes)]
+
+    def _bytes(self, tree: Tree, entry: Entry | None) -> bytes | None:
+        return tree.read(entry) if entry is not None else None
+
+    def _plain(self, change: FileChange) -> list[Subject]:
+        """A result or a file of rows in a folder; only where both sides have it."""
+        if change.base is None or change.head is None or isinstance(self.head, RevisionTree):
+            return []
+        assert isinstance(self.base, FolderTree) and isinstance(self.head, FolderTree)
+        paths = [tree.folder / change.path for tree in (self.base, self.head)]
+        if change.path.endswith(".csv"):
+            return [rows_subject(change.path, list(read_measured(paths[0])), list(read_measured(paths[1])), self.predictor)]
+        data = [self._bytes(self.base, change.base), self._bytes(self.head, change.head)]
+        if not all(each is not None and b'"schema_version"' in each for each in data):
+            return []
+        results = [result_json.from_json(each or b"", name=change.path) for each in data]
+        return [result_subject(change.path, results[0], results[1])]
+
+    def _kernels(self, change: FileChange) -> list[Subject]:
+        """The kernels of a changed file, read in folders of their own with the files beside them, so that imports are found there
+        and nowhere else."""
+        for entry in (change.base, change.head):
+            if entry is not None:
+                check_readable(entry, LARGEST_SOURCE_BYTES)
+        with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
+            sources: list[SourceFile | None] = []
+            for word, tree, entry in (("base", self.base, change.base), ("head", self.head, change.head)):
+                data = self._bytes(tree, entry)
+                if not mentions_triton(data):
+                    sources.append(None)
+                    continue
+                place = _place(Path(folder, word), change.path)
+                _siblings(tree, change.path, place.parent)
+                sources.append(self._parsed(data, place, change.path))
+            if not any(sources):
+                return []
+            found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
+                                    predictor=self.predictor, compiling=self.compiling, recorded=self.recorded)  # fmt: skip
+            return [_without_folder(subject, folder) for subject in found]
+
+    @staticmethod
+    def _parsed(data: bytes | None, place: Path, path: str) -> SourceFile | None:
+        source = parse(data, path)
+        return replace(source, path=place) if source is not None else None
+
+
+def _place(folder: Path, path: str) -> Path:
+    """Where a path of a tree is written to, below `folder`.
+
+    Raises:
+        InputError: The path would lead out of it.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or any(part in ("..", "") or len(part.encode("utf-8", "surrogateescape")) > 250 for part in parts):
+        raise InputError("not a path inside the tree", path)
+    return folder.joinpath(*parts)
+
+
+def _siblings(tree: Tree, path: str, folder: Path) -> None:
+    """Writes the plain Python files that lie beside a file: kernels import each other. They are parsed, never imported."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parent = PurePosixPath(path).parent
+    beside = [
+        entry for other, entry in tree.entries().items()
+        if PurePosixPath(other).parent == parent and other.endswith(".py") and entry.kind == "file"
+        and entry.size_bytes <= LARGEST_SOURCE_BYTES
+    ]  # fmt: skip
+    for entry in beside[:LARGEST_SIBLINGS]:
+        (folder / PurePosixPath(entry.path).name).write_bytes(tree.read(entry))
+
+
+def _without_folder(subject: Subject, folder: str) -> Subject:
+    """The subject with the temporary folder taken out of its texts."""
+    def clean(text: str) -> str:
+        for side in ("base", "head"):
+            text = text.replace(f"{folder}/{side}/", "")
+        return text
+
+    rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows)
