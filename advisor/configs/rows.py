@@ -1,9 +1,9 @@
 """Reading and writing ROWS and SHAPES: CSV files, plain or gzipped, with one launch or problem per line.
 
 Columns have the names of the published measurements: sizes `M, N, K, E, topk, H, B, D, H_kv`; `gpu, family, op, gemm, dtype,
-cache`; configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages` (for other families than
-products, `FAMILY_PARAMETERS` in place of the blocks, as `advisor rank` writes them); latencies `latency_us`
-(and `best_us, default_us, median_us, mean_us` of a sweep).
+cache` (and those of `stored_types`, which reads them); configuration `BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M,
+num_warps, num_stages` (for other families than products, `FAMILY_PARAMETERS` in place of the blocks, as `advisor rank` writes
+them); latencies `latency_us` (and `best_us, default_us, median_us, mean_us` of a sweep).
 Any other column passes through untouched. A line without configuration cells means "as the serving stack would launch it".
 """
 

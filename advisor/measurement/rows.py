@@ -21,6 +21,7 @@ import numpy as np
 
 from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.configs.rows import read_rows as read_columns
+from advisor.configs.stored_types import read_stored_types
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
@@ -228,15 +229,13 @@ def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtyp
     if family == "attention":
         sizes.setdefault("H_kv", sizes["H"])
     routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
-    block_shape = source.integers("block_shape")
-    if block_shape is not None and len(block_shape) != 2:
-        raise source.error("block_shape", "two integers")
+    stored = read_stored_types(source.cells, f"{source.label}: row {source.row}")
     cache = source.get("cache").lower() or "warm"
     if cache not in ("warm", "cold"):
         raise source.error("cache", "warm or cold")
     problem = Problem(
-        family=family, op=op, sizes=sizes, dtype=dtype, weight_dtype=source.get("weight_dtype") or None,  # type: ignore[arg-type]
-        output_dtype=source.get("output_dtype") or None, block_shape=block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
+        family=family, op=op, sizes=sizes, dtype=dtype, weight_dtype=stored.weight_dtype,  # type: ignore[arg-type]
+        output_dtype=stored.output_dtype, block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
     )  # fmt: skip
     status = source.get("status") or OK
     failure = None

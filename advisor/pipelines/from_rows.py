@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from advisor.configs.launchability import refused_dtype
 from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
+from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
@@ -59,7 +60,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
         raise NothingMatchedError(f"{rows.path}: no rows", "a header alone", "a launch or problem per line", "add some")
     if "gpu" not in rows.header and gpu is None:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    extra = [name for name in ("gpu", "cache", "routing", "parameters") if name in rows.header]
+    extra = [name for name in ("gpu", "cache", "routing", "parameters", *STORED_TYPE_COLUMNS) if name in rows.header]
     found: dict[str, GpuSpec] = {}
     left_out = 0
     for key, members in rows.groups(*extra).items():
@@ -73,6 +74,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             raise InputError(f"{rows.path}: row {members[0] + 1}: cache", cache, "cold or warm", "correct the cell")
         if family == "elementwise" and op not in OPERATORS:
             raise InputError(f"{rows.path}: row {members[0] + 1}: op", op, "one of " + ", ".join(OPERATORS), "correct the cell")
+        stored = read_stored_types(named, f"{rows.path}: row {members[0] + 1}")
         if name not in found:
             found[name] = _find(rows, int(members[0]), name, find_gpu)
         refused = refused_dtype(dtype, found[name].name, found[name].compute_capability) if family in PRODUCTS else None
@@ -93,8 +95,10 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             where = f"{rows.path}: row {chosen[0] + 1}"
             loads = _loads(named.get("routing", ""), where) if family == "fused_moe" else None
             expert_rows, expert_count = (None, None) if loads is None else _routings(loads, sizes, where)
-            problem = ProblemBatch(family=family, op=op, dtype=dtype, sizes=sizes, cache=cache, expert_rows=expert_rows,
-                                   expert_count=expert_count)  # fmt: skip
+            problem = ProblemBatch(
+                family=family, op=op, dtype=dtype, weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,
+                block_shape=stored.block_shape, sizes=sizes, cache=cache, expert_rows=expert_rows, expert_count=expert_count,
+            )  # fmt: skip
             configuration = None
             if rows.has_configuration[chosen[0]]:
                 parameters = {

@@ -1,0 +1,79 @@
+"""Rows as batches: what a row says of its problem is what the model is asked."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.learned import data
+
+ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
+TABLES = (
+    "E=16,N=7168,device_name=NVIDIA_A100-SXM4-80GB,dtype=int8_w8a16",
+    "E=16,N=768,device_name=NVIDIA_H200,dtype=int4_w4a16",
+    "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8",
+    "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128]",
+    "E=128,N=768,device_name=NVIDIA_H200",
+)
+
+
+def predicted(rows: Path, out: Path) -> list[dict[str, str]]:
+    assert main(["predict", str(rows), "-o", str(out)]) == 0
+    with out.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_of_a_table_are_predicted_as_advise_predicts_the_table(name, tmp_path, capsys):
+    """Weights of half the bytes, blocks of scales: `measure` writes them down, and every command reads them."""
+    table, rows = tmp_path / f"{name}.json", tmp_path / "rows.csv"
+    table.write_text(json.dumps({"1": ENTRY, "16": ENTRY}))
+    asked = [str(table), "--hidden-size", "4096", "--top-k", "2", "--tokens", "1,16"]
+    gpu = "A100" if "A100" in name else "H200"
+    assert main(["measure", *asked, "--device", f"fake,gpu={gpu}", "-o", str(rows)]) == 0
+    capsys.readouterr()
+    assert main(["advise", *asked, "--format", "json", "--output", str(tmp_path / "out")]) == 0
+    launches = {launch["id"]: launch for launch in json.loads(capsys.readouterr().out)["launches"]}
+    with rows.open(newline="") as stream:
+        bounds = [row["bound_us"] for row in csv.DictReader(stream)]
+    lines = predicted(rows, tmp_path / "out.csv")
+    assert [line["bound_us"] for line in lines] == bounds and "below the bound" not in capsys.readouterr().err
+    for line in lines:
+        launch = launches[f"{line['op']}-M{line['M']}"]
+        told = {"bound_us": launch["bound"]["us"]} | {
+            f"predicted_{name}": launch["predicted"][name] for name in ("us", "low_us", "high_us")
+        }
+        assert {name: float(line[name]) for name in told} == pytest.approx(told, rel=1e-5), launch["id"]
+    assert main(["rank", str(rows), "-o", str(tmp_path / "ranked.csv"), "--top", "1"]) == 0
+    with (tmp_path / "ranked.csv").open(newline="") as stream:
+        ranked = [row["predicted_us"] for row in csv.DictReader(stream)]
+    assert [line["predicted_us"] for line in predicted(tmp_path / "ranked.csv", tmp_path / "again.csv")] == ranked
+    assert main(["evaluate", str(rows), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"]["exact"]["bound_violations"] == 0
+
+
+def test_rows_of_one_file_may_differ_in_what_is_stored(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,M,N,K,dtype,weight_dtype,output_dtype,block_shape,latency_us\n"
+                    "H200,8,8192,8192,bf16,,,,40\nH200,8,8192,8192,bf16,fp8,,,40\nH200,8192,8192,64,bf16,,fp32,,40\n"
+                    "H200,8,8192,8192,fp8,,,128x128,40\n")  # fmt: skip
+    problems = [part.problem for part in data.read([rows])]
+    assert [(p.weight_dtype, p.output_dtype, p.block_shape) for p in problems] == [
+        (None, None, None), ("fp8", None, None), (None, "fp32", None), (None, None, (128, 128))]  # fmt: skip
+    plain, narrow = (float(line["bound_us"]) for line in predicted(rows, tmp_path / "out.csv")[:2])
+    assert narrow < 0.6 * plain
+
+
+@pytest.mark.parametrize(("column", "cell"), [("weight_dtype", "int9"), ("output_dtype", "x"), ("block_shape", "128")])
+@pytest.mark.parametrize("command", ["predict", "rank", "evaluate", "train"])
+def test_what_no_type_is_called_is_refused(command, column, cell, tmp_path, capsys):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out"
+    rows.write_text(f"gpu,M,E,topk,H,N,latency_us,{column}\nH200,64,128,8,2048,768,300,\nH200,64,128,8,2048,768,300,{cell}\n")
+    assert main([command, str(rows), *(["-o", str(out)] if command != "evaluate" else [])]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "rows.csv: row 2" in message and column in message and cell in message
+    assert not out.exists()
