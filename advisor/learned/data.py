@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import CONFIG_COLUMNS, UNTILED_OPERATORS, Rows, parse_rows, read_text
+from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, UNTILED_OPERATORS, Rows, parse_rows, read_text
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import published
@@ -131,11 +131,15 @@ LIBRARY_OPERATORS = frozenset({"add", "addu", "bmm", "div", "divu", "gelu", "lin
 """Operators that were published under those columns."""
 
 
+CONFIGURATION_COLUMNS = frozenset({*CONFIG_COLUMNS, "parameters"}.union(*FAMILY_PARAMETERS.values()))
+"""Columns that only launches of kernels with a space of their own have."""
+
+
 def implied_dtype(header: Sequence[str], name: str, operators: Iterable[str] = ()) -> str | None:
     """The operands' type of rows that name none, as in the published files; None where nothing but the default is known.
 
-    fp8 where the file's name says so, fp32 for library operators: rows with the kernel that ran, or with the published columns and
-    none but published operators.
+    fp8 where the file's name says so, fp32 for library operators: rows of none but published operators, with the kernel that ran or the
+    published columns, and no configuration (a library chooses its own).
     """
     if "dtype" in header:
         return None
@@ -144,7 +148,9 @@ def implied_dtype(header: Sequence[str], name: str, operators: Iterable[str] = (
     if "op" not in header:
         return None
     named = {operator.strip().lower() for operator in operators}
-    published_too = set(header) >= LIBRARY_COLUMNS and "family" not in header and bool(named) and named <= LIBRARY_OPERATORS
+    if not named <= LIBRARY_OPERATORS or not CONFIGURATION_COLUMNS.isdisjoint(header):
+        return None
+    published_too = set(header) >= LIBRARY_COLUMNS and "family" not in header and bool(named)
     return "fp32" if "kernel" in header or published_too else None
 
 

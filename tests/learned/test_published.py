@@ -90,10 +90,24 @@ LIBRARY = "gpu,op,B,M,N,K,H"
      (f"{LIBRARY},family", "x.csv", ("bmm",), None),  # a column of ours
      ("gpu,op,M,N,K", "x.csv", ("bmm",), None),
      (f"{LIBRARY},dtype", "x.csv", ("bmm",), None),
+     ("gpu,op,B,H,latency_us,kernel", "x.csv", ("softmax", "gelu"), "fp32"),
+     ("gpu,op,kernel,M,E,topk,H,N", "x.csv", ("w13",), None),  # Triton's kernels have names too
+     ("gpu,op,kernel,B,H,H_kv,M,N,D", "x.csv", ("prefill",), None),
+     ("gpu,op,kernel,M,N,K", "x.csv", ("linear", "w13", ""), None),
+     ("gpu,op,kernel,M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K", "x.csv", ("linear",), None),
+     (f"{LIBRARY},SPLIT_K", "x.csv", ("bmm",), None),
+     (f"{LIBRARY},kernel,parameters", "x.csv", ("bmm",), None),
      ("gpu,M,N,K", "gemm_fp8.csv", (), "fp8")],
 )  # fmt: skip
 def test_types_that_published_layouts_imply(header, name, operators, dtype):
     assert data.implied_dtype(header.split(","), name, operators) == dtype
+
+
+def test_fused_moe_that_names_its_kernel_is_bf16(tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,op,kernel,M,E,topk,H,N,latency_us\nH100,w13,fused_moe_kernel,64,128,8,2048,768,300\n")
+    (part,) = data.read([rows])
+    assert part.problem.dtype == "bf16"
 
 
 def test_a_type_that_is_assumed_is_told(tmp_path):
