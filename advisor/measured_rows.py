@@ -13,7 +13,8 @@ from statistics import median
 import numpy as np
 
 from advisor.advise import Measured
-from advisor.configs.rows import CONFIG_DEFAULTS, DTYPES, FAMILY_PARAMETERS, Rows, read_rows
+from advisor.configs.row_configurations import CONFIG_DEFAULTS
+from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, read_rows
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.measurement.rows import read_configuration

@@ -23,8 +23,8 @@ import numpy as np
 
 from advisor.configs.cells import REMEDY as _REMEDY
 from advisor.configs.cells import integers, latencies
-from advisor.configs.entries import BLOCK_COLUMNS, BLOCK_SIZE_LIMIT, GROUP_SIZE_LIMIT, NUM_STAGES_LIMIT, NUM_WARPS_LIMIT
 from advisor.configs.names import SIZE_LIMIT
+from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.errors import InputError
 from advisor.schema import FAMILIES
 from advisor.writing import replacing
@@ -33,7 +33,6 @@ TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
 ROW_LIMIT = 5_000_000
 
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
-CONFIG_COLUMNS = (*BLOCK_COLUMNS, "GROUP_SIZE_M", "num_warps", "num_stages")
 FAMILY_PARAMETERS: dict[str, dict[str, int]] = {
     "gemm": {"SPLIT_K": 1},
     "attention": {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_KV_SPLITS": 1},
@@ -47,16 +46,6 @@ _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name 
 
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
-
-# What a row gets for a configuration field it leaves out although it names its blocks: Triton's defaults, no grouping.
-CONFIG_DEFAULTS = {"GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
-_CONFIG_LIMITS = {
-    **dict.fromkeys(BLOCK_COLUMNS, BLOCK_SIZE_LIMIT),
-    "GROUP_SIZE_M": GROUP_SIZE_LIMIT,
-    "num_warps": NUM_WARPS_LIMIT,
-    "num_stages": NUM_STAGES_LIMIT,
-}
-_POWERS_OF_TWO = (*BLOCK_COLUMNS, "num_warps")
 
 # Operators by the names the published measurements and PyTorch use -> (family, operator).
 OPERATORS: dict[str, tuple[str, str]] = {
@@ -179,19 +168,14 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         if column not in header:
             raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
     raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
-    columns: dict[str, np.ndarray] = {}
-    if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header):
-        for name in CONFIG_COLUMNS:
-            if (cells := raw.get(f"default_{name}")) is not None:
-                columns[name] = _configuration_column(label, name, cells, f"default_{name}")
-        if "default_us" in header:
-            columns["latency_us"] = latencies(label, "default_us", raw["default_us"])
+    prefix = OF_DEFAULTS if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header) else ""
+    columns: dict[str, np.ndarray] = {} if problems_only else configuration_columns(label, raw, prefix)
+    if prefix and "default_us" in header:
+        columns["latency_us"] = latencies(label, "default_us", raw["default_us"])
     for name in header:
         if name in SIZE_COLUMNS:
             zero = name == "causal"  # a flag among the sizes: 0 means no
             columns[name] = integers(label, name, raw[name], SIZE_LIMIT - 1, allow_zero=zero)
-        elif name in CONFIG_COLUMNS and not problems_only:
-            columns[name] = _configuration_column(label, name, raw[name])
         elif name in _FURTHER and not problems_only:
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
@@ -208,12 +192,8 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         family=family,
         op=op,
         dtype=dtype,
-        has_configuration=_configurations(label, columns, len(body), tiled),
+        has_configuration=complete_configurations(label, columns, tiled, prefix),
     )
-
-
-def _configuration_column(label: str, name: str, cells: Sequence[str], column: str = "") -> np.ndarray:
-    return integers(label, column or name, cells, _CONFIG_LIMITS[name], power=name in _POWERS_OF_TWO)
 
 
 def write_rows(
@@ -422,28 +402,3 @@ def _check_sizes(label: str, columns: dict[str, np.ndarray], family: np.ndarray)
                 raise InputError(
                     f"{label}: row {row + 1}: topk exceeds E", int(columns["topk"][row]), f"at most {columns['E'][row]}", _REMEDY
                 )
-
-
-def _configurations(label: str, columns: dict[str, np.ndarray], count: int, tiled: np.ndarray) -> np.ndarray:
-    """Which rows name a configuration; what they leave out is filled in place with the defaults.
-
-    Rows of `tiled` operators must name all three block sizes; other kernels have parameters of their own (column `parameters`).
-    """
-    present = [name for name in CONFIG_COLUMNS if name in columns]
-    if not present:
-        return np.zeros(count, dtype=bool)
-    given = np.any([columns[name] > 0 for name in present], axis=0)
-    for name in BLOCK_COLUMNS:
-        missing = tiled & (given if name not in columns else given & (columns[name] == 0))
-        if missing.any():
-            row = int(np.argmax(missing))
-            raise InputError(
-                f"{label}: row {row + 1}: {name} is missing",
-                "an empty cell",
-                f"{', '.join(BLOCK_COLUMNS)}, or no configuration at all",
-                "fill it, or empty all configuration cells to mean what the serving stack would launch",
-            )
-    for name, default in CONFIG_DEFAULTS.items():
-        column = columns.get(name, np.zeros(count, dtype=np.int64))
-        columns[name] = np.where(given & (column == 0), default, column)
-    return given

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, UNTILED_OPERATORS, Rows, parse_rows, read_text
+from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
+from advisor.configs.rows import FAMILY_PARAMETERS, UNTILED_OPERATORS, Rows, is_tiled, parse_rows, read_text
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import published
@@ -193,13 +194,14 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
         return by_name[text]
 
     sweep = "best_us" in rows.columns
+    defaults = _default_configurations(rows, name) if sweep else None
     for batch in batches(rows, find):
         problem, index = batch.problem, batch.rows
         if sweep:
             best, default = rows.columns["best_us"][index], rows.columns.get("default_us")
             paired = default[index] if default is not None else np.full(index.size, np.nan)
             good = np.isfinite(best) & (best > 0)
-            configuration = _default_configuration(rows, index)
+            configuration = defaults.take(index) if defaults is not None else None
             yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
                            paired_configuration=configuration, source=name).take(good)  # fmt: skip
             if configuration is not None:
@@ -217,16 +219,16 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
                            source=name).take(good)  # fmt: skip
 
 
-def _default_configuration(rows: Rows, index: NDArray) -> ConfigurationBatch | None:
-    """The configuration in columns `default_BLOCK_SIZE_M` … of a sweep's summary; 0 where a cell is empty."""
-    columns = {}
-    for field in CONFIG_COLUMNS:
-        cells = rows.text.get(f"default_{field}")
-        if cells is None:
-            return None
-        columns[field] = np.array([float(cells[i] or 0) for i in index])
+def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:
+    """The configurations in columns `default_BLOCK_SIZE_M` … of a sweep's summary; 0 where all cells are empty, None without columns."""
+    columns = configuration_columns(name, rows.text, OF_DEFAULTS)
+    if not columns:
+        return None
+    tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
+    complete_configurations(name, columns, tiled, OF_DEFAULTS)
+    found = {field: columns.get(field, np.zeros(len(rows))).astype(np.float64) for field in CONFIG_COLUMNS}
     return ConfigurationBatch(
-        parameters={n: columns[n] for n in CONFIG_COLUMNS[:4]}, num_warps=columns["num_warps"], num_stages=columns["num_stages"]
+        parameters={n: found[n] for n in CONFIG_COLUMNS[:4]}, num_warps=found["num_warps"], num_stages=found["num_stages"]
     )
 
 

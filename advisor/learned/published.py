@@ -94,6 +94,7 @@ def _joined(header: Sequence[str], row: Sequence[str], name: str) -> str:
 
 
 def _ours() -> tuple[str, ...]:
-    from advisor.configs.rows import CONFIG_COLUMNS, SIZE_COLUMNS, TEXT_COLUMNS
+    from advisor.configs.row_configurations import CONFIG_COLUMNS
+    from advisor.configs.rows import SIZE_COLUMNS, TEXT_COLUMNS
 
     return (*SIZE_COLUMNS, *CONFIG_COLUMNS, *TEXT_COLUMNS)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.configs.launchability import refused_dtype
-from advisor.configs.rows import BLOCK_COLUMNS, CONFIG_COLUMNS, FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
+from advisor.configs.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
+from advisor.configs.rows import FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
 from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec

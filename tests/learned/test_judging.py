@@ -87,6 +87,33 @@ def test_library_kernels_and_a_mix(judged, world, tmp_path):
     assert "ranking" in mixed and "diagnosis" in mixed
 
 
+SUMMARY = "gpu,M,E,topk,H,N,best_us,default_us,default_BLOCK_SIZE_M,default_BLOCK_SIZE_N,default_BLOCK_SIZE_K"
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+@pytest.mark.parametrize(
+    ("header", "cells", "column"),
+    [("", ("abc", "64", "64"), "default_BLOCK_SIZE_M"), ("", ("16", "", "64"), "default_BLOCK_SIZE_N"),
+     ("", ("17", "64", "64"), "default_BLOCK_SIZE_M"), ("", ("nan", "64", "64"), "default_BLOCK_SIZE_M"),
+     ("", ("-16", "64", "64"), "default_BLOCK_SIZE_M"), (",default_num_warps", ("16", "64", "64", "0"), "default_num_warps")],
+)  # fmt: skip
+def test_a_bad_default_of_a_summary_is_named(tmp_path, capsys, command, header, cells, column):
+    rows = tmp_path / "summary.csv"
+    good, bad = (",".join(["H100,64,128,8,2048,768,250,300", *each]) for each in (["16", "64", "64", "4"][: len(cells)], cells))
+    rows.write_text(f"{SUMMARY}{header}\n{good}\n{bad}\n")
+    assert main([command, str(rows), *(["-o", str(tmp_path / "out.csv")] if command == "predict" else [])]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert f"summary.csv: row 2: {column}" in message and "internal" not in message
+
+
+def test_what_a_default_leaves_out_is_what_predict_takes(judged, tmp_path):
+    (tmp_path / "whole.csv").write_text(f"{SUMMARY},default_GROUP_SIZE_M,default_num_warps,default_num_stages\n"
+                                        "H100,64,128,8,2048,768,250,300,16,64,64,1,4,3\n")  # fmt: skip
+    (tmp_path / "blocks.csv").write_text(f"{SUMMARY}\nH100,64,128,8,2048,768,250,300,16,64,64\n")
+    assert set(judged(tmp_path / "blocks.csv")["tasks"]) == {"exact", "best"}
+    assert judged(tmp_path / "blocks.csv") == judged(tmp_path / "whole.csv")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [(["--leave-out", "gpu", "--test-gpu", "A100"], "splits of its own"), (["--baselines"], "--leave-out or --test-gpu"),
