@@ -34,6 +34,7 @@ class Measured:
         paired_us: For "best": the default's latency in the same sweep, [n], NaN where it was not swept.
         paired_configuration: Its configuration, columns [n], 0 where a cell is empty; None where the file has no such columns.
         source: File name.
+        rows: Their numbers in the file, from 0, [n]; None where they are of no file.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Measured:
     paired_us: Array | None = None
     paired_configuration: ConfigurationBatch | None = None
     source: str = ""
+    rows: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return self.latency_us.size
@@ -55,6 +57,7 @@ class Measured:
             configuration=self.configuration.take(index) if self.configuration else None,
             latency_us=self.latency_us[index], paired_us=self.paired_us[index] if self.paired_us is not None else None,
             paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None, source=self.source,
+            rows=self.rows[index] if self.rows is not None else None,
         )  # fmt: skip
 
     def models(self) -> list[Model]:
@@ -203,11 +206,11 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
             good = np.isfinite(best) & (best > 0)
             configuration = defaults.take(index) if defaults is not None else None
             yield Measured(kind="best", gpu=batch.gpu, problem=problem, configuration=None, latency_us=best, paired_us=paired,
-                           paired_configuration=configuration, source=name).take(good)  # fmt: skip
+                           paired_configuration=configuration, source=name, rows=index).take(good)  # fmt: skip
             if configuration is not None:
                 known = np.isfinite(paired) & (configuration.parameters["BLOCK_SIZE_M"] > 0)
                 yield Measured(kind="exact", gpu=batch.gpu, problem=problem, configuration=configuration, latency_us=paired,
-                               source=name).take(known)  # fmt: skip
+                               source=name, rows=index).take(known)  # fmt: skip
         if "latency_us" in rows.columns:
             latency = rows.columns["latency_us"][index]
             good = np.isfinite(latency) & (latency > 0)
@@ -216,7 +219,7 @@ def _measured(rows: Rows, name: str) -> Iterable[Measured]:
             else:
                 kind = f"{problem.family}/{problem.op}/{problem.dtype}"
             yield Measured(kind=kind, gpu=batch.gpu, problem=problem, configuration=batch.configuration, latency_us=latency,
-                           source=name).take(good)  # fmt: skip
+                           source=name, rows=index).take(good)  # fmt: skip
 
 
 def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:

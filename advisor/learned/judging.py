@@ -27,6 +27,9 @@ REGIMES = {"dram": "memory-bound", "l2": "memory-bound", "smem": "memory-bound",
     ("tensor", "fma", "xu", "alu", "issue"), "compute-bound")  # fmt: skip
 """What launches are called by the pipeline that binds them, the launch with what it costs in a stream; fused MoE of few tokens by these."""
 MOE_KINDS = ("served", "exact", "best")
+SHOWN = 20
+"""Rows that a note names."""
+
 LEAST_CONFIGURATIONS = 1.25
 """Rows per problem, on average over a file, from which known configurations count as a sweep where no summary says so: some problems
 have one near-optimal configuration only."""
@@ -92,6 +95,7 @@ def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progre
             predictor.predict(part.problem, part.configuration, part.gpu))  # fmt: skip
         out.add(task_of(part), **common, predicted=prediction.us, low=prediction.low_us, high=prediction.high_us,
                 learned=prediction.learned)  # fmt: skip
+        out.notes |= _stuck(part, prediction.us)
         if part.kind == "best" and part.paired_us is not None:
             known = np.isfinite(part.paired_us)
             default, now = part.take(known), part.paired_us[known]
@@ -100,6 +104,18 @@ def collect(measured: Sequence[Measured], predictor: Predictor, progress: Progre
                         label=now / default.latency_us >= quality.WIN)  # fmt: skip
     _rank(measured, predictor, out, progress)
     return out
+
+
+def _stuck(part: Measured, predicted_us: Array) -> set[str]:
+    """A note on rows that were measured and of which the model says that they cannot launch: they have no error to count."""
+    stuck = np.flatnonzero(~np.isfinite(np.broadcast_to(predicted_us, (len(part),))))
+    if not stuck.size:
+        return set()
+    numbers = [] if part.rows is None else [str(row + 1) for row in part.rows[stuck[:SHOWN]].tolist()]
+    more = [f"{stuck.size - SHOWN} more"] if numbers and stuck.size > SHOWN else []
+    named = f" (row {', '.join(numbers + more)})" if numbers else ""
+    return {f"{part.source}: {stuck.size} of {len(part)} rows measured on {part.gpu.name} cannot launch, says the model{named}: a fault of "
+            "the model or of the rows; the errors are without them"}  # fmt: skip
 
 
 def _chance(best: Measured, default_us: Array, predictor: Predictor) -> Array:
@@ -136,7 +152,7 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
         for part in {id(p): p for p, _ in places}.values():
             chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
             made.append(Measured(kind="best", gpu=chosen.gpu, problem=chosen.problem, configuration=None, latency_us=chosen.latency_us,
-                                 source=source + ", least of the rows"))  # fmt: skip
+                                 source=source + ", least of the rows", rows=chosen.rows))  # fmt: skip
     if made:
         out.notes.add("no sweep summary: the best of a sweep is the least of a problem's rows, and nothing says what could be won")
     return made
@@ -180,7 +196,8 @@ def _rank(measured: Sequence[Measured], predictor: Predictor, out: Judged, progr
 def figures(judged: Judged) -> dict[str, Any]:
     """All figures, as JSON values: `tasks`, and `ranking` and `diagnosis` where the rows allow."""
     result: dict[str, Any] = {"tasks": {}}
-    for kind, lists in sorted(judged.columns.items(), key=lambda item: _place(item[0])):
+    for kind, judged_rows in sorted(judged.columns.items(), key=lambda item: _place(item[0])):
+        lists, stuck = _launchable(judged_rows)
         c = {n: np.array(v) for n, v in lists.items()}
         if kind == "diagnosis":
             if c["label"].size:
@@ -189,11 +206,14 @@ def figures(judged: Judged) -> dict[str, Any]:
                     "per_gpu": quality.by(lists["gpu"], quality.diagnosis, c["probability"], c["label"]),
                 }
             continue
+        if not c["measured"].size:  # a note says so
+            continue
         columns = (c["measured"], c["predicted"], c["weight"])
         task = quality.errors(*columns) | {
             "coverage_percent": quality.coverage(c["measured"], c["low"], c["high"], c["weight"]),
             "learned_percent": 100 * float(c["learned"].mean()),
-            "bound_violations": int((c["measured"] < c["bound"]).sum()),
+            "bound_violations": int((np.array(judged_rows["measured"]) < np.array(judged_rows["bound"])).sum()),
+            "cannot_launch": stuck,
             "median_bound_over_latency": float(np.median(c["bound"] / c["measured"])),
             "bound_alone": quality.errors(c["measured"], c["bound"], c["weight"]),
         }
@@ -208,6 +228,18 @@ def figures(judged: Judged) -> dict[str, Any]:
     if judged.notes:
         result["notes"] = sorted(judged.notes)
     return result
+
+
+def _launchable(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], int]:
+    """The columns without rows that cannot launch, and how many those are: one infinite error would make every mean infinite."""
+    predicted = np.array(columns.get("predicted", ()), dtype=np.float64)
+    stuck = int((~np.isfinite(predicted)).sum())
+    if not stuck:
+        return columns, 0
+    kept = np.isfinite(predicted).tolist()
+    # A column that not all parts have is left as it is: it is shorter, and not read.
+    return {n: [v for v, k in zip(values, kept, strict=True) if k] if len(values) == len(kept) else values
+            for n, values in columns.items()}, stuck  # fmt: skip
 
 
 def _with_coverage(measured: pipelines.Array, predicted: pipelines.Array, weight: pipelines.Array, low: pipelines.Array,

@@ -87,6 +87,23 @@ def test_library_kernels_and_a_mix(judged, world, tmp_path):
     assert "ranking" in mixed and "diagnosis" in mixed
 
 
+def test_rows_that_cannot_launch_are_counted_and_named_and_left_out_of_the_errors(judged, tmp_path):
+    header = "gpu,M,E,topk,H,N,latency_us,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages\n"
+    good, stuck = "H100,64,128,8,2048,768,300,16,64,64,4,3\n", "H100,64,128,8,2048,768,3,256,256,256,4,5\n"
+    (tmp_path / "good.csv").write_text(header + good)
+    (tmp_path / "both.csv").write_text(header + good + stuck)
+    (tmp_path / "stuck.csv").write_text(header + stuck)
+    plain, found = (judged(tmp_path / name)["tasks"]["exact"] for name in ("good.csv", "both.csv"))
+    assert (plain.pop("cannot_launch"), found.pop("cannot_launch")) == (0, 1)
+    assert (plain.pop("bound_violations"), found.pop("bound_violations")) == (0, 1), "below the bound it is still"
+    figures = [name for name, value in plain.items() if isinstance(value, float | int)]
+    assert {name: found[name] for name in figures} == pytest.approx({name: plain[name] for name in figures}, rel=1e-6)
+    notes = judged(tmp_path / "both.csv")["notes"]
+    assert any("both.csv: 1 of 2 rows measured on H100 cannot launch" in note and "(row 2)" in note for note in notes)
+    none = judged(tmp_path / "stuck.csv")
+    assert not none["tasks"] and any("stuck.csv" in note for note in none["notes"])
+
+
 SUMMARY = "gpu,M,E,topk,H,N,best_us,default_us,default_BLOCK_SIZE_M,default_BLOCK_SIZE_N,default_BLOCK_SIZE_K"
 
 
