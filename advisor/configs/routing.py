@@ -37,21 +37,21 @@ def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[in
     return check_routing(values, E, label)
 
 
-def check_routing(values: Any, E: int | None, label: str = "routing") -> tuple[int, ...]:
+def check_routing(values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY) -> tuple[int, ...]:
     """Validate token slots per expert: E non-negative integers, not all zero."""
     if not isinstance(values, (list, tuple)):
-        raise InputError(f"{label}: not a routing", values, "a list of token slots per expert", _REMEDY)
+        raise InputError(f"{label}: not a routing", values, "a list of token slots per expert", remedy)
     if not values:
-        raise InputError(f"{label}: the routing is empty", None, "one count per expert", _REMEDY)
+        raise InputError(f"{label}: the routing is empty", None, "one count per expert", remedy)
     if len(values) > EXPERT_LIMIT:
-        raise InputError(f"{label}: too many experts", len(values), f"at most {EXPERT_LIMIT:,}", _REMEDY)
+        raise InputError(f"{label}: too many experts", len(values), f"at most {EXPERT_LIMIT:,}", remedy)
     for expert, value in enumerate(values):
         if type(value) is not int or not 0 <= value < SIZE_LIMIT:
-            raise InputError(f"{label}: expert {expert}", _shown(value), f"an integer from 0 to {SIZE_LIMIT - 1}", _REMEDY)
+            raise InputError(f"{label}: expert {expert}", _shown(value), f"an integer from 0 to {SIZE_LIMIT - 1}", remedy)
     if E is not None and len(values) != E:
-        raise InputError(f"{label}: {len(values)} experts, but the launch has E={E}", len(values), f"{E} counts", _REMEDY)
+        raise InputError(f"{label}: {len(values)} experts, but the launch has E={E}", len(values), f"{E} counts", remedy)
     if not any(values):
-        raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", _REMEDY)
+        raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", remedy)
     if sum(values) >= SIZE_LIMIT:
         raise InputError(f"{label}: too many token slots", sum(values), f"below {SIZE_LIMIT}", "scale them down")
     return tuple(values)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.configs.routing import check_routing
 from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
@@ -229,7 +230,10 @@ def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtyp
     if family == "attention":
         sizes.setdefault("H_kv", sizes["H"])
     routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
-    stored = read_stored_types(source.cells, f"{source.label}: row {source.row}")
+    where = f"{source.label}: row {source.row}"
+    if routing is not None:
+        check_routing(routing, sizes.get("E"), f"{where}: routing", "correct the cell")
+    stored = read_stored_types(source.cells, where)
     cache = source.get("cache").lower() or "warm"
     if cache not in ("warm", "cold"):
         raise source.error("cache", "warm or cold")

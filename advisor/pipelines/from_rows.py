@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.configs.launchability import refused_dtype
+from advisor.configs.routing import check_routing
 from advisor.configs.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
 from advisor.configs.rows import FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
 from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
@@ -24,6 +25,9 @@ LAUNCH_COLUMNS = ("num_warps", "num_stages")
 CACHES = ("cold", "warm")
 PRODUCTS = ("gemm", "fused_moe", "attention")
 """Families that need the operand type in a matrix instruction; other kernels convert what they load."""
+
+ROUTINGS_PER_BATCH = 4096
+"""Rows with routings of their own in one batch: a column per distinct load, of hundreds of experts, has to fit the memory."""
 
 log = logging.getLogger("advisor.rows")
 
@@ -61,7 +65,8 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
         raise NothingMatchedError(f"{rows.path}: no rows", "a header alone", "a launch or problem per line", "add some")
     if "gpu" not in rows.header and gpu is None:
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
-    extra = [name for name in ("gpu", "cache", "routing", "parameters", *STORED_TYPE_COLUMNS) if name in rows.header]
+    extra = [name for name in ("gpu", "cache", "parameters", *STORED_TYPE_COLUMNS) if name in rows.header]
+    routed = _routed(rows)
     found: dict[str, GpuSpec] = {}
     left_out = 0
     for key, members in rows.groups(*extra).items():
@@ -86,16 +91,12 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                 raise NothingMatchedError(f"{rows.path}: {refused}", dtype, "rows that can launch", "name another GPU or dtype")
             continue
         known = [n for n in sizes_of(family, op, rows.columns) if n in SIZE_COLUMNS]
-        configured = rows.has_configuration[members]
-        for chosen in (members[configured], members[~configured]):
-            if not chosen.size:
-                continue
+        for chosen in _alike(members, rows.has_configuration[members], routed[members]):
             sizes = {n: rows.columns[n][chosen].astype(np.float64) for n in known}
             if "B" in sizes:
                 sizes["B"] = np.maximum(sizes["B"], 1)
             where = f"{rows.path}: row {chosen[0] + 1}"
-            loads = _loads(named.get("routing", ""), where) if family == "fused_moe" else None
-            expert_rows, expert_count = (None, None) if loads is None else _routings(loads, sizes, where)
+            expert_rows, expert_count = _routings(rows, chosen, sizes) if routed[chosen[0]] else (None, None)
             problem = ProblemBatch(
                 family=family, op=op, dtype=dtype, weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,
                 block_shape=stored.block_shape, sizes=sizes, cache=cache, expert_rows=expert_rows, expert_count=expert_count,
@@ -118,22 +119,42 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             yield RowBatch(rows=chosen, gpu=found[name], problem=problem, configuration=configuration)
 
 
-def _loads(text: str, where: str) -> tuple[int, ...] | None:
-    """The cell `routing`: blank-separated token slots per expert; empty or "uniform" means uniform."""
-    if text.strip().lower() in ("", "uniform"):
-        return None
+def _routed(rows: Rows) -> NDArray[np.bool_]:
+    """Rows [n] with a routing of their own."""
+    cells = rows.text.get("routing")
+    if cells is None:
+        return np.zeros(len(rows), dtype=bool)
+    return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", "uniform") for cell in cells], dtype=bool)
+
+
+def _alike(members: NDArray[np.int64], configured: NDArray[np.bool_], routed: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
+    """Rows of one group that one batch can hold. Uniform routings stay apart: they need two groups of experts, others one per load."""
+    for has_configuration in (True, False):
+        mine = configured == has_configuration
+        if (uniform := members[mine & ~routed]).size:
+            yield uniform
+        own = members[mine & routed]
+        for start in range(0, own.size, ROUTINGS_PER_BATCH):
+            yield own[start : start + ROUTINGS_PER_BATCH]
+
+
+def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) -> tuple[Array, Array]:
+    """The loads in the column `routing`, scaled to the token slots of every row: rows and count of shape [n, g]."""
+    slots = sizes["M"] * sizes["topk"]
+    out = []
+    for row, experts, total in zip(chosen.tolist(), sizes["E"].tolist(), slots.tolist(), strict=True):
+        what = f"{rows.path}: row {row + 1}: routing"
+        loads = check_routing(_loads(rows.text["routing"][row], what), int(experts), what, "correct the cell")
+        out.append(routing.histogram(loads, int(total)))
+    return routing.stack(out)
+
+
+def _loads(text: str, what: str) -> tuple[int, ...]:
+    """A cell of the column `routing`: blank-separated token slots per expert."""
     try:
         return tuple(int(part) for part in text.split())
     except ValueError:
-        raise InputError(f"{where}: routing", text, "token slots per expert, separated by blanks", "correct the cell") from None
-
-
-def _routings(loads: tuple[int, ...], sizes: dict[str, Array], where: str) -> tuple[Array, Array]:
-    """The same loads, scaled to the token slots of every row: rows and count of shape [n, g]."""
-    experts = sizes["E"]
-    if (experts != len(loads)).any():
-        raise InputError(f"{where}: routing", f"{len(loads)} loads", f"one per expert, E = {int(experts[0])}", "correct the cell")
-    return routing.stack([routing.histogram(loads, int(slots)) for slots in sizes["M"] * sizes["topk"]])
+        raise InputError(what, text, "token slots per expert, separated by blanks", "correct the cell") from None
 
 
 def _parameters(text: str, where: str) -> dict[str, float]:

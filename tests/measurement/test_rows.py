@@ -89,7 +89,8 @@ def test_published_rows_are_read(data_dir):
     [
         ("num_warps", "-4"), ("BLOCK_SIZE_M", "1.5"), ("BLOCK_SIZE_M", "1e99"), ("latency_us", "-1"), ("parameters", "[1]"),
         ("parameters", '{"X": [1]}'), ("samples_us", "1 x"), ("clocks_mhz", "1;2"), ("fingerprint", '{"gpu": 1, "x": 2}'),
-        ("routing", "a b"), ("cache", "lukewarm"), ("block_shape", "1"), ("noise_floor", "inf"),
+        ("routing", "a b"), ("routing", "0 0"), ("cache", "lukewarm"), ("block_shape", "1"), ("weight_dtype", "int9"),
+        ("output_dtype", "bf17"), ("noise_floor", "inf"),
     ],
 )  # fmt: skip
 def test_a_bad_cell_is_named(tmp_path, column, value):

@@ -6,10 +6,14 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.learned import data
+from advisor.configs.rows import parse_rows
+from advisor.hardware import load_gpu
+from advisor.learned import data, load_predictor
+from advisor.pipelines import bound, from_rows, work
 
 ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
 TABLES = (
@@ -77,3 +81,41 @@ def test_what_no_type_is_called_is_refused(command, column, cell, tmp_path, caps
     message = capsys.readouterr().err.splitlines()[-1]
     assert "rows.csv: row 2" in message and column in message and cell in message
     assert not out.exists()
+
+
+ROUTED = "gpu,op,M,E,topk,H,N,routing"
+
+
+def test_routings_of_their_own_share_a_batch_and_change_nothing_else(monkeypatch):
+    rng = np.random.default_rng(0)
+    lines = [f"H100,w13,{m},16,2,2048,768,{' '.join(map(str, rng.integers(0, 40, 16)))}" for m in (1, 64, 300, 4096, 64, 64)]
+    uniform = ["H100,w13,64,16,2,2048,768,", "H100,w13,8,16,2,2048,768,Uniform"]
+    ask = load_predictor()
+
+    def told(*some: str) -> dict[int, tuple[float, ...]]:
+        found = {}
+        for batch in from_rows.batches(parse_rows("\n".join([ROUTED, *some]), "rows.csv"), load_gpu):
+            us = ask.predict(batch.problem, None, batch.gpu).us, ask.ceiling(batch.problem, batch.gpu).us
+            least = bound(work(batch.problem, batch.gpu), batch.gpu, batch.problem.cache).us
+            found |= dict(zip(batch.rows.tolist(), zip(*us, least, strict=True), strict=True))
+        return found
+
+    alone = [told(line)[0] for line in (*lines, *uniform)]
+    together = told(*lines, *uniform)
+    # Single precision: forests add up few rows in another order than many.
+    assert [together[i] for i in range(len(alone))] == [pytest.approx(each, rel=1e-6) for each in alone]
+    assert [together[i][2] for i in range(len(alone))] == [pytest.approx(each[2], rel=1e-15) for each in alone]
+    assert [together[i] for i in (6, 7)] == list(told(*uniform).values()), "uniform rows are as if no other were there"
+    rows = parse_rows("\n".join([ROUTED, *lines, *uniform]), "rows.csv")
+    assert [batch.rows.tolist() for batch in from_rows.batches(rows, load_gpu)] == [[6, 7], [0, 1, 2, 3, 4, 5]]
+    monkeypatch.setattr(from_rows, "ROUTINGS_PER_BATCH", 4)
+    assert [batch.rows.tolist() for batch in from_rows.batches(rows, load_gpu)] == [[6, 7], [0, 1, 2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("cell", ["0 0 0 0", "1 2 3", "1 2 3 x", "1 2 -3 4", f"1 2 3 {10**20}", f"1 2 3 {'9' * 400}"])
+def test_a_routing_that_is_none_is_named(cell, tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"{ROUTED}\nH100,w13,64,4,2,2048,768,1 2 3 4\nH100,w13,64,4,2,2048,768,{cell}\n")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 2
+    message = capsys.readouterr().err
+    assert "rows.csv: row 2: routing" in message and "correct the cell" in message and message.count("\n") == 1
