@@ -277,7 +277,7 @@ def _keys(gpu: GpuSpec) -> frozenset[str]:
 
 
 def _with_words_of(text: str) -> list[GpuSpec]:
-    """The GPUs of which one name has every word of `text`, where it names the chip and more: all A100s of 80 GB for `A100-80GB`."""
+    """The GPUs of which one name has every word of `text`, where it names the chip and more: both SXM parts for `A100-SXM`."""
     words = set(_separated(text).split("_"))
     if len(words) < 2:
         return []
