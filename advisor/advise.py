@@ -30,7 +30,6 @@ from advisor.schema import (
     Configuration,
     Export,
     Finding,
-    GapPart,
     Latency,
     LaunchReport,
     MeasuredRounds,
@@ -284,8 +283,8 @@ def _report(
     diagnosis = diagnose(
         context(
             launch.problem, current, gpu, analysis=analysis, predicted_us=float(predicted.us[0]), ceiling_us=lowest,
-            measured_us=measured.latency.us if measured else None, entry=launch.entry, entry_m=launch.entry_key,
-            stack=target.stack, pricing=pricing, ranked=ranked,
+            measured_us=measured.latency.us if measured else None, measured_origin=measured.latency.origin if measured else "measured",
+            entry=launch.entry, entry_m=launch.entry_key, stack=target.stack, pricing=pricing, ranked=ranked,
             recommended=ranked if choice is not None and choice.configuration != launch.configuration else None,
         )
     )  # fmt: skip
@@ -310,23 +309,13 @@ def _report(
         efficiency=bound_us / now if now else None,
         headroom=now / lowest - 1 if now else None,
         p_speedup_10pct=p_speedup,
-        gap=_gap(diagnosis.gap, measured),
+        gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
         decision=launch.share,
     )  # fmt: skip
-
-
-def _gap(parts: tuple[GapPart, ...], measured: Measured | None) -> tuple[GapPart, ...]:
-    """The parts of the gap, where what was given as measured says that it is simulated called that."""
-    if measured is None or measured.latency.origin == "measured":
-        return parts
-    origin = measured.latency.origin
-    return tuple(
-        replace(part, origin=origin, note=part.note.replace("measured", origin)) if part.origin == "measured" else part for part in parts
-    )
 
 
 def _p_speedup(launch: PlannedLaunch, problem: pipelines.ProblemBatch, current: Configuration, predicted: Prediction,

@@ -19,7 +19,7 @@ from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, 
 from advisor.diagnosis.pricing import Pricing, now_us
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis, Bound, Demand, Schedule
-from advisor.schema import Configuration, Problem
+from advisor.schema import Configuration, Origin, Problem
 
 Need = Literal["configuration", "runs", "tiles", "experts", "measured", "entry", "entry_m", "dot"]
 """What a rule needs: a known configuration; a launch that fits the GPU; a tiled product (BLOCK_SIZE_M, N, K); a product over
@@ -43,6 +43,7 @@ class LaunchContext:
         predicted_us: Latency shown for this launch, inf where it cannot launch, None where nothing can be predicted.
         ceiling_us: Least latency over the kernel's space.
         measured_us: Where it was measured.
+        measured_origin: Whether it was, or simulated: what every text says of `measured_us`.
         bound: Of the problem, one row.
         config_bound: Of the configuration, one row.
         demand: Of the configuration, one row.
@@ -65,6 +66,7 @@ class LaunchContext:
     predicted_us: float | None
     ceiling_us: float | None = None
     measured_us: float | None = None
+    measured_origin: Origin = "measured"
     bound: Bound
     config_bound: Bound | None
     demand: Demand | None
@@ -264,6 +266,7 @@ def context(
     predicted_us: float | None = None,
     ceiling_us: float | None = None,
     measured_us: float | None = None,
+    measured_origin: Origin = "measured",
     entry: Configuration | None = None,
     entry_m: int | None = None,
     stack: str | None = None,
@@ -284,6 +287,7 @@ def context(
         predicted_us: Latency shown for this launch; the analytical one where it is None.
         ceiling_us: Least latency over the kernel's space.
         measured_us: Where it was measured.
+        measured_origin: "simulated" where it was that.
         entry: As the table has it, before clamping.
         entry_m: Token count the entry stands under.
         stack: "vllm" or "sglang".
@@ -315,6 +319,7 @@ def context(
         predicted_us=analytical_us if predicted_us is None else predicted_us,
         ceiling_us=ceiling_us,
         measured_us=measured_us,
+        measured_origin=measured_origin,
         bound=bound,
         config_bound=config_bound,
         demand=demand,

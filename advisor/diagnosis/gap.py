@@ -29,24 +29,24 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
         Parts in the order of `schema.GAP_CAUSES` that add up to measured - bound, or to predicted - bound without a measurement;
         nothing where neither is known.
     """
-    bound, measured = context.bound_us, context.measured_us
+    bound, measured, origin = context.bound_us, context.measured_us, context.measured_origin
     if not context.runs or context.demand is None:
         if measured is None:
             return ()
-        return (GapPart(cause="unexplained", us=measured - bound, origin="measured", note="nothing is predicted of it"),)
+        return (GapPart(cause="unexplained", us=measured - bound, origin=origin, note="nothing is predicted of it"),)
     total = context.current_us - bound
     if total < 0:
         if measured is None:
             note = "the prediction is below the bound: a fault of the model"
             return (*_split({}, 0.0), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
-        rest = GapPart(cause="unexplained", us=measured - bound, origin="measured", note="measured against the bound")
+        rest = GapPart(cause="unexplained", us=measured - bound, origin=origin, note=f"{origin} against the bound")
         return (*_split({}, 0.0), rest)
     parts = _split(context.divided, total)
     if measured is None:
         return parts
     rest_us = measured - bound - math.fsum(part.us for part in parts)
-    note = "measured slower than predicted" if rest_us >= 0 else "measured faster than predicted"
-    return (*parts, GapPart(cause="unexplained", us=rest_us, origin="measured", note=note))
+    note = f"{origin} {'slower' if rest_us >= 0 else 'faster'} than predicted"
+    return (*parts, GapPart(cause="unexplained", us=rest_us, origin=origin, note=note))
 
 
 def _split(weights: dict[str, float], total: float) -> tuple[GapPart, ...]:

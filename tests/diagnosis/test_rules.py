@@ -124,6 +124,18 @@ def test_a_measurement_below_the_bound_is_a_fault() -> None:
     assert any("model or measurement fault" in fault for fault in diagnosis.faults)
 
 
+@pytest.mark.parametrize("us", [5.0, 5000.0])
+@pytest.mark.parametrize("origin", ["measured", "simulated"])
+def test_what_was_simulated_is_not_called_measured(us: float, origin: str) -> None:
+    diagnosis = diagnose(launch(moe(64), tile(16, 64, 128), "H100", measured_us=us, measured_origin=origin))
+    rule = "below-bound" if us < 100 else "slower-than-predicted"
+    finding = next(finding for finding in diagnosis.findings if finding.rule == rule)
+    assert finding.title.startswith(origin.capitalize())
+    said = " ".join([finding.title, finding.evidence, finding.remedy, *(part.note for part in diagnosis.gap)]).lower()
+    assert ("measured" in said or "measurement" in said) == (origin == "measured"), said
+    assert {part.origin for part in diagnosis.gap} == {"predicted", origin}
+
+
 @pytest.mark.parametrize("gpu", ["A100", "H100", "H200", "B200", "MI300X"])
 def test_a_tiny_kernel_timed_in_a_graph_is_not_below_the_bound(gpu: str) -> None:
     tiny = rows(1, 1024, "elementwise", "add")

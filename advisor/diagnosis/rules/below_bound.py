@@ -39,6 +39,8 @@ kernel. Else report it.
         measured = context.measured_us
         if measured is None:
             return None
+        origin = context.measured_origin
+        made = "measurement" if origin == "measured" else "simulation"
         launch = least_launch_us(context.gpu)
         limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0))]
         if context.config_bound is not None:
@@ -50,10 +52,10 @@ kernel. Else report it.
                     self,
                     context,
                     "error",
-                    f"Measured {microseconds(measured)} is below {name}, {microseconds(limit)}",
+                    f"{origin.capitalize()} {microseconds(measured)} is below {name}, {microseconds(limit)}",
                     evidence=f"{pipeline} alone takes {microseconds(limit - launch)} after a launch of "
                     f"{microseconds(launch)} at least, cache {context.problem.cache}",
-                    remedy="a fault of the model or of the measurement: check GPU, sizes, type, routing and cache of the row",
+                    remedy=f"a fault of the model or of the {made}: check GPU, sizes, type, routing and cache of the row",
                 )
         return None
 

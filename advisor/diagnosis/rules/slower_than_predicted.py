@@ -42,7 +42,8 @@ The ratio is a choice; the gap split shows the difference as `unexplained`.
             self,
             context,
             "advice",
-            f"Measured {microseconds(measured)}, {measured / predicted:.1f} times the predicted {microseconds(predicted)}",
+            f"{context.measured_origin.capitalize()} {microseconds(measured)}, {measured / predicted:.1f} times the predicted "
+            f"{microseconds(predicted)}",
             evidence=f"{microseconds(measured - predicted)} are unexplained",
             remedy="look for spills with `advisor inspect`, measure again with clocks recorded, check alignment",
         )
