@@ -41,9 +41,10 @@ def kind_of(problem: ProblemBatch) -> str:
     return f"{family}/{problem.dtype}"
 
 
-def covers_operator(problem: ProblemBatch) -> bool:
-    """Whether the operator is one this model has features for."""
-    return problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in ROW_OPERATORS)
+def covers(problem: ProblemBatch) -> bool:
+    """Whether these are operators that the model has features for, on operands of one type."""
+    known = problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in ROW_OPERATORS)
+    return known and problem.weight_dtype in (None, problem.dtype)
 
 
 def reference(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Measured library kernels by `direct.kind_of`."""
     out: dict[str, list[Measured]] = {}
     for part in data:
-        if part.problem.family != "fused_moe" and direct.covers_operator(part.problem):
+        if part.problem.family != "fused_moe" and direct.covers(part.problem):
             out.setdefault(direct.kind_of(part.problem), []).append(part)
     return out
 

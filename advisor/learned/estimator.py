@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
-from advisor.learned.analytical import MOE_PRODUCTS, SPREAD, Z_80, AnalyticalPredictor, normal_cdf
+from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
 from advisor.learned.machine import Machine, machine
-from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeModel
+from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeModel, covers
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-MOE_DTYPES = ("bf16", "fp16")
 ROWS_PER_CALL = 4096
 
 
@@ -139,9 +138,7 @@ class LearnedPredictor:
 
     def _moe(self, problem: ProblemBatch) -> MoeModel | None:
         """The fused-MoE model, where it is meant for such problems."""
-        fits = problem.family == "fused_moe" and problem.op in MOE_PRODUCTS and problem.dtype in MOE_DTYPES
-        plain = problem.weight_dtype in (None, problem.dtype) and problem.cache == "warm"
-        return self.weights.moe if fits and plain else None
+        return self.weights.moe if covers(problem) else None
 
     @staticmethod
     def _errors(moe: MoeModel, task: str, problem: ProblemBatch, gpu: GpuSpec) -> tuple[str, bool]:
@@ -151,7 +148,7 @@ class LearnedPredictor:
         return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
 
     def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
-        if not direct.covers_operator(problem):
+        if not direct.covers(problem):
             return fallback
         model = self.weights.direct.get(direct.kind_of(problem))
         if model is None:

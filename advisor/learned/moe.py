@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import calibration, forest, habits, ranker, reach
+from advisor.learned.analytical import MOE_PRODUCTS
 from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.configurations import as_configuration
 from advisor.learned.features import BEST, EXACT, SERVED, latency_features, matrix
@@ -21,6 +22,7 @@ from advisor.learned.ranker import Ranker
 from advisor.learned.served import served_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
+MOE_DTYPES = ("bf16", "fp16")
 DOMAIN_MARGIN = 2.0
 """A size up to this factor outside what was learned still counts as learned: the intervals hold there."""
 
@@ -127,6 +129,12 @@ def of_served_gpu(task: str) -> str:
 def of_any_gpu(task: str) -> str:
     """The task whose errors they are."""
     return task.removesuffix(_SERVED_ALONE)
+
+
+def covers(problem: ProblemBatch) -> bool:
+    """Whether the model is of such problems: plain 16-bit products, the cache warm. Others are neither learned nor answered."""
+    plain = problem.weight_dtype in (None, problem.dtype) and problem.cache == "warm"
+    return problem.family == "fused_moe" and problem.op in MOE_PRODUCTS and problem.dtype in MOE_DTYPES and plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

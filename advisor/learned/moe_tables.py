@@ -34,7 +34,7 @@ class Table:
         weight: [n].
         model: (E, topk, H, N) of each row.
         gpu: Name of each row's GPU.
-        key: gpu, model and tokens of each row.
+        key: Problem and GPU of each row (`keys_of`).
         configuration: [n, 6], for exact launches.
         candidates: Launches of every winner, for the best of sweeps.
         paired_us: For the best of sweeps, the default's latency in the same sweep, [n]; NaN elsewhere and where it was not swept.
@@ -124,9 +124,11 @@ def _paired_rows(part: Measured) -> Array:
 
 
 def keys_of(part: Measured) -> list[tuple[object, ...]]:
-    """GPU, model and tokens of every row."""
-    tokens = np.broadcast_to(part.problem.sizes["M"], (len(part),)).astype(int)
-    return [(part.gpu.name, *model, m) for model, m in zip(part.models(), tokens.tolist(), strict=True)]
+    """GPU, model and tokens of every row, and which of a model's products it is, of which types."""
+    problem = part.problem
+    tokens = np.broadcast_to(problem.sizes["M"], (len(part),)).astype(int)
+    kind = (problem.op, problem.dtype, problem.weight_dtype or problem.dtype, problem.cache)
+    return [(part.gpu.name, *model, m, *kind) for model, m in zip(part.models(), tokens.tolist(), strict=True)]
 
 
 def weights_of(part: Measured) -> Array:

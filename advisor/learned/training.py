@@ -7,10 +7,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.rows import UNTILED_OPERATORS
 from advisor.errors import InputError
 from advisor.learned import data, direct_training, moe_training
 from advisor.learned.data import Measured, Model
+from advisor.learned.moe import covers
 from advisor.learned.weights import Weights
 
 FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
@@ -46,7 +46,7 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
 def fit(measured: Sequence[Measured], described: dict[str, Any], progress: Callable[[str], None] = lambda text: None,
         calibrate_by: Sequence[str] = ("model", "gpu", "sweep")) -> Weights:  # fmt: skip
     """Weights from rows that are read already; `calibrate_by` as in `moe_training.fit`."""
-    moe = [m for m in measured if m.problem.family == "fused_moe" and m.problem.op not in UNTILED_OPERATORS]
+    moe = [m for m in measured if covers(m.problem)]
     kinds = direct_training.groups(measured)
     return Weights(
         moe=moe_training.fit(moe, progress, calibrate_by) if moe else None,

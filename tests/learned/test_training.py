@@ -1,0 +1,35 @@
+"""Which rows are learned together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.hardware import load_gpu
+from advisor.learned import moe_training, training
+from advisor.learned.data import Measured
+from advisor.learned.moe_tables import keys_of
+from advisor.pipelines import ProblemBatch, column
+
+
+def rows(**kind: object) -> Measured:
+    sizes = {name: column(value).astype(float) for name, value in {"M": 64, "E": 8, "topk": 2, "H": 4096, "N": 1792}.items()}
+    problem = ProblemBatch(**({"family": "fused_moe", "op": "w13", "dtype": "bf16", "sizes": sizes} | kind))  # type: ignore[arg-type]
+    return Measured(kind="exact", gpu=load_gpu("H100"), problem=problem, configuration=None, latency_us=np.array([100.0]))
+
+
+OTHERS = [{"dtype": "fp8"}, {"weight_dtype": "int8"}, {"weight_dtype": "int4", "block_shape": (128, 128)}, {"cache": "cold"}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_launches_that_the_model_does_not_answer_are_not_learned(other, monkeypatch):
+    learned: list[Measured] = []
+    monkeypatch.setattr(moe_training, "fit", lambda parts, *rest: learned.extend(parts))
+    plain, w2 = rows(), rows(op="w2")
+    training.fit([rows(**other), plain, w2, rows(dtype="fp16")], {})
+    assert plain in learned and w2 in learned and len(learned) == 3
+
+
+@pytest.mark.parametrize("other", [*OTHERS, {"op": "w2"}])
+def test_problems_that_differ_in_more_than_their_sizes_are_not_one(other):
+    assert keys_of(rows()) == keys_of(rows(weight_dtype="bf16")) != keys_of(rows(**other))
