@@ -34,6 +34,8 @@ PIPELINE_UNITS: dict[str, str] = {
 """Unit of the demand on each pipeline; its throughput is that unit per second."""
 
 # The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
+UNCERTAIN = "uncertain"
+"""Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "efficiency", "unexplained")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from advisor.rendering.figures import share_text
-from advisor.schema import LaunchReport, Origin, Verdict
+from advisor.schema import UNCERTAIN, LaunchReport, Origin, Verdict
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -63,7 +63,7 @@ def _sentence(
         sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
     elif not rated:
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
-        sentence += f"{current / bound_us:.2f} times the bound; {binds}, and no other configuration is known to compare with"
+        sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and no other configuration is known to compare with"
     else:
         share = share_text(percent / 100, passed="")
         some = len(rated) < len(able)
@@ -80,6 +80,15 @@ def _sentence(
     if wrong:
         sentence += f"; {wrong} measured below the bound, a fault, left out of this"
     return sentence + "."
+
+
+def _times_the_bound(able: list[LaunchReport], current: float, bound_us: float) -> str:
+    """How far it is away; from what is likely where that is not certain, for the distance to the bound then says nothing of tuning."""
+    uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
+    if not uncertain:
+        return f"{current / bound_us:.2f} times the bound"
+    certain = f"{_microseconds(bound_us)} µs are certain"
+    return f"{current / (bound_us + uncertain):.2f} times the least its likely work takes, of which {certain}"
 
 
 def _origin(able: list[LaunchReport]) -> Origin:

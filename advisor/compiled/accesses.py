@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], active: Active, times: Count) -> None:
-    """Add what a memory operation does in the programs that are active, `times` each, to what was found of it."""
+    """Add what a memory operation does in the programs that are active, `times` each, to what was found of it.
+
+    What it does where it is only assumed to run, under a mask that is not known, or at an address that hangs on something assumed,
+    is no more than assumed; where its address is not known, it still touches something.
+    """
+    names = address_operands(op)
     pointer = evaluator.value(environment, op.operands[0])
     tensor = next((t for t in op.types if t.shape), op.types[0] if op.types else None)
     shape = tensor.shape if tensor is not None else ()
@@ -36,33 +41,36 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
             pointer, mask = tile
             shape, masked = pointer.shape, True
         else:
-            names = address_operands(op)
             mask = evaluator.value(environment, names[1]) if len(names) > 1 else None
             masked = mask is not None
         issued = _lanes(evaluator, mask, shape)
         fresh = _distinct(evaluator, pointer, mask, shape) if pointer.known else issued
-    access = evaluator.result.accesses.get(id(op))
-    if access is None:
-        zero = np.zeros(evaluator.programs)
-        access = Access(op, zero.copy(), zero.copy(), zero.copy(), pointer.base, masked=masked)
-        evaluator.result.accesses[id(op)] = access
-    count = np.where(active, times, 0.0)
-    access.executions += count
-    access.lanes += count * issued
-    access.distinct += count * np.minimum(fresh, issued)
     if mask is not None and not mask.known:
-        access.mask_reasons |= mask.reasons
-        evaluator.unknown(mask.reasons, "a mask", op, "all its lanes are assumed active")
-    if access.base != pointer.base:
-        access.base = None
-    if not pointer.known or not pointer.parts or (descriptor and tile is None):
-        access.unknown_extent = True
-    else:
-        binding = None if (issued == _elements(shape)).all() else mask
-        _reach(access, pointer, binding, active)
-        record(evaluator, op, pointer, binding, active)
-    if access.contiguous is None and not descriptor:  # the copy engine fetches a block, not threads their lanes
-        access.contiguous = contiguous(pointer, shape)
+        evaluator.unknown(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
+    unlocated = not pointer.known or not pointer.parts or (descriptor and tile is None)
+    certain = (mask is None or mask.known) and not (descriptor and tile is None)
+    certain &= not any(evaluator.value(environment, name).assumed for name in names)
+    for assumed, members in evaluator.parts(active) if certain else [(True, active)]:
+        part = (id(op), assumed)
+        access = evaluator.result.accesses.get(part)
+        if access is None:
+            zero = np.zeros(evaluator.programs)
+            access = Access(op, zero.copy(), zero.copy(), zero.copy(), pointer.base, masked=masked)
+            evaluator.result.accesses[part] = access
+        count = np.where(members, times, 0.0)
+        access.executions += count
+        access.lanes += count * issued
+        access.distinct += count * np.minimum(fresh, issued)
+        if access.base != pointer.base:
+            access.base = None
+        if unlocated:
+            access.unknown_extent = True
+        else:
+            binding = None if (issued == _elements(shape)).all() else mask
+            _reach(access, pointer, binding, members)
+            record(evaluator, part, pointer, binding, members)
+        if access.contiguous is None and not descriptor:  # the copy engine fetches a block, not threads their lanes
+            access.contiguous = contiguous(pointer, shape)
 
 
 def _elements(shape: tuple[int, ...]) -> float:
@@ -149,7 +157,7 @@ def _descriptor_lanes(evaluator: Evaluator, op: Operation, environment: Mapping[
         if sizes is None:
             parts = (*pointer.layout[0], *pointer.layout[1], *(evaluator.value(environment, n) for n in starts)) if pointer.layout else ()
             reasons = frozenset[str]().union(*(v.reasons for v in parts)) or {f"the shape of descriptor {pointer.base}"}
-            evaluator.unknown(frozenset(reasons), "a block", op, "it is assumed full")
+            evaluator.unknown(frozenset(reasons), "a block", op, "the prediction takes it for full, the bound for empty")
         return total
     extent = block.shape[-len(starts) :] if starts else ()
     for size, length, name in zip(sizes, extent, starts, strict=False):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
-from advisor.compiled.counts import KernelDemand
+from advisor.compiled.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand import read_demand
 from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
@@ -26,7 +26,7 @@ from advisor.pipelines.bound import Bound, bound, config_bound, least_launch_us,
 from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
-from advisor.schema import PIPELINE_UNITS, PIPELINES, GapPart, Latency, Occupancy, PipelineTime
+from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 SOURCE = "analytical model, demand read from the compiled code"
 
@@ -44,6 +44,7 @@ class KernelAnalysis:
     pipelines: tuple[PipelineTime, ...]
     occupancy: Occupancy
     bound: Latency
+    likely_bound: Latency  # were all work certain that is likely
     config_bound: Latency
     predicted: Latency | None  # None: cannot launch
     binding_pipeline: str
@@ -52,12 +53,17 @@ class KernelAnalysis:
     unknowns: tuple[str, ...]
 
 
+CONSIDERABLE = 1.1
+"""Where the bound of the likely work is so many times that of what is certain, it is said."""
+
+
 def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", facts: CodeFacts | None = None) -> KernelAnalysis:
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
     facts = facts or read_facts(inspection.compiled)
     needed = work_of(inspection.demand, gpu)
     asked = _demand(inspection, gpu, facts, cache)
-    least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection.demand), gpu, cache)
+    least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection, gpu), gpu, cache)
+    likely_us = max(float(bound(likely_work_of(inspection.demand, gpu), gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
     plan = schedule(asked, gpu)
     us = float(np.atleast_1d(latency_us(asked, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
@@ -65,6 +71,9 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
         split = gap(asked, gpu, least.us)
+        if likely_us > CONSIDERABLE * bound_us:
+            uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
+            split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
         parts = tuple(
             GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items()
         )
@@ -82,6 +91,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             spill_bytes=resources.spill_bytes, k_iterations=round(float(asked.k_iterations[0])),
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
+        likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),
         config_bound=Latency(us=max(float(config.us.reshape(-1)[0]), bound_us), origin="predicted", source=SOURCE),
         predicted=predicted, binding_pipeline=least.binding_pipeline(0), 
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
@@ -94,14 +104,13 @@ def _column(value: float) -> np.ndarray:
     return np.array([float(value)])
 
 
-def _tensor(demand: KernelDemand, gpu: GpuSpec) -> tuple[str | None, float, float]:
-    """Type, FLOP in that type's rate, and what is left for fma where the GPU has no matrix unit for it."""
-    main = demand.main_tensor_type
+def _tensor(main: str | None, demand: KernelDemand | CertainDemand, gpu: GpuSpec) -> tuple[str | None, float, float]:
+    """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it."""
     if main is None:
         return None, 0.0, 0.0
     chosen = compute_pipeline(gpu, main)
     if chosen is None:
-        return None, 0.0, demand.total_tensor_flop
+        return None, 0.0, sum(demand.tensor_flop.values())
     rate = gpu.tensor_flop_per_clock_per_sm[chosen]
     total = rest = 0.0
     for kind, flop in demand.tensor_flop.items():
@@ -119,11 +128,20 @@ def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
 
 
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
-    """What any kernel has to do that gives what this one gives."""
-    kind, tensor, rest = _tensor(demand, gpu)
-    read, written = demand.read_footprint_bytes, demand.written_footprint_bytes
+    """What any kernel has to do that gives what this one gives, whatever the data are."""
+    return _work(demand, demand.certain, demand.read_footprint_bytes, demand.written_footprint_bytes, gpu)
+
+
+def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
+    """The same if all is so that the prediction takes for likely."""
+    return _work(demand, demand, sum(demand.likely_read_footprints.values()), demand.likely_written_footprint_bytes, gpu)
+
+
+def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: float, written: float, gpu: GpuSpec) -> Work:
+    kind, tensor, rest = _tensor(demand.main_tensor_type, counted, gpu)
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
-    fma, xu = least_special(gpu, _column(demand.xu_op), _column(demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)))
+    flop = counted.fma_flop + rest + _fp64_as_fp32(gpu, counted.fp64_flop)
+    fma, xu = least_special(gpu, _column(counted.xu_op), _column(flop))
     return Work(
         tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(read + written), result_bytes=_column(written),
         tensor_dtype=kind,
@@ -132,12 +150,9 @@ def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
 
 def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) -> Demand:
     demand, compiled = inspection.demand, inspection.compiled
-    rows = demand.per_program
-    busy = rows["tensor"] + rows["fma"] + rows["load"] + rows["store"] + rows["atomic"] + rows["alu"]
-    working = busy > 0.01 * busy.max() if busy.size and busy.max() > 0 else np.ones(busy.shape, bool)
-    cluster = compiled.num_ctas
-    ctas = max(float(working.sum()) * demand.scale, 1.0) * cluster
-    kind, tensor, rest = _tensor(demand, gpu)
+    rows, cluster = demand.per_program, compiled.num_ctas
+    working, ctas, largest = _ctas(rows, demand.scale, cluster)
+    kind, tensor, rest = _tensor(demand.main_tensor_type, demand, gpu)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
     requested = demand.requested_load_bytes
@@ -162,8 +177,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     rates = gpu.tensor_flop_per_clock_per_sm
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
         rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
-    mean = busy[working].mean() if busy.size else 1.0
-    trips = rows["trips"][working].mean() if busy.size else 0.0
+    trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
@@ -173,15 +187,32 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
-        largest_cta_ratio=_column(max(float(busy.max() / mean), 1.0)) if busy.size and mean > 0 else None,
+        largest_cta_ratio=largest,
     )  # fmt: skip
 
 
-def _certain(asked: Demand, demand: KernelDemand) -> Demand:
-    """The demand without what is estimated of the machine code (spills, conversions, sectors): a bound needs certainty."""
-    ctas = float(asked.ctas[0])
-    per_cta = {**asked.per_cta, "smem": _column(demand.smem_bytes / ctas)}
-    return replace(asked, per_cta=per_cta, cta_load_bytes=_column(demand.requested_load_bytes / ctas))
+def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[np.ndarray, float, np.ndarray | None]:
+    """Which of the evaluated programs work, the CTAs of all that do, and the work of the largest over the mean one's."""
+    busy = rows["tensor"] + rows["fma"] + rows["load"] + rows["store"] + rows["atomic"] + rows["alu"]
+    working = busy > 0.01 * busy.max() if busy.size and busy.max() > 0 else np.ones(busy.shape, bool)
+    mean = busy[working].mean() if busy.size else 1.0
+    ratio = _column(max(float(busy.max() / mean), 1.0)) if busy.size and mean > 0 else None
+    return working, max(float(working.sum()) * scale, 1.0) * cluster, ratio
+
+
+def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
+    """The demand without what is assumed of data, and what is estimated of the machine code (spills, conversions, sectors)."""
+    demand, certain = inspection.demand, inspection.demand.certain
+    _, ctas, largest = _ctas(certain.per_program, demand.scale, inspection.compiled.num_ctas)
+    _, tensor, rest = _tensor(demand.main_tensor_type, certain, gpu)
+    amounts = {
+        "tensor": tensor, "fma": certain.fma_flop + rest + _fp64_as_fp32(gpu, certain.fp64_flop), "xu": certain.xu_op,
+        "smem": certain.smem_bytes,
+    }  # fmt: skip
+    return replace(
+        asked, per_cta={**asked.per_cta, **{name: _column(amount / ctas) for name, amount in amounts.items()}}, ctas=_column(ctas),
+        cta_load_bytes=_column(certain.requested_load_bytes / ctas), largest_cta_ratio=largest,
+    )  # fmt: skip
 
 
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:

@@ -21,10 +21,13 @@ class AccessDemand:
         argument: The pointer argument; None where it cannot be told.
         element: Type of an element.
         executions: Over all programs.
+        certain_executions: Of these, those that happen whatever the data are that decide branches, trips and masks.
         issued_bytes: Of active lanes.
         requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
+        certain_bytes: The same of the certain executions.
         reach_bytes: The first byte touched, counted from where the argument points, and the one behind the last; None where not known.
         touched: Bytes touched, counted alike: none that is not, and all unless they are too many to list, or of programs not looked at.
+        certain: Of these, what certain executions touch.
         growth: How many times `touched` all programs likely touch; 1 unless only some were looked at and they tell no rule.
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
@@ -37,10 +40,13 @@ class AccessDemand:
     argument: str | None
     element: str
     executions: float
+    certain_executions: float
     issued_bytes: float
     requested_bytes: float
+    certain_bytes: float
     reach_bytes: tuple[float, float] | None
     touched: tuple[Lattice, ...] = field(repr=False)
+    certain: tuple[Lattice, ...] = field(repr=False)
     growth: float
     lanes: int
     masked: bool
@@ -106,12 +112,32 @@ class ProgramClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertainDemand:
+    """Of the demand of a launch, what it asks for whatever the data are that decide branches, trips and masks: a bound holds this alone.
+
+    Attributes:
+        per_program: As that of `KernelDemand`.
+        tensor_flop: By type, whole launch.
+    """
+
+    per_program: Mapping[str, NDArray[np.float64]] = field(repr=False)
+    tensor_flop: Mapping[str, float]
+    fp64_flop: float
+    fma_flop: float
+    xu_op: float
+    smem_bytes: float
+    requested_load_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDemand:
     """The demand of a launch.
 
     Attributes:
         per_program: Column of `COLUMNS` -> [evaluated programs].
-        exact: Whether all programs, and all trips of their loops, were counted or do as those that were.
+        exact: Whether all programs, and all trips of their loops, were counted or do as those that were, and nothing is assumed of data
+            that decide what is done.
+        certain: What is not assumed.
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
@@ -121,6 +147,7 @@ class KernelDemand:
     grid: tuple[int, int, int]
     programs: int
     exact: bool
+    certain: CertainDemand
     scale: float
     per_program: Mapping[str, NDArray[np.float64]] = field(repr=False)
     tensor_flop: Mapping[str, float]

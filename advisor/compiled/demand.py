@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.costs import cost, element_bytes
-from advisor.compiled.counts import AccessDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
+from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.evaluate import Evaluator
-from advisor.compiled.execution import Access, Execution, Inputs
+from advisor.compiled.execution import Access, Execution, Inputs, Part
 from advisor.compiled.footprints import footprints, likely_footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
@@ -75,16 +75,12 @@ def read_demand(
     indices, exact = programs_to_evaluate(full) if programs is None else (programs, True)
     total = full[0] * full[1] * full[2] if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in COLUMNS}
     collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module), indices=None if exact else indices)
     for start in range(0, len(indices), chunk):
         part = indices[start : start + chunk]
         evaluator = Evaluator(module, inputs, full, part)
         evaluator.work_left /= -(-len(indices) // chunk)  # one allowance for all sets of programs
-        execution = evaluator.run()
-        for name, values in collected.take(execution).items():
-            columns[name].append(values)
-    per_program = {n: (np.concatenate(v) if v else np.zeros(0)) for n, v in columns.items()}
+        collected.take(evaluator.run())
     for access in collected.kept.values():
         if access.unknown_extent and access.base:
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
@@ -92,12 +88,25 @@ def read_demand(
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
             assumed = f"{where}: the bound counts those of one execution, the prediction {predicted}"
             collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
-    return collected.finish(full, total, exact and not collected.approximations, per_program, inputs, module)
+    return collected.finish(full, total, exact, inputs, module)
 
 
 @dataclass(slots=True)
-class _Line:
-    values: dict[str, float] = field(default_factory=dict)
+class _Columns:
+    """What programs ask for: column of `COLUMNS` -> [programs] of each chunk; FLOP of the tensor pipeline by type, of all."""
+
+    chunks: dict[str, list[NDArray[np.float64]]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    tensor: dict[str, float] = field(default_factory=dict)
+
+    def start(self, programs: int) -> None:
+        for chunks in self.chunks.values():
+            chunks.append(np.zeros(programs))
+
+    def add(self, name: str, amount: NDArray[np.float64]) -> None:
+        self.chunks[name][-1] += amount
+
+    def rows(self) -> dict[str, NDArray[np.float64]]:
+        return {name: (np.concatenate(chunks) if chunks else np.zeros(0)) for name, chunks in self.chunks.items()}
 
 
 @dataclass(slots=True)
@@ -107,9 +116,10 @@ class _Collected:
     scale: float
     divisors: Mapping[int, Divisor]
     indices: NDArray[np.int64] | None  # of the programs that stand for all; None: all are counted
-    places: dict[int, list[Family]] = field(default_factory=dict)
+    all: _Columns = field(default_factory=_Columns)
+    certain: _Columns = field(default_factory=_Columns)
+    places: dict[Part, list[Family]] = field(default_factory=dict)
     scalar_divisors: set[int] = field(default_factory=set)
-    tensor: dict[str, float] = field(default_factory=dict)
     accesses: dict[int, dict[str, float]] = field(default_factory=dict)
     kept: dict[int, Access] = field(default_factory=dict)
     extents: dict[int, tuple[int, int] | None] = field(default_factory=dict)
@@ -125,11 +135,12 @@ class _Collected:
         entry = self.lines.setdefault((operation.location.file, operation.location.line), {})
         entry[name] = entry.get(name, 0.0) + amount * self.scale
 
-    def take(self, execution: Execution) -> dict[str, NDArray[np.float64]]:
-        programs = execution.programs
-        rows = {name: np.zeros(programs) for name in COLUMNS}
-        for key, block in execution.block_of.items():
-            times = execution.blocks[key]
+    def take(self, execution: Execution) -> None:
+        for columns in (self.all, self.certain):
+            columns.start(execution.programs)
+        for (key, assumed), times in execution.blocks.items():
+            block = execution.block_of[key]
+            counted = (self.all,) if assumed else (self.all, self.certain)
             often = float(times.sum())
             here: set[tuple[str, int]] = set()
             for operation in block.operations:
@@ -137,14 +148,12 @@ class _Collected:
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
                 flop = sum(once.tensor_flop.values())
-                rows["tensor"] += times * flop
-                rows["fma"] += times * once.fma
-                rows["xu"] += times * once.xu
-                rows["alu"] += times * once.alu
-                rows["fp64"] += times * once.fp64
-                rows["smem"] += times * once.smem
-                for kind, amount in once.tensor_flop.items():
-                    self.tensor[kind] = self.tensor.get(kind, 0.0) + amount * often * self.scale
+                for columns in counted:
+                    for name, amount in (("tensor", flop), ("fma", once.fma), ("xu", once.xu), ("alu", once.alu), ("fp64", once.fp64),
+                                         ("smem", once.smem)):  # fmt: skip
+                        columns.add(name, times * amount)
+                    for kind, amount in once.tensor_flop.items():
+                        columns.tensor[kind] = columns.tensor.get(kind, 0.0) + amount * often * self.scale
                 self.line(operation, "tensor_flop", flop * often)
                 self.line(operation, "fma_flop", once.fma * often)
                 self.line(operation, "fp64_flop", once.fp64 * often)
@@ -154,15 +163,17 @@ class _Collected:
             for place in here:
                 self.executions[place] = self.executions.get(place, {})
                 self.executions[place][key] = self.executions[place].get(key, 0.0) + often * self.scale
-        for key, access in execution.accesses.items():
+        for part, access in execution.accesses.items():
             kind = access_kind(access.operation)
             size = element_bytes(access_element(access.operation))
-            rows[kind] += access.lanes * size
-            if kind != "atomic":
-                rows[f"requested_{kind}"] += access.distinct * size
-            self._access(key, access, size, kind)
+            for columns in (self.all,) if part[1] else (self.all, self.certain):
+                columns.add(kind, access.lanes * size)
+                if kind != "atomic":
+                    columns.add(f"requested_{kind}", access.distinct * size)
+            self._access(part, access, size, kind)
         for key, loop in execution.loops.items():
-            rows["trips"] += loop.trips
+            self.all.add("trips", loop.trips)
+            self.certain.add("trips", loop.trips)
             entry = self.loops.setdefault(key, [loop.operation, 0.0, 0.0, set(), False])
             entry[1] += float(loop.entries.sum()) * self.scale
             entry[2] += float(loop.trips.sum()) * self.scale
@@ -172,16 +183,23 @@ class _Collected:
             self.unknown.setdefault(reason, assumption)
         self.approximations |= execution.approximations
         self.scalar_divisors |= execution.divisors
-        for key, places in execution.places.items():
-            self.places.setdefault(key, []).extend(families(places, execution.sets))
-        return rows
+        for part, places in execution.places.items():
+            self.places.setdefault(part, []).extend(families(places, execution.sets))
 
-    def _access(self, key: int, access: Access, size: float, kind: str) -> None:
-        totals = self.accesses.setdefault(key, {"executions": 0.0, "lanes": 0.0, "distinct": 0.0})
-        totals["executions"] += float(access.executions.sum()) * self.scale
+    def _access(self, part: Part, access: Access, size: float, kind: str) -> None:
+        key, assumed = part
+        totals = self.accesses.setdefault(key, dict.fromkeys(("executions", "lanes", "distinct", "certain_executions", "certain"), 0.0))
+        executions, distinct = float(access.executions.sum()) * self.scale, float(access.distinct.sum()) * self.scale
+        totals["executions"] += executions
         totals["lanes"] += float(access.lanes.sum()) * self.scale
-        totals["distinct"] += float(access.distinct.sum()) * self.scale
-        self.kept.setdefault(key, access)
+        totals["distinct"] += distinct
+        if not assumed:
+            totals["certain_executions"] += executions
+            totals["certain"] += distinct
+        kept = self.kept.setdefault(key, access)
+        kept.unknown_extent |= access.unknown_extent
+        kept.base = kept.base if kept.base == access.base else None
+        kept.contiguous = access.contiguous if kept.contiguous is None else kept.contiguous
         self.line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
         before = self.extents.get(key, NOWHERE)
         if access.unknown_extent or before is None:
@@ -193,8 +211,10 @@ class _Collected:
             self.extents[key] = (low, high)
 
     def finish(
-        self, grid: tuple[int, int, int], total: int, exact: bool, rows: dict[str, NDArray[np.float64]], inputs: Inputs, module: Module
+        self, grid: tuple[int, int, int], total: int, exact: bool, inputs: Inputs, module: Module
     ) -> KernelDemand:
+        rows, certain = self.all.rows(), self.certain.rows()
+        exact &= not self.approximations and all(np.array_equal(rows[name], certain[name]) for name in COLUMNS)
         depths = loop_depths(module)
         sample = None
         if self.indices is not None:
@@ -202,7 +222,7 @@ class _Collected:
         accesses = tuple(self._access_demand(key, depths, sample) for key in self.accesses)
         loads = tuple(a for a in accesses if a.kind == "load")
         rest = tuple(a for a in accesses if a.kind != "load")
-        sums = {name: float(values.sum()) * self.scale for name, values in rows.items()}
+        sums, sure = ({name: float(values.sum()) * self.scale for name, values in each.items()} for each in (rows, certain))
         loops = tuple(
             LoopDemand(
                 line=op.location.line if op.location else None, depth=depths.get(id(op), 1), entries=entries, trips=trips,
@@ -216,7 +236,11 @@ class _Collected:
             for file, n in sorted({*self.lines, *often})
         )
         return KernelDemand(
-            grid=grid, programs=total, exact=exact, scale=self.scale, per_program=rows, tensor_flop=dict(self.tensor),
+            grid=grid, programs=total, exact=exact, scale=self.scale, per_program=rows, tensor_flop=dict(self.all.tensor),
+            certain=CertainDemand(
+                per_program=certain, tensor_flop=dict(self.certain.tensor), fp64_flop=sure["fp64"], fma_flop=sure["fma"],
+                xu_op=sure["xu"], smem_bytes=sure["smem"], requested_load_bytes=sure["requested_load"],
+            ),
             fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
             load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
@@ -236,19 +260,26 @@ class _Collected:
         tensor = next((t for t in access.operation.types if t.shape), None)
         lanes = tensor.elements if tensor is not None else 1
         where = access.operation.location
-        found = together(self.places.get(key, ()))
-        certain, some = lattices(found, max(round(size), 1), sample)
+        step = max(round(size), 1)
+        sure, assumed = self.places.get((key, False), []), self.places.get((key, True), [])
+        found = together([*sure, *assumed])
+        every, some = lattices(found, step, sample)
         most = 0.0 if reach is None else min(totals["distinct"], reach[1] + 1 - reach[0]) * size
-        touched = (*certain, *some)
-        if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(certain):
+        touched = (*every, *some)
+        certain = touched
+        if assumed:
+            of_all, of_some = lattices(together(sure), step, sample)
+            certain = (*of_all, *of_some)
+        if some and most > 1.1 * (distinct := distinct_bytes(touched)) and distinct > distinct_bytes(every):
             line = f"line {where.line}" if where else "an access"
-            assumed = f"{line}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
-            self.unknown.setdefault(f"which bytes of {access.base} all programs touch", assumed)
+            counted = f"{line}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
+            self.unknown.setdefault(f"which bytes of {access.base} all programs touch", counted)
         return AccessDemand(
             operation=access.operation, kind=access_kind(access.operation), argument=access.base, element=element,
-            executions=totals["executions"], issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size,
-            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched,
-            growth=growth(found, touched, max(round(size), 1), sample) if sample is not None and some else 1.0,
+            executions=totals["executions"], certain_executions=totals["certain_executions"],
+            issued_bytes=totals["lanes"] * size, requested_bytes=totals["distinct"] * size, certain_bytes=totals["certain"] * size,
+            reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched, certain=certain,
+            growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,

@@ -1,13 +1,15 @@
 """Run the scalar part of a kernel for many programs at once: which blocks execute how often, and which lanes of an access are active.
 
 Only values that decide control flow, masks or addresses are computed (a backward slice); numbers of the problem never are. What
-is only known at run time (a value loaded from memory that the launch does not give) is assumed, and named.
+is only known at run time (a value loaded from memory that the launch does not give) is assumed, and named; what then runs, and what
+follows from it, is kept apart from what certainly does (`Part`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from advisor.compiled import values
 from advisor.compiled.accesses import count_access
 from advisor.compiled.arithmetic import compute, constant
+from advisor.compiled.contents import loaded, plain
 from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
 from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk, line_of
@@ -28,6 +31,7 @@ DIMENSIONS = {"x": 0, "y": 1, "z": 2}
 DIVISIONS = frozenset({"arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui"})
 MOST_DIVISORS = 8
 """Numbers that scalars are divided by that are noted."""
+HEAVIER = "the prediction assumes its heavier side, the bound neither"
 
 
 class Evaluator:
@@ -42,6 +46,7 @@ class Evaluator:
         self.programs = len(indices)
         self.needed = {f.name: needed_values(f) for f in module.functions.values()}
         self.result = Execution(self.programs, {}, {}, {}, {}, {}, set())
+        self.assumed: Active | None = None  # programs in which it is only assumed that what runs now does; None: in none
         self.steps = 0
         self.work_left = EXACT_WORK
         self.memory: dict[tuple[int, ...], Count] = {}
@@ -69,47 +74,75 @@ class Evaluator:
         self.patterns.clear()
         self.kept.clear()
 
+    @contextmanager
+    def assuming(self, programs: Active | bool) -> Iterator[None]:
+        """What runs inside is only assumed to, in some programs (True: in all), beside those in which it was before."""
+        outer = self.assumed
+        if np.any(programs):
+            self.assumed = np.logical_or(np.zeros(self.programs, bool) if outer is None else outer, programs)
+        try:
+            yield
+        finally:
+            self.assumed = outer
+
+    def parts(self, active: Active) -> list[tuple[bool, Active]]:
+        """The active programs in which what runs now certainly does (False), and those in which that is assumed (True)."""
+        if self.assumed is None:
+            return [(False, active)]
+        split = [(False, active & ~self.assumed), (True, active & self.assumed)]
+        return [each for each in split if each[1].any()]
+
     def _argument(self, name: str, text: str) -> Value:
         if text.startswith(("!tt.ptr", "!tt.tensordesc")):
             return Value((np.zeros(1, np.int64),), (), False, name)
         if name in self.inputs.scalars:
-            return values.number(_plain(self.inputs.scalars[name]))
+            return values.number(plain(self.inputs.scalars[name]))
         return values.unknown({f"argument {name}"})
 
     def _function(
         self, function: Function, environment: dict[str, Value], active: Active, times: Count
     ) -> list[Value]:
-        """Walk a function's blocks; the branches of Triton's functions only lead forward."""
+        """Walk a function's blocks; the branches of Triton's functions only lead forward.
+
+        A branch that is not certain halves the share of a program's paths on each side. Where a whole share comes together again,
+        all paths lead: what runs there certainly does.
+        """
         by_label = {b.label: b for b in function.blocks}
-        masks: dict[int, Active] = {id(function.blocks[0]): active} if function.blocks else {}
+        start = id(function.blocks[0]) if function.blocks else 0
+        masks: dict[int, Active] = {start: active}
+        shares: dict[int, Count] = {start: active.astype(np.float64)}
         returned: list[Value] = []
         for block in function.blocks:
             here = masks.get(id(block))
-            if here is None or not here.any():
+            if here is None:
                 continue
-            self._block(block, environment, here, times)
+            runs, share = bool(here.any()), shares[id(block)]
+            if runs:
+                with self.assuming(here & (share < 1)):
+                    self._block(block, environment, here, times)
             last = block.operations[-1] if block.operations else None
             if last is None:
                 continue
-            if last.name == "tt.return":
-                out = [self.value(environment, o) for o in last.operands]
+            if last.name == "tt.return" and runs:
+                out = [values.assume(self.value(environment, o), bool((here & (share < 1)).any())) for o in last.operands]
                 returned = [values.select_programs(here, n, o) for n, o in zip(out, returned, strict=False)] if returned else out
-            for target, chosen, passed in self._successors(last, environment, here, function, by_label):
+            for target, chosen, part, passed in self._successors(last, environment, here, share, by_label):
                 if target is None:
                     continue
-                before = masks.get(id(target))
-                for name, operand in zip(target.arguments, passed, strict=False):
-                    new = self.value(environment, operand)
+                for name, operand in zip(target.arguments, passed if runs else (), strict=False):
+                    new = values.assume(self.value(environment, operand), bool((chosen & (part < 1)).any()))
                     environment[name] = values.select_programs(chosen, new, environment[name]) if name in environment else new
-                masks[id(target)] = chosen if before is None else before | chosen
+                masks[id(target)] = chosen | masks.get(id(target), False)
+                shares[id(target)] = part + shares.get(id(target), 0.0)
         return returned
 
     def _successors(
-        self, last: Operation, environment: dict[str, Value], here: Active, function: Function, by_label: dict[str, Block]
-    ) -> list[tuple[Block | None, Active, list[str]]]:
+        self, last: Operation, environment: dict[str, Value], here: Active, share: Count, by_label: dict[str, Block]
+    ) -> list[tuple[Block | None, Active, Count, list[str]]]:
+        """Where a block leads: the next ones, the programs that go there, the share of their paths, the values passed."""
         if last.name == "cf.br":
             label, passed = last.successors[0]
-            return [(by_label.get(label), here, passed)]
+            return [(by_label.get(label), here, share, passed)]
         if last.name != "cf.cond_br":
             return []
         condition = self.value(environment, last.operands[0])
@@ -119,8 +152,10 @@ class Evaluator:
         else:
             reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
             chosen = np.full(self.programs, reach[yes] >= reach[no])
-            self.unknown(condition.reasons, "a branch", last, "its heavier side is assumed")
-        return [(by_label.get(yes), here & chosen, yes_passed), (by_label.get(no), here & ~chosen, no_passed)]
+            if here.any():
+                self.unknown(condition.reasons, "a branch", last, HEAVIER)
+        parts = (share * chosen, share * ~chosen) if condition.certain else (share / 2, share / 2)
+        return [(by_label.get(yes), here & chosen, parts[0], yes_passed), (by_label.get(no), here & ~chosen, parts[1], no_passed)]
 
     def value(self, environment: Mapping[str, Value], name: str) -> Value:
         """The value of a name; unknown where it was not computed."""
@@ -135,13 +170,13 @@ class Evaluator:
 
     def _block(self, block: Block, environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
         """Evaluate one block; returns what its `scf.yield` gives."""
-        key = id(block)
-        count = np.where(active, times, 0.0)
-        if key in self.result.blocks:
-            self.result.blocks[key] += count
-        else:
-            self.result.blocks[key] = count
-            self.result.block_of[key] = block
+        self.result.block_of[id(block)] = block
+        for assumed, members in self.parts(active):
+            part, count = (id(block), assumed), np.where(members, times, 0.0)
+            if part in self.result.blocks:
+                self.result.blocks[part] += count
+            else:
+                self.result.blocks[part] = count
         for op in block.operations:
             self.steps += 1
             self._operation(op, environment, active, times)
@@ -155,7 +190,7 @@ class Evaluator:
         if name in MEMORY:
             count_access(self, op, environment, active, times)
             if name == "tt.load" and op.results[0] in self._names:
-                environment[op.results[0]] = self._loaded(op, environment)
+                environment[op.results[0]] = loaded(self, op, environment)
             elif op.results and op.results[0] in self._names:
                 environment[op.results[0]] = values.unknown({f"the result of {name}{line_of(op)}"}, op.result.shape if op.result else ())
             return
@@ -199,7 +234,7 @@ class Evaluator:
                 value = compute(op, [self.value(environment, o) for o in op.operands])
             except MemoryError:
                 value = values.unknown({f"a value too large to work out{line_of(op)}"}, shape)
-        environment[op.results[0]] = value
+        environment[op.results[0]] = values.assume(value, any(self.value(environment, o).assumed for o in op.operands))
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
             environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
 
@@ -215,37 +250,6 @@ class Evaluator:
         x, y, _ = self.grid
         return (self.indices % x, self.indices // x % y, self.indices // (x * y))[axis]
 
-    # ------------------------------------------------------------------------------------------------------- memory
-
-    def _loaded(self, op: Operation, environment: Mapping[str, Value]) -> Value:
-        pointer = self.value(environment, op.operands[0])
-        shape = op.result.shape if op.result else ()
-        base = pointer.base
-        if base is None or base not in self.inputs.contents:
-            return values.unknown({f"values loaded from {base}" if base else f"values loaded{line_of(op)}"}, shape)
-        content = self.inputs.contents[base]
-        if isinstance(content, (int, float, bool)):
-            return values.number(_plain(content), shape)
-        flat = np.asarray(content).reshape(-1)
-        if flat.size == 0:
-            return values.number(0, shape)
-        if not pointer.known:
-            if (flat == flat[0]).all():
-                return values.number(_plain(flat[0].item()), shape)
-            return values.unknown(pointer.reasons, shape)
-        address = np.clip(pointer.array(), 0, flat.size - 1)
-        out = flat[address]
-        if out.dtype.kind in "iub" and out.dtype != np.bool_:
-            out = out.astype(np.int64)
-        elif out.dtype.kind == "f":
-            out = out.astype(np.float64)
-        mask = self.value(environment, op.operands[1]) if len(op.operands) > 1 else None
-        if mask is not None and mask.known:
-            other = self.value(environment, op.operands[2]) if len(op.operands) > 2 else values.number(0, shape)
-            other = other if other.known else values.number(0, shape)
-            return values.of(np.where(mask.array(), out, other.array()), shape)
-        return values.of(out, shape)
-
     # -------------------------------------------------------------------------------------------------- control flow
 
     def _if(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
@@ -255,12 +259,13 @@ class Evaluator:
         else:
             heavier = weight(op.regions[0]) >= (weight(op.regions[1]) if len(op.regions) > 1 else 0.0)
             chosen = np.full(self.programs, heavier)
-            self.unknown(condition.reasons, "a branch", op, "its heavier side is assumed")
+            self.unknown(condition.reasons, "a branch", op, HEAVIER)
         results: list[list[Value]] = [[], []]
         for i, region in enumerate(op.regions[:2]):
             here = active & (chosen if i == 0 else ~chosen)
             if here.any():
-                results[i] = self.region(region, environment, here, times)
+                with self.assuming(not condition.certain):
+                    results[i] = self.region(region, environment, here, times)
         for i, name in enumerate(op.results):
             if name not in self._names:
                 continue
@@ -270,10 +275,7 @@ class Evaluator:
                 merged = values.select_programs(np.asarray(chosen), yes, no)
             else:
                 merged = yes or no or values.unknown({f"the result of a branch{line_of(op)}"})
-            if not condition.known and (yes is not None or no is not None):
-                other = merged
-                merged = Value(other.parts, other.shape, other.boolean, other.base, other.reasons)
-            environment[name] = merged
+            environment[name] = values.assume(merged, not condition.certain)
 
     def region(self, region: list[Block], environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
         """Evaluate a region; returns what its terminator gives."""
@@ -296,7 +298,7 @@ class Evaluator:
         reasons = low.reasons | high.reasons | step.reasons
         if reasons:
             loop.reasons |= reasons
-            self.unknown(reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
+            self.unknown(reasons, "the trips of a loop", op, self._trips_assumed())
             trips = np.full(self.programs, float(self.inputs.assumed_trips))
             start = low.scalar() if low.known else np.zeros(1, np.int64)
             pace = step.scalar() if step.known else np.ones(1, np.int64)
@@ -312,14 +314,20 @@ class Evaluator:
         body = op.regions[0]
         longest = int(trips.max()) if trips.size else 0
         walker = Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
-        if longest > EXACT_TRIPS:
-            final, sampled = walker.shortened(trips, state)
-            loop.sampled |= sampled
-        else:
-            final = walker.exact(trips, state)
+        certain = low.certain and high.certain and step.certain
+        with self.assuming(not certain):
+            if longest > EXACT_TRIPS:
+                final, sampled = walker.shortened(trips, state)
+                loop.sampled |= sampled
+            else:
+                final = walker.exact(trips, state)
         for i, name in enumerate(op.results):
             if name in self._names and i < len(names):
-                environment[name] = final.get(names[i][0], values.unknown({f"the result of a loop{line_of(op)}"}))
+                result = final.get(names[i][0], values.unknown({f"the result of a loop{line_of(op)}"}))
+                environment[name] = values.assume(result, not certain)
+
+    def _trips_assumed(self) -> str:
+        return f"the prediction assumes {self.inputs.assumed_trips}, the bound none"
 
     def _while(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
         loop = self._loop_count(op)
@@ -331,6 +339,7 @@ class Evaluator:
             environment[name] = self.value(environment, start)
         here = active.copy()
         passed: list[Value] = []
+        outer, certain = self.assumed, True
         for trip in range(MAX_TRIPS):
             out = self.region(before, environment, here, times)
             if not out:
@@ -339,10 +348,12 @@ class Evaluator:
             passed = [values.select_programs(here, n, o) for n, o in zip(now, passed, strict=False)] if passed else now
             if not condition.known:
                 loop.reasons |= condition.reasons
-                self.unknown(condition.reasons, "the trips of a loop", op, f"{self.inputs.assumed_trips} assumed")
+                self.unknown(condition.reasons, "the trips of a loop", op, self._trips_assumed())
                 here = here & (trip < self.inputs.assumed_trips)
             else:
                 here = here & np.broadcast_to(condition.scalar().astype(bool), self.programs)
+            if not condition.certain:  # it may have been the last trip, so those that follow are assumed
+                self.assumed, certain = np.ones(self.programs, bool), False
             if not here.any() or not after:
                 break
             for name, value in zip(after[0].arguments, now, strict=False):
@@ -353,8 +364,9 @@ class Evaluator:
                 environment[name] = values.select_programs(here, value, environment[name])
         else:
             self.result.approximations.add(f"a loop{line_of(op)} was followed for {MAX_TRIPS} trips only")
+        self.assumed = outer
         for name, value in zip(op.results, passed, strict=False):
-            environment[name] = value
+            environment[name] = values.assume(value, not certain)
 
     def _call(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
         found = re.search(r"@(\"[^\"]*\"|[\w$.-]+)", op.text)
@@ -374,7 +386,3 @@ class Evaluator:
 def _axis(op: Operation) -> str:
     found = re.search(r"\b([xyz])\b", op.text)
     return found.group(1) if found else "x"
-
-
-def _plain(value: Any) -> int | float | bool:
-    return value.item() if hasattr(value, "item") else value

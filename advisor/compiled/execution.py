@@ -13,6 +13,8 @@ from advisor.compiled.ir import Block, Operation
 
 Active = NDArray[np.bool_]
 Count = NDArray[np.float64]
+Part = tuple[int, bool]
+"""Of what a block or an access does (its `id`), what is certain, or what is assumed in place of something unknown (True)."""
 Places = dict[tuple[int, tuple[bytes, ...], bytes], list[NDArray[np.int64]]]
 """By tag of the programs, sets of the lanes and set of starts (keys of `Execution.sets`): what is added to the starts, per trip."""
 
@@ -50,7 +52,6 @@ class Access:
     high: int | None = None
     unknown_extent: bool = False
     masked: bool = False
-    mask_reasons: set[str] = field(default_factory=set)
     contiguous: int | None = None  # elements in a row along the last dimension
 
 
@@ -70,12 +71,12 @@ class Execution:
     """What the evaluation found, per program (arrays [programs])."""
 
     programs: int
-    blocks: dict[int, Count]
+    blocks: dict[Part, Count]
     block_of: dict[int, Block]
-    accesses: dict[int, Access]
+    accesses: dict[Part, Access]
     loops: dict[int, LoopCount]
     unknown: dict[str, str]  # what is not known -> where it mattered
     approximations: set[str]
-    places: dict[int, Places] = field(default_factory=dict)  # by access
+    places: dict[Part, Places] = field(default_factory=dict)
     sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
     divisors: set[int] = field(default_factory=set)  # that scalars are divided by

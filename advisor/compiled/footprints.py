@@ -15,9 +15,9 @@ def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, fl
     """Bytes per argument that certainly are touched, or per line where the argument of an access cannot be told.
 
     Where the addresses of an access are not known, one execution stands for all: others may touch the same. What other accesses to
-    the same argument are known to touch counts all the same.
+    the same argument are known to touch counts all the same. What is only assumed to execute counts nowhere.
     """
-    return _footprints(accesses, inputs, lambda unknown, size: _of_one_execution(unknown), False)
+    return _footprints(accesses, inputs, lambda unknown, size: _of_one_certain_execution(unknown), False)
 
 
 def likely_footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float) -> dict[str, float]:
@@ -48,9 +48,12 @@ def _footprints(
         located = [a for a in group if a.reach_bytes is not None]
         unknown = [a for a in group if a.reach_bytes is None]
         size = max((s for a in group if (s := _size_bytes(a, inputs)) is not None), default=None)
-        known = [each for a in located for each in a.touched]
-        touched = likely_distinct_bytes(known) * max((a.growth for a in located), default=1.0) if likely else distinct_bytes(known)
-        touched = min(touched, sum(a.requested_bytes for a in located), _covered(a.reach_bytes for a in located))
+        if likely:
+            touched = likely_distinct_bytes(each for a in located for each in a.touched) * max((a.growth for a in located), default=1.0)
+        else:
+            touched = distinct_bytes(each for a in located for each in a.certain)
+        touched = min(touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located),
+                      _covered(a.reach_bytes for a in located))  # fmt: skip
         found[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:
             found[name] = min(found[name], size)
@@ -60,6 +63,10 @@ def _footprints(
 def _of_one_execution(accesses: Iterable[AccessDemand]) -> float:
     """Bytes that one execution of one of them asks for."""
     return max(a.requested_bytes / max(a.executions, 1.0) for a in accesses)
+
+
+def _of_one_certain_execution(accesses: Iterable[AccessDemand]) -> float:
+    return max(a.certain_bytes / max(a.certain_executions, 1.0) for a in accesses)
 
 
 def unlocated(accesses: Iterable[AccessDemand]) -> frozenset[str]:

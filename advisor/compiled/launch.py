@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compile import compile_kernel
+from advisor.compiled.contents import not_given
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import CompileError
@@ -76,6 +77,9 @@ class Inspection:
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
+        if absent := not_given(self.demand.unknown):
+            options = " ".join(f"--content {name}=VALUE" for name in absent)
+            found.append(f"Data that decide what is done can be given: {options} (for all of it; [contents] of a TOML file lists each).")
         found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
         if self.demand.scale > 1:
             found.append("The grid is large: a sample of its programs was counted.")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.execution import Active, Count, Execution, Places
+from advisor.compiled.execution import Active, Count, Execution, Part, Places
 from advisor.compiled.ir import Block, Operation
 from advisor.compiled.places import between, tags_of
 from advisor.compiled.regularity import regularity
@@ -36,7 +36,7 @@ FORGET_TRIPS = 64
 
 @dataclass(slots=True)
 class Walk:
-    """The trips of one entry into a loop."""
+    """The trips of one entry into a loop. `assumed`: carried values that a trip only assumes."""
 
     evaluator: Evaluator
     op: Operation
@@ -48,6 +48,7 @@ class Walk:
     environment: dict[str, Value]
     active: Active
     times: Count
+    assumed: set[str] = field(default_factory=set)
 
     def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
         """One trip at `position` (per program, or one for all); returns the state after it."""
@@ -123,11 +124,11 @@ class Walk:
         uniform = longest == shortest
 
         def at(position: NDArray[Any]) -> dict[str, Value]:
-            return {n: _advanced(v, deltas[n], position) for n, v in state.items()}
+            return {n: values.assume(_advanced(v, deltas[n], position), v.assumed or n in self.assumed) for n, v in state.items()}
 
         outer, tags = evaluator.result.places, evaluator.tags
         evaluator.tags = tags_of(trips, uniform)
-        places: list[tuple[NDArray[Any], dict[int, Places]]] = []
+        places: list[tuple[NDArray[Any], dict[Part, Places]]] = []
         for i, (position, share) in enumerate(_positions(trips, random)):
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
                 evaluator.forget()
@@ -152,6 +153,7 @@ class Walk:
             two = self.trip(np.array([1]), one, self.active, self.times)
         finally:
             evaluator.result = kept
+        self.assumed = {name for name, value in two.items() if value.assumed}
         deltas = {}
         for name in state:
             a, b = _difference(state[name], one[name]), _difference(one[name], two[name])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.execution import Active, Count, Places
+from advisor.compiled.execution import Active, Count, Part, Places
 from advisor.compiled.values import Value
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def key_of(array: Integers) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=12).digest()
 
 
-def record(evaluator: Evaluator, op: Any, pointer: Value, mask: Value | None, active: Active) -> None:
-    """Note what an execution of `op` touches in the programs that are active. Of an unknown mask its known factors count."""
+def record(evaluator: Evaluator, part: Part, pointer: Value, mask: Value | None, active: Active) -> None:
+    """Note what an execution of an access touches in the programs that are active. Of an unknown mask its known factors count."""
     varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
     key = (2, *pointer.shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
     pattern = evaluator.patterns.get(key)
@@ -89,11 +89,11 @@ def record(evaluator: Evaluator, op: Any, pointer: Value, mask: Value | None, ac
         pattern = evaluator.patterns[key] = _pattern(evaluator, pointer, mask)
         evaluator.kept.append((pointer, mask))
     start: Integers = pattern.lows
-    for part in pointer.parts:
-        if all(n == 1 for n in part.shape[1:]):
-            start = start + part.reshape(-1)
+    for summand in pointer.parts:
+        if all(n == 1 for n in summand.shape[1:]):
+            start = start + summand.reshape(-1)
     start = np.asarray(start, np.int64)
-    found = evaluator.result.places.setdefault(id(op), {})
+    found = evaluator.result.places.setdefault(part, {})
     members = active & pattern.touching
     labels, tags = pattern.classes, evaluator.tags
     if labels is None and tags is None:
@@ -219,15 +219,15 @@ def tags_of(trips: Count, uniform: bool) -> Integers | None:
     return np.where(trips >= most[0], trips, -1).astype(np.int64)
 
 
-def between(outer: dict[int, Places], samples: Sequence[tuple[Integers, dict[int, Places]]], tags: Integers | None) -> None:
+def between(outer: dict[Part, Places], samples: Sequence[tuple[Integers, dict[Part, Places]]], tags: Integers | None) -> None:
     """Add what sampled trips touch, and what those between do where an access moved on by a constant and by nothing else."""
-    for op in dict.fromkeys(op for _, places in samples for op in places):
-        target = outer.setdefault(op, {})
-        for key in dict.fromkeys(key for _, places in samples for key in places.get(op, {})):
+    for part in dict.fromkeys(part for _, places in samples for part in places):
+        target = outer.setdefault(part, {})
+        for key in dict.fromkeys(key for _, places in samples for key in places.get(part, {})):
             tag, keys, name = key
             where, shifts = [], []
             for position, places in samples:
-                if (found := places.get(op, {}).get(key)) is not None:
+                if (found := places.get(part, {}).get(key)) is not None:
                     at = 0 if tags is None else int(np.argmax(tags == tag))
                     where.append(int(position[at if len(position) > 1 else 0]))
                     shifts.append(np.concatenate(found))

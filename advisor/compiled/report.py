@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.analysis import KernelAnalysis
+from advisor.compiled.analysis import CONSIDERABLE, KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
+from advisor.compiled.counts import KernelDemand
 from advisor.compiled.launch import Inspection, author_file
 from advisor.compiled.source_lines import source_text
 from advisor.compiled.target import symbol_text
@@ -76,6 +77,7 @@ def as_json(
         found["occupancy"] = dataclasses.asdict(analysis.occupancy)
         found["pipelines"] = [dataclasses.asdict(p) for p in analysis.pipelines]
         found["bound_us"] = analysis.bound.us
+        found["likely_bound_us"] = analysis.likely_bound.us
         found["config_bound_us"] = analysis.config_bound.us
         found["predicted_us"] = analysis.predicted.us if analysis.predicted else None
         found["binding_pipeline"] = analysis.binding_pipeline
@@ -105,7 +107,7 @@ def as_text(
         rows.append(("CTAs per SM", f"{occupancy.resident_ctas_per_sm}, limited by {occupancy.limiter} ({analysis.gpu.name})"))
     out += [f"  {name:<26}{value}" for name, value in rows if value is not None]
     out += ["", f"Demand of {demand.programs:,} program{'s' if demand.programs != 1 else ''}"
-                f"{'' if demand.exact else ' (sampled)'}, grid {'x'.join(map(str, demand.grid))}"]  # fmt: skip
+                f"{_how(demand)}, grid {'x'.join(map(str, demand.grid))}"]  # fmt: skip
     amounts = [(f"tensor, {kind}", f"{quantity(flop)}FLOP") for kind, flop in demand.tensor_flop.items()]
     amounts += [("fma", f"{quantity(demand.fma_flop)}FLOP"), ("xu", f"{quantity(demand.xu_op)}op"),
                 ("alu", f"{quantity(demand.alu_op)}op"), ("loads", f"{quantity(demand.load_bytes)}B"),
@@ -133,6 +135,13 @@ def as_text(
     if inspection.assumptions:
         out += ["", "Not given, or not known", *(f"  {text}" for text in inspection.assumptions)]
     return "\n".join(out)
+
+
+def _how(demand: KernelDemand) -> str:
+    """How the demand was found, where it is not exact."""
+    if demand.exact:
+        return ""
+    return " (sampled)" if demand.scale > 1 or demand.approximations else " (in part assumed)"
 
 
 def _accesses(inspection: Inspection, facts: CodeFacts) -> list[str]:
@@ -163,6 +172,9 @@ def _times(analysis: KernelAnalysis) -> list[str]:
     predicted = f"{analysis.predicted.us:.2f} µs" if analysis.predicted else "cannot launch"
     out.append(f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
                f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")  # fmt: skip
+    if analysis.likely_bound.us > CONSIDERABLE * analysis.bound.us:
+        likely = f"{analysis.likely_bound.us:.2f} µs"
+        out.append(f"  The bound counts what is certain; were all work certain that is likely, it would be {likely}.")
     return out
 
 

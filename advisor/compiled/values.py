@@ -9,7 +9,7 @@ blocks, and their active lanes are products of counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class Value:
         base: Argument that a pointer points into; None for numbers.
         reasons: Why it is not known; empty where it is.
         layout: Sizes and strides of the tensor behind a descriptor that the kernel made.
+        assumed: Whether it is this only if what was assumed in place of something unknown is so.
     """
 
     parts: Parts = ()
@@ -40,11 +41,17 @@ class Value:
     base: str | None = None
     reasons: frozenset[str] = field(default_factory=frozenset)
     layout: tuple[tuple[Value, ...], tuple[Value, ...]] | None = None
+    assumed: bool = False
 
     @property
     def known(self) -> bool:
         """Whether the number is known."""
         return not self.reasons
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is known, and whatever the data are."""
+        return self.known and not self.assumed
 
     def array(self) -> NDArray[Any]:
         """The value as one array (broadcastable)."""
@@ -70,6 +77,11 @@ def number(value: Any, shape: tuple[int, ...] = ()) -> Value:
     boolean = isinstance(value, bool)
     kind: Any = np.bool_ if boolean else (np.float64 if isinstance(value, float) else np.int64)
     return Value((np.full((1,) * (len(shape) + 1), value, dtype=kind),), shape, boolean)
+
+
+def assume(value: Value, whether: bool = True) -> Value:
+    """The same value, which is one only if what was assumed is so."""
+    return replace(value, assumed=True) if whether and not value.assumed else value
 
 
 def of(array: NDArray[Any], shape: tuple[int, ...]) -> Value:
@@ -148,9 +160,10 @@ def select_programs(active: NDArray[np.bool_], a: Value, b: Value) -> Value:
     if not active.any():
         return b
     condition = active.reshape((-1,) + (1,) * len(a.shape))
+    assumed = a.assumed or b.assumed
     if a.known and b.known and a.base == b.base and a.boolean == b.boolean:
-        return Value(_chosen_parts(condition, a, b), a.shape, a.boolean, a.base)
-    return choose(Value((condition,), a.shape, True), a, b, a.shape)
+        return Value(_chosen_parts(condition, a, b), a.shape, a.boolean, a.base, assumed=assumed)
+    return assume(choose(Value((condition,), a.shape, True), a, b, a.shape), assumed)
 
 
 def _chosen_parts(condition: NDArray[np.bool_], a: Value, b: Value) -> Parts:

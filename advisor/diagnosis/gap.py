@@ -6,9 +6,10 @@ import math
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.pipelines.schedule import CAUSES
-from advisor.schema import GapPart
+from advisor.schema import UNCERTAIN, GapPart
 
 NOTES: dict[str, str] = {
+    UNCERTAIN: "work that is likely, not certain: it hangs on data that are not given, or is that of programs not looked at",
     "padding": "rows and columns of tiles that hold no data",
     "tail-wave": "SMs that idle while the last CTAs finish, or that get no CTA at all",
     "occupancy": "too few resident CTAs per SM to hide each other's loads",

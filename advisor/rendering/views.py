@@ -8,6 +8,7 @@ import statistics
 from dataclasses import dataclass
 
 from advisor.schema import (
+    UNCERTAIN,
     Configuration,
     Finding,
     Latency,
@@ -22,6 +23,7 @@ from . import figures
 from .grouping import Group, group
 
 _CAUSES = {
+    UNCERTAIN: "Uncertain work",
     "padding": "Padding",
     "tail-wave": "Tail wave",
     "occupancy": "Occupancy",
