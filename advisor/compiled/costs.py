@@ -163,10 +163,25 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         else:
             found.alu = (elements - reciprocals) * shared + reciprocals * own
     elif name == "tt.elementwise_inline_asm":
-        found.alu = elements * max(1, operation.text.count(";"))
+        found.alu = elements / int(operation.attribute("packed_element") or 1) * max(1, inline_instructions(operation.text))
     elif name.startswith(("arith.", "math.", "tt.")):
         found.alu = elements * (2 if result is not None and result.element == "i64" else 1)
     return found
+
+
+_COMMENT = re.compile(r"//.*|/\*[\s\S]*?\*/")
+
+
+def inline_instructions(text: str) -> int:
+    """Instructions of inline assembly, which one execution does for all elements packed together; declarations (`.reg`) are none.
+
+    PTX ends each with a semicolon, AMD's assembly a line.
+    """
+    quoted = re.match(r'\s*"([^"]*)"', text)
+    code = re.sub(r"\\0[9AaDd]", lambda found: " " if found.group()[2] == "9" else "\n", quoted.group(1) if quoted else "")
+    code = _COMMENT.sub("", code)
+    statements = code.split(";") if ";" in code else code.splitlines()
+    return sum(1 for each in statements if (plain := each.strip(" \n{}")) and not plain.startswith("."))
 
 
 def _dot(operation: Operation) -> Cost:
