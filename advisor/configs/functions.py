@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -191,7 +190,7 @@ class FunctionReader(Evaluator):
         return _NOTHING
 
     def _statement(self, statement: ast.stmt) -> Any:
-        self._count()  # loops around `pass` evaluate nothing
+        self.allowance.take()  # loops around `pass` evaluate nothing
         if isinstance(statement, ast.Return):
             return self._visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
@@ -298,16 +297,14 @@ class FunctionReader(Evaluator):
             return switches.torch_version(node.attr, self.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return switches.triton_version()
-        if isinstance(node.value, ast.Name) and node.value.id not in self.roots:
-            with contextlib.suppress(NotLiteralError):
-                owner = self._visit(node.value)
-                if isinstance(owner, ast.ClassDef):
-                    return self._of_class(owner, node.attr)
         if node.attr == "multi_processor_count" and self.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.num_sms
         if node.attr == "backend" and self.backend and ast.unparse(node.value).endswith("get_current_target()"):
             return self.backend
         return super()._attribute(node)
+
+    def _member(self, value: Any, node: ast.Attribute) -> Any:
+        return self._of_class(value, node.attr) if isinstance(value, ast.ClassDef) else super()._member(value, node)
 
     def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
         """What a class of the file assigns to a name of its own."""
@@ -379,11 +376,8 @@ class FunctionReader(Evaluator):
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
                 given, named = self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords}
-                reader.steps = self.steps  # one allowance for all that an expression follows, in whatever file
-                try:
-                    return reader.call(function, given, named)
-                finally:
-                    self.steps = reader.steps
+                reader.allowance = self.allowance
+                return reader.call(function, given, named)
             return super()._call(node)
         except NotLiteralError:
             answer = switches.asked_target(last, self.backend, self.arch) if not node.args and not node.keywords else None

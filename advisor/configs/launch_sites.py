@@ -7,20 +7,19 @@ import ast
 import contextlib
 import copy
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from advisor.configs import same_name
+from advisor.configs import function_names, same_name
 from advisor.configs.described import reader
 from advisor.configs.functions import FunctionReader
 from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
-from advisor.configs.literals import NotLiteralError, Symbol, dotted
+from advisor.configs.literals import Allowance, NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
-from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, pairs, whole_of
+from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, whole_of
 
 Node = TypeVar("Node", bound=ast.AST)
 _WRAPPERS = ("wrap_triton", "capture_triton")
@@ -128,10 +127,12 @@ class _Site:
         self.source, self.kernel, self.call, self.num_sms = source, source.kernel(kernel), call, num_sms
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
-        self.assigned = _assigned(function)
-        self.inner = _inner_functions(function)
-        self.own = _own_names(function)
-        self.defaults = _defaults(function)
+        self.assigned = function_names.assigned(function)
+        self.inner = function_names.inner_functions(function)
+        self.own = function_names.own_names(function)
+        self.allowance = Allowance()
+        self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
+        self.defaults = function_names.defaults(function)
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
@@ -186,6 +187,7 @@ class _Site:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
+        self.allowance = Allowance()
         for name, asked in self.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
@@ -282,7 +284,7 @@ class _Site:
             if isinstance(other, Extent) and _from_front(other, rank) == place and isinstance(values.get(name), int):
                 return int(values[name])
         for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
-            with contextlib.suppress(NotLiteralError):
+            with contextlib.suppress(NotLiteralError), self._following(place):
                 value = self._evaluate(node, values, depth + 1)
                 if isinstance(value, int):
                     return value
@@ -294,6 +296,8 @@ class _Site:
         Raises:
             NotLiteralError: It cannot be worked out.
         """
+        if depth == 0:
+            self.allowance = Allowance()
         return self._reader(values, depth).evaluate(self._with_extents(node, values, depth))
 
     def _with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
@@ -302,6 +306,7 @@ class _Site:
 
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
+                site.allowance.take()
                 asked = asked_of(node)
                 value = site._extent(asked, values, depth) if isinstance(asked, Extent) else None
                 return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
@@ -316,6 +321,7 @@ class _Site:
         """
         assert isinstance(self.call.func, ast.Subscript)
         node: ast.expr = self.call.func.slice
+        self.allowance = Allowance()
         made = self._reader(values)
         for _ in range(DEEPEST):
             if isinstance(node, ast.Name) and node.id in self.assigned:
@@ -336,20 +342,36 @@ class _Site:
 
     def _reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         made = reader(self.source)
-        made.num_sms = self.num_sms
+        made.num_sms, made.allowance = self.num_sms, self.allowance
         made.imported = lambda name: imported_function(self.source, name)
         made.names.update(values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
         for name, node in (*self.defaults.items(), *self.assigned.items()):
-            made.names[name] = lambda node=node: made._visit(self._with_extents(node, values, depth + 1))
+            made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
         for name, asked in self.shapes.unpacked.items():
             if isinstance(asked, Extent) and depth <= DEEPEST:
                 made.names[name] = lambda name=name, asked=asked: self._unpacked(name, asked, values, depth)
         for parameter, node in self.passed.items():
             if isinstance(node, ast.Name) and parameter in values:
                 made.names[node.id] = values[parameter]
+        self.allowance.take(len(made.names))  # as many as it takes to make the reader
         return made
+
+    def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
+        with self._following(name):
+            return made._visit(self._with_extents(node, values, depth + 1))
+
+    @contextlib.contextmanager
+    def _following(self, what: str | Extent) -> Iterator[None]:
+        """Work out a name or an extent, but not in terms of itself: of `x = x.view(-1, d)` it is not followed what x was before."""
+        if what in self.following:
+            raise NotLiteralError(f"{what} is needed to work itself out")
+        self.following.add(what)
+        try:
+            yield
+        finally:
+            self.following.remove(what)
 
     def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
         found = self._extent(asked, values, depth + 1)
@@ -363,53 +385,3 @@ def _from_front(asked: Extent, rank: int | None) -> Extent:
 
 def _unknown(name: str) -> Any:
     raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
-
-
-def _own_names(function: ast.FunctionDef | None) -> set[str]:
-    """Arguments of a function, and what it assigns."""
-    if function is None:
-        return set()
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return stored | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-
-
-def _defaults(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
-    """Defaults of a function's arguments that it does not assign anew."""
-    if function is None:
-        return {}
-    asked = function.args
-    positional = [*asked.posonlyargs, *asked.args]
-    pairs = [*zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
-             *zip(asked.kwonlyargs, asked.kw_defaults, strict=True)]  # fmt: skip
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return {argument.arg: default for argument, default in pairs if default is not None and argument.arg not in stored}
-
-
-def _assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
-    """Names that the function assigns exactly once, with what they are assigned."""
-    found: dict[str, ast.expr] = {}
-    stored: Counter[str] = Counter()
-    for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            stored[node.id] += 1
-        elif isinstance(node, ast.Assign):
-            for target, value in (pair for each in node.targets for pair in pairs(each, node.value)):
-                if isinstance(target, ast.Name):
-                    found[target.id] = value
-                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-                    items = enumerate(target.elts)  # BLOCK, num_warps = settings(n)
-                    found |= {n.id: ast.Subscript(value=value, slice=ast.Constant(value=i)) for i, n in items if isinstance(n, ast.Name)}
-    return {name: value for name, value in found.items() if stored[name] == 1}
-
-
-def _inner_functions(function: ast.FunctionDef | None) -> dict[str, ast.FunctionDef]:
-    """Functions that a function defines, under names that it gives nothing else."""
-    stored: Counter[str] = Counter()
-    found: dict[str, ast.FunctionDef] = {}
-    for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            stored[node.id] += 1
-        elif isinstance(node, ast.FunctionDef) and node is not function:
-            stored[node.name] += 1
-            found[node.name] = node
-    return {name: node for name, node in found.items() if stored[name] == 1}

@@ -56,6 +56,23 @@ class Enumeration:
     members: Mapping[str, Member]
 
 
+@dataclass(slots=True)
+class Allowance:
+    """The steps that are left for all that one question of a file follows, through however many evaluators."""
+
+    left: int = MAX_STEPS
+
+    def take(self, steps: int = 1) -> None:
+        """So many steps more.
+
+        Raises:
+            NotLiteralError: They are not left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            raise NotLiteralError("too much to evaluate")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLiteral:
     """A `triton.Config(...)` of literals; `hook` where it names a `pre_hook`."""
@@ -133,7 +150,7 @@ class Evaluator:
         self.names = dict(names or {})
         self.roots = roots
         self.functions = dict(functions or {})
-        self.steps = 0
+        self.allowance = Allowance()
 
     def evaluate(self, node: ast.AST) -> Any:
         """The value of an expression.
@@ -151,14 +168,8 @@ class Evaluator:
         except Exception as error:
             raise NotLiteralError(f"{type(error).__name__}: {error}") from None
 
-    def _count(self) -> None:
-        """One step more of those that a file may ask for."""
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise NotLiteralError("too much to evaluate")
-
     def _visit(self, node: ast.AST) -> Any:
-        self._count()
+        self.allowance.take()
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise NotLiteralError(f"{type(node).__name__} in line {getattr(node, 'lineno', '?')} is not a literal")
@@ -189,7 +200,10 @@ class Evaluator:
             return Symbol(text)
         if text and text.startswith("math.") and "math" not in self.names and isinstance(MATH.get(node.attr), float):
             return MATH[node.attr]
-        value = self._visit(node.value)
+        return self._member(self._visit(node.value), node)
+
+    def _member(self, value: Any, node: ast.Attribute) -> Any:
+        """What an attribute of a value is."""
         if isinstance(value, (Constexpr, Member)) and node.attr == "value":
             return value.value
         if isinstance(value, Enumeration) and node.attr in value.members:

@@ -145,7 +145,9 @@ class TensorShapes:
         elif last in _MADE and len(call.args) == 1 and (whole := whole_of(call.args[0])) is not None and whole[1] == "shape":
             self._alike(name, whole[0])
         elif last in ("view", "reshape", *_MADE) and (sizes := _sizes(call.args, last)):
-            self.extents.setdefault(name, []).append([None if _integer(size) == -1 else size for size in sizes])
+            # In `x = x.view(-1, x.shape[-1])` the sizes are asked of what x was before.
+            unknown = [_integer(size) == -1 or mentions(size, name) for size in sizes]
+            self.extents.setdefault(name, []).append([None if left else size for size, left in zip(sizes, unknown, strict=True)])
 
     def _alike(self, name: str, other: str | None) -> None:
         if other is not None and other != name:
@@ -161,6 +163,11 @@ def _dimensions_of(node: ast.expr) -> str | None:
         node = node.func
         return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else None
     return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
+
+
+def mentions(node: ast.AST, name: str) -> bool:
+    """Whether a name is part of an expression."""
+    return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
 
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -183,6 +183,32 @@ def test_what_is_followed_into_other_files_has_one_allowance(tmp_path: Path) -> 
         assert (launch.grid if launch is not None else None) == found
 
 
+CHAIN = "".join(f"    a{i} = a{i + 1}.mT\n" for i in range(200))
+"""Names of names: each is asked for an attribute of the next."""
+FAN = "".join(f"    {a} = torch.empty(({b}.shape[0] * {b}.shape[1] * {b}.shape[2], {b}.shape[0] + {b}.shape[1], {b}.shape[2]))\n"
+              for a, b in ("xa", "ab", "bc", "cd", "de", "ef", "fg"))  # fmt: skip
+"""Extents of extents, each in terms of several: more than anyone could follow one by one."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "values", "grid"),
+    [
+        ("    x = x.reshape(-1, x.shape[-1])\n    m, n = x.shape[-1], x.shape[0]\n", {"n": 50, "m": 64}, (50,)),
+        ("    x = x.reshape(-1, x.shape[0])\n    m, n = x.shape[0], x.shape[1]\n", {"m": 64}, None),  # of what x was before
+        ("    if x.dim() > 2:\n        x = x.view(x.size(0), x.size(-1))\n    m, n = x.shape[1], x.shape[0]\n", {"m": 64}, None),
+        ("    m = 2\n    n = n * 2\n", {"m": 4}, None),
+        ("    y = y.view(y.shape[0], x.shape[1])\n    x = x.view(y.shape[0], y.shape[1])\n    n = x.shape[0]\n", {}, None),
+        ("    a, b = b.view(-1, b.shape[-1]), a.view(-1, a.shape[-1])\n    n = a.shape[0]\n", {}, None),
+        (f"{CHAIN}    n = a0.shape[0]\n", {}, None),
+        (f"{FAN}    n = x.shape[0]\n", {}, None),
+    ],
+)
+def test_names_in_terms_of_themselves_or_each_other_are_soon_left(lines: str, values: dict[str, int], grid: tuple[int, ...] | None) -> None:
+    body = f"def run(x, y, n, a, b):\n{lines}    k[(n,)](x, n, m)\n"
+    launch = grid_from_launches(source(body), "k", values)
+    assert (launch.grid if launch is not None else None) == grid
+
+
 STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"
 ATTENTION = """
 import torch
