@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from advisor.compiled.value_flow import converted, float_operands, is_float, is_integer, is_load, last_name, parts
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import Constexpr, NotLiteralError, dotted
+from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
 
 MEMORY_CALLS = frozenset(
@@ -76,6 +77,17 @@ class Reader:
                 reader = self.readers.get(found[0].path.absolute()) or Reader(found[0], self.readers)
                 self.helpers[name] = reader, reader.source.functions[found[1]]
         return self.helpers[name]
+
+    def meant(self, name: str) -> str:
+        """What is called by a name: a function of triton's by its own name, where the file gives it another or imports it from a file that
+        does (`make_desc = tl.make_tensor_descriptor`)."""
+        if name in self.source.functions or not (name in self.source.assignments or name in self.source.imports):
+            return name
+        with suppress(NotLiteralError):
+            value = self.source.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
+            if isinstance(value, Symbol):
+                return value.text
+        return name
 
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
         """Usage by parameter."""
@@ -225,7 +237,7 @@ class _Visitor:
                 self.found[name].compared.extend(values)
 
     def _call(self, node: ast.Call) -> None:
-        name = dotted(node.func) or ""
+        name = self.reader.meant(dotted(node.func) or "")
         last = name.rsplit(".", 1)[-1] if name else (node.func.attr if isinstance(node.func, ast.Attribute) else "")
         root = name.split(".")[0]
         keywords = {k.arg: k.value for k in node.keywords if k.arg}

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.configs import number_limits, switches, texts
+from advisor.configs import number_limits, switches, texts, triton_names
 from advisor.configs.constexpr_functions import DECORATORS, METHODS
 from advisor.configs.literals import MATH, Evaluator, NotLiteralError, dotted
 
@@ -73,6 +73,8 @@ class FunctionReader(Evaluator):
         self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
         self.imported: Callable[[str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
         """Gives functions that the file imports, with a reader of theirs, where they are followed."""
+        self.outside: Callable[[FunctionReader, str], Any] | None = None  # gives values that the file imports
+        self.importing: frozenset[tuple[str, str]] = frozenset()  # files and names whose values need this reader's: files import each other
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
@@ -314,6 +316,13 @@ class FunctionReader(Evaluator):
         with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
             return self.outer(self, name)
 
+    def _has(self, owner: ast.expr, name: ast.expr) -> bool:
+        """`hasattr(tl, "gather")`."""
+        text, asked = dotted(owner) or "", self._visit(name)
+        if text.partition(".")[0] not in self.roots or text.partition(".")[0] in self.names or not isinstance(asked, str):
+            raise NotLiteralError(f"whether {ast.unparse(owner)[:60]} has an attribute, as line {owner.lineno} asks, is not known")
+        return triton_names.has(self._origin(owner) or text, asked)
+
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
         if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.num_sms is not None:
@@ -341,6 +350,8 @@ class FunctionReader(Evaluator):
             return limits
         if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
             return function(*self._elements(node.args))
+        if name == "hasattr" and len(node.args) == 2 and not node.keywords and not {"hasattr"} & {*self.names, *self.functions}:
+            return self._has(*node.args)
         if name in _ENVIRONMENT and len(node.args) in (1, 2) and not node.keywords:
             self.unset.add(str(self._visit(node.args[0])))
             return self._visit(node.args[1]) if len(node.args) == 2 else None
@@ -376,7 +387,7 @@ class FunctionReader(Evaluator):
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
                 given, named = self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords}
-                reader.allowance = self.allowance
+                reader.allowance, reader.unset = self.allowance, self.unset
                 return reader.call(function, given, named)
             return super()._call(node)
         except NotLiteralError:

@@ -6,8 +6,10 @@ import ast
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from advisor.configs.functions import FunctionReader
+from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import Import, SourceFile, parse_source, read_source
 from advisor.errors import InputError
 
@@ -43,6 +45,37 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         if item.name in other.functions:
             return other, item.name
         handed = imported_kernel(other, item.name, depth + 1) if depth < MOST_HANDS else None
+        if handed is not None:
+            return handed
+    return None
+
+
+def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any:
+    """What another file gives the name that `source` imports as `name`.
+
+    Args:
+        source: The file that imports it.
+        asking: The reader of what needs it.
+        name: The name.
+
+    Raises:
+        NotLiteralError: It is not one of a file nearby, or not literal.
+    """
+    found = _assigned(source, name)
+    if found is None or (str(found[0].path), found[1]) in asking.importing:
+        raise NotLiteralError(f"{name} is imported in line {source.module_names.statements(name)[0].lineno}")
+    return found[0].constant(found[1], asking)
+
+
+def _assigned(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that assigns what `source` imports as `name`, and the name there; None: not to be found."""
+    for item in source.imports.get(name, ()):
+        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
+        if other is None or item.name is None:
+            continue
+        if item.name in other.alternatives:
+            return other, item.name
+        handed = _assigned(other, item.name, depth + 1) if depth < MOST_HANDS else None
         if handed is not None:
             return handed
     return None

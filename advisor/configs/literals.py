@@ -364,10 +364,28 @@ class Evaluator:
 
     def _true(self, node: ast.expr) -> bool:
         """Whether a condition holds; a name of triton's, kept as written, is neither true nor false."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return not self._true(node.operand)
+        if isinstance(node, ast.BoolOp):
+            return self._any_or_all(node)
         value = _plain(self._visit(node))
         if isinstance(value, (Symbol, ConfigLiteral)):
             raise NotLiteralError(f"the condition {ast.unparse(node)[:60]} is not a literal")
         return bool(value)
+
+    def _any_or_all(self, node: ast.BoolOp) -> bool:
+        """Whether `a and b`, or `a or b`, holds; one part may decide it whatever the others are."""
+        deciding = isinstance(node.op, ast.Or)
+        unknown: NotLiteralError | None = None
+        for part in node.values:
+            try:
+                if self._true(part) is deciding:
+                    return deciding
+            except NotLiteralError as error:
+                unknown = unknown or error
+        if unknown is not None:
+            raise unknown
+        return not deciding
 
 
 def is_enumeration(node: ast.stmt) -> TypeGuard[ast.ClassDef]:

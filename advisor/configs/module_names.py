@@ -60,13 +60,27 @@ class ModuleNames:
             raise NotLiteralError(f"{name} is a function")
         return found
 
+    def contested(self, node: ast.FunctionDef) -> bool:
+        """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it."""
+        around = [each for each in self.statements(node.name) if each is not node and _within(each, node)]
+        values = [value for each in around for value in _given(each, node.name)]
+        return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
+
+    def last(self, reader: FunctionReader, name: str) -> Any:
+        """What a name stands for after all of the file: a value, or the definition of a function.
+
+        Raises:
+            NotLiteralError: It is not literal, or what decides it is not known.
+        """
+        return self._after(reader, name, self.tree.body, Place())
+
     def definition(self, reader: FunctionReader, name: str) -> ast.FunctionDef:
         """The function that a name stands for after all of the file.
 
         Raises:
             NotLiteralError: It stands for something else, or what decides it is not known.
         """
-        found = self._after(reader, name, self.tree.body, Place())
+        found = self.last(reader, name)
         if not isinstance(found, ast.FunctionDef):
             raise NotLiteralError(f"{name} is defined more than once, and in the end no function")
         return found
@@ -105,6 +119,8 @@ class ModuleNames:
         if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            if isinstance(statement, ast.ImportFrom) and reader.outside is not None:
+                return reader.outside(reader, name)
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if is_enumeration(statement):
             with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
@@ -284,8 +300,20 @@ def _arguments(function: ast.FunctionDef) -> set[str]:
     return {n.arg for n in ast.walk(function.args) if isinstance(n, ast.arg)}
 
 
-def _within(outer: ast.FunctionDef | ast.ClassDef, inner: ast.FunctionDef) -> bool:
-    return outer.body[0].lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
+def _within(outer: ast.stmt, inner: ast.FunctionDef) -> bool:
+    first = outer.body[0] if isinstance(outer, (ast.FunctionDef, ast.ClassDef)) else outer
+    return first.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
+
+
+def _given(node: ast.AST, name: str) -> Iterator[ast.expr]:
+    """What a statement, or one within it, assigns to a name of its own scope."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return
+    if isinstance(node, ast.stmt) and (value := _assigned_expression(node, name)) is not None:
+        yield value
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield from _given(child, name)
 
 
 def _spans(statement: ast.stmt, place: Place) -> bool:

@@ -154,7 +154,7 @@ class SourceFile:
         for node in _module_level(self.tree):
             if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
                 nodes.setdefault(node.name, []).append(node)
-        found = {name: each[0] for name, each in nodes.items() if len(each) == 1}
+        found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
         reasons: dict[str, str] = {}
         reader = self._reader(found, {})
         for name in set(nodes) - set(found):
@@ -188,10 +188,14 @@ class SourceFile:
         }  # fmt: skip
 
     def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
-        return FunctionReader(
+        from advisor.configs.imported import imported_value  # which reads files, by this module
+
+        made = FunctionReader(
             {}, self.triton_roots | {"tl", "triton"}, {**self._lambdas, **functions}, reasons, outer=self.module_names.value,
             unset=self.unset, backend=self.backend, modules=self.modules, arch=self.arch,
         )  # fmt: skip
+        made.outside = lambda asking, name: imported_value(self, asking, name)
+        return made
 
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
@@ -213,14 +217,16 @@ class SourceFile:
             near = same_name.nearest(self.tree, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
-            elif len(own) == 1:
+            elif len(own) == 1 and not self.module_names.contested(own[0]):
                 found[name] = own[0]
             elif id(own[0]) not in outer:
                 lines = ", ".join(str(node.lineno) for node in own)
                 undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is not known"
             else:
                 try:
-                    found[name] = self.module_names.definition(self.evaluator(), name)
+                    last = self.module_names.last(self.evaluator(), name)
+                    if isinstance(last, ast.FunctionDef):
+                        found[name] = last
                 except NotLiteralError as error:
                     undecided[name] = str(error)
         return found, undecided
@@ -277,10 +283,13 @@ class SourceFile:
         """
         if name in self.functions:
             return self.functions[name]
-        if name in self.undecided:
-            choices = " or ".join(f"{self.path.name}::{each}" for each in same_name.names(self.tree, self.definitions[name]))
+        if name in self.definitions:
+            nodes = self.definitions[name]
+            names = same_name.names(self.tree, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
+            choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
-            raise UsageError(f"{self.path.name}: {self.undecided[name]}", None, None, remedy)
+            reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
+            raise UsageError(f"{self.path.name}: {reason}", None, None, remedy)
         if not self.definitions:
             raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")
         raise UsageError(f"{self.path.name}: no @triton.jit function of that name", name, f"one of {', '.join(self.definitions)}")
@@ -308,8 +317,12 @@ class SourceFile:
         what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
         raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(same_name.names(self.tree, nodes)))
 
-    def constant(self, name: str) -> Any:
+    def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
+
+        Args:
+            name: The name.
+            asking: The reader of another file that imports it.
 
         Raises:
             NotLiteralError: It is not one.
@@ -320,7 +333,11 @@ class SourceFile:
             raise NotLiteralError(self.undecided[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
-        return self.evaluator().evaluate(ast.Name(id=name, ctx=ast.Load()))
+        made = self.evaluator()
+        if asking is not None:
+            made.allowance, made.unset, made.num_sms = asking.allowance, asking.unset, asking.num_sms
+            made.importing = asking.importing | {(str(self.path), name)}
+        return made.evaluate(ast.Name(id=name, ctx=ast.Load()))
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""

@@ -1,0 +1,60 @@
+"""What the installed triton has: the answer to `hasattr(tl, "gather")`, read from its files. Nothing of it is imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+from advisor.configs.literals import NotLiteralError
+
+_MODULES = {"triton": "__init__.py", "triton.language": "language/__init__.py"}
+_USUAL = {"triton": "triton", "tl": "triton.language"}
+"""Names that stand for triton's modules wherever they come from."""
+
+
+def has(module: str, name: str) -> bool:
+    """Whether a module of triton has a name.
+
+    Args:
+        module: By what it is called where it comes from: `triton.language`, `vllm.triton_utils.tl`.
+        name: Of what is asked for.
+
+    Raises:
+        NotLiteralError: It is no module of triton whose names are known, or whether it has this one is not known.
+    """
+    module = module if module in _MODULES else _USUAL.get(module.rsplit(".", 1)[-1], module)
+    if module not in _MODULES:
+        raise NotLiteralError(f"what {module} has is not known")
+    names, inner = _names(module)
+    if name in names:
+        return True
+    if name in inner or name.startswith("__"):  # there if something imported it
+        raise NotLiteralError(f"whether {module} has {name} is not known")
+    return False
+
+
+@cache
+def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that a module's file binds, and those of files and folders beside it."""
+    spec = importlib.util.find_spec("triton")  # which does not import it
+    if spec is None or not spec.submodule_search_locations:
+        raise NotLiteralError(f"what {module} has is not known: triton is not installed")
+    path = Path(spec.submodule_search_locations[0], _MODULES[module])
+    try:
+        waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, SyntaxError):
+        raise NotLiteralError(f"what {module} has is not known: {path} cannot be read") from None
+    names: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {item.asname or item.name.split(".")[0] for item in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        waiting += ast.iter_child_nodes(node)
+    return frozenset(names), frozenset(each.stem for each in path.parent.iterdir())

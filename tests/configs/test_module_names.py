@@ -1,0 +1,113 @@
+"""Names of a file that branches decide, and names that another file gives a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.compiled.inference import guesses
+from advisor.configs import triton_names
+from advisor.configs.literals import NotLiteralError, Symbol
+from advisor.configs.rebuild import rebuild
+from advisor.configs.source import parse_source, read_source
+from advisor.errors import UsageError
+
+HEAD = "import os\nimport torch\nimport triton\nimport triton.language as tl\n"
+DEF = "    @triton.jit\n    def f(p):\n        return {}\n"
+CALLS = "@triton.jit\ndef k(p):\n    tl.store(p, f(p))\n"
+
+
+def test_what_triton_has_is_what_it_says() -> None:
+    """The answers are read from its files."""
+    triton = pytest.importorskip("triton")
+    for module, name in ((triton, "triton"), (triton.language, "triton.language")):
+        asked = ["gather", "make_tensor_descriptor", "no_such_name", "jit", "set_allocator", "language", "load", "math", "constexpr"]
+        assert [triton_names.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
+    assert triton_names.has("vllm.triton_utils.tl", "load") and not triton_names.has("vllm.triton_utils.triton", "load")
+    for module, name in (("triton.language.extra", "cuda"), ("triton", "profiler"), ("torch", "load")):
+        with pytest.raises(NotLiteralError, match="not known"):
+            triton_names.has(module, name)
+
+
+@pytest.mark.parametrize("known", ["hasattr(tl, 'load')", "not hasattr(triton.language, 'nothing')", "not hasattr(triton, 'load')"])
+def test_branches_on_what_triton_has_are_decided(known: str) -> None:
+    both = parse_source(HEAD + f"if {known}:\n{DEF.format(1)}else:\n{DEF.format(2)}", "k.py")
+    assert both.functions["f"].line == 7
+    other = parse_source(HEAD + f"if {known}:\n    f = tl.load\nelse:\n{DEF.format(2)}{CALLS}", "k.py")
+    assert set(other.functions) == {"k"} and other.constant("f") == Symbol("tl.load")
+    assert "def f" not in "".join(rebuild(other, "k").modules.values())
+    assert next(guesses(other, other.kernel("k"))).signature == {"p": "*fp16"}  # through f, p is loaded from
+    with pytest.raises(UsageError, match=r"f is in the end no kernel.*k\.py::f:9") as error:
+        other.kernel("f")
+    source, name = other.named(str(error.value).rsplit("::", 1)[1])
+    assert source.kernel(name).line == 9
+
+
+@pytest.mark.parametrize(
+    "condition", ["torch.cuda.is_available()", "hasattr(torch, 'compile')", "hasattr(tl, name)", "hasattr(triton.tools, 'ragged')"]
+)
+@pytest.mark.parametrize("given", ["    f = tl.load\n", "    if True:\n        f, g = tl.load, 1\n"])
+def test_a_kernel_beside_an_assignment_is_undecided(condition: str, given: str) -> None:
+    made = parse_source(HEAD + f"if {condition}:\n{given}else:\n{DEF.format(2)}{CALLS}", "k.py")
+    assert set(made.functions) == {"k"}
+    with pytest.raises(UsageError, match=r"f is defined in 2 branches.*k\.py::f:\d"):
+        made.kernel("f")
+    with pytest.raises(Exception, match=r"f is defined in 2 branches"):
+        rebuild(made, "k")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"if torch.cuda.is_available():\n{DEF.format(1)}f = triton.autotune([], [])(f)\n",
+        f"if torch.cuda.is_available():\n{DEF.format(1)}    f = torch.compile(f)\n",
+        f"try:\n    from fast import f\nexcept ImportError:\n{DEF.format(1)}",
+        f"if torch.cuda.is_available():\n    def run():\n        f = 1\nelse:\n{DEF.format(1)}",
+    ],
+)
+def test_a_kernel_that_stands_beside_nothing_else_is_found(text: str) -> None:
+    assert set(parse_source(HEAD + text, "k.py").functions) == {"f"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "value"),
+    [
+        ("A and B and MODE != 'plain'", 2), ("A or MODE == 'plain'", 1), ("MODE == 'plain' or A", 1),
+        ("not (A or B or MODE == 'plain')", 2),
+        ("not (A and MODE != 'plain')", 1), ("A and MODE == 'plain'", None), ("A or MODE != 'plain'", None),
+    ],
+)  # fmt: skip
+def test_one_part_decides_a_condition_whatever_the_others_are(condition: str, value: int | None) -> None:
+    """As flash-linear-attention's list of precisions, of which the environment has the last word."""
+    text = "from elsewhere import A\nB = torch.cuda.is_available()\nMODE = os.environ.get('MODE', 'plain')\n"
+    made = parse_source(f"{HEAD}{text}if {condition}:\n    x = 1\nelse:\n    x = 2\n", "k.py")
+    if value is None:
+        with pytest.raises(NotLiteralError, match="x is defined in 2 branches"):
+            made.constant("x")
+    else:
+        assert made.constant("x") == value and made.unset == {"MODE"}
+
+
+def test_values_of_other_files_are_read(tmp_path: Path) -> None:
+    """Also where a package hands them on; what such a file asks of the environment is said of the file that imports from it."""
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("from .lists import CONFIGS as TUNED, GATHERS\n", encoding="utf-8")
+    sizes = "GATHERS = hasattr(tl, 'gather')\nSIZES = [int(os.environ.get('BLOCK', '64'))]\n"
+    lists = f"{HEAD}{sizes}CONFIGS = [triton.Config({{'BLOCK': b}}) for b in SIZES]\n"
+    (tmp_path / "pack" / "lists.py").write_text(lists, encoding="utf-8")
+    path = tmp_path / "k.py"
+    kernel = "@triton.autotune(configs=TUNED, key=[])\n@triton.jit\ndef k(x, BLOCK: tl.constexpr):\n    pass\n"
+    path.write_text(f"{HEAD}from pack import TUNED, GATHERS\n{kernel}n = 1 if GATHERS else 2\n", encoding="utf-8")
+    made = read_source(path)
+    autotune = made.kernel("k").autotune
+    assert autotune is not None and [each.parameters for each in autotune.configs] == [{"BLOCK": 64}]
+    assert made.unset == {"BLOCK"} and made.constant("n") == 1
+
+
+def test_values_of_files_that_import_each_other_are_soon_left(tmp_path: Path) -> None:
+    for ours, theirs in (("a", "b"), ("b", "a")):
+        text = f"from {theirs} import {theirs}\n{ours} = 1 if {theirs} and {theirs} and {theirs} else 2\n"
+        (tmp_path / f"{ours}.py").write_text(text, encoding="utf-8")
+    with pytest.raises(NotLiteralError):
+        read_source(tmp_path / "a.py").constant("a")
