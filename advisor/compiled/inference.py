@@ -14,7 +14,7 @@ from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.row_blocks import block_sizes, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
-from advisor.compiled.usage import Reader, Usage
+from advisor.compiled.usage import TEXTS, Reader, Usage
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
 from advisor.configs.literals import Constexpr, Symbol, dotted
 from advisor.configs.source import SourceFile
@@ -264,6 +264,8 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
             return known
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
+    if use.addresses:
+        return "*i64" if use.pointer else "i64"
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
@@ -295,8 +297,8 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
     if parameter.default is not MISSING and not (choice.get("flag") and isinstance(parameter.default, bool)):
         return parameter.default.value if isinstance(parameter.default, Constexpr) else parameter.default
     texts = [v for v in use.compared if isinstance(v, str)]
-    if texts:
-        return texts[0]
+    if texts or use.text:
+        return texts[0] if texts else TEXTS[use.text]
     numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
         return Symbol("tl.float32")
@@ -311,7 +313,7 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
         return numbers[0] if not choice.get("flag") else numbers[-1]
     if any(isinstance(v, bool) for v in use.compared):
         return bool(choice.get("flag", False))
-    if _FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name) and not use.integer):
+    if not use.integer and (_FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name))):
         return 1.0
     if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
         return 4

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.value_flow import converted, float_operands, is_float, is_integer, is_load, last_name, parts
+from advisor.compiled.value_flow import (
+    converted,
+    float_operands,
+    is_float,
+    is_integer,
+    is_load,
+    last_name,
+    made_of_floats,
+    made_pointer,
+    parts,
+)  # fmt: skip
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
@@ -21,6 +31,11 @@ MEMORY_CALLS = frozenset(
         "atomic_xor", "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor",
     }
 )  # fmt: skip
+TEXTS = {
+    "input_precision": "ieee", "eviction_policy": "", "cache_modifier": "", "padding_option": "zero", "fp_downcast_rounding": "rtne",
+    "sem": "acq_rel", "scope": "gpu",
+}  # fmt: skip
+"""Options of operations that take a text, with one that every target knows."""
 MAX_DEPTH = 6
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
 _BYTE_SHIFTS = (3, 4, 7)
@@ -52,6 +67,8 @@ class Usage:
     compared: list[Any] = field(default_factory=list)
     range_bound: bool = False
     integer: bool = False  # in a bound of a loop, or in an address
+    addresses: bool = False  # what is loaded through it, or the argument, is made a pointer
+    text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
     blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
 
 
@@ -114,6 +131,10 @@ class _Visitor:
                     self._assign(target, node.value)
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and isinstance(node.target, ast.Name):
                 self.assigned.setdefault(node.target.id, []).append(node.value)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                before = ast.Name(id=node.target.id, ctx=ast.Load())
+                sum_ = ast.BinOp(left=before, op=node.op, right=node.value)
+                self.assigned.setdefault(node.target.id, []).append(ast.copy_location(sum_, node))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -124,7 +145,7 @@ class _Visitor:
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
-            for operand in float_operands(node):
+            for operand in float_operands(node) or self._with_floats(node):
                 for leaf in self._loaded(operand, handed=True):
                     self.found[leaf].real = True
             if isinstance(node, ast.Call):
@@ -167,6 +188,14 @@ class _Visitor:
                 for side in (node.left, node.right):
                     if isinstance(side, ast.Name) and side.id in self.found:
                         self.found[side.id].number = True
+
+    def _with_floats(self, node: ast.AST) -> list[ast.expr]:
+        """The operands of a sum or a product with a name that is given a float: of `acc += x` after `acc = 0.0`."""
+        if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            return []
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
+        values = [value for side in sides if isinstance(side, ast.Name) for value in self.assigned.get(side.id, ())]
+        return sides if any(is_float(value) or made_of_floats(value) for value in values) else []
 
     def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
         """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
@@ -258,6 +287,8 @@ class _Visitor:
                     self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
                     self.found[leaf].real |= last == "load" and is_float(other)
                 self._indices(pointer)
+            for part in node.args if last.startswith("make_") else [pointer] if pointer is not None else []:
+                self._integers(part)
             mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
             mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
             if mask is not None:
@@ -281,7 +312,12 @@ class _Visitor:
             self.found[node.args[0].id].element_type = True
         elif helper := self.reader.helper(name):
             self._helper(*helper, node)
-        for key, value in keywords.items():
+        if (address := made_pointer(node)) is not None:
+            for leaf in self._unchanged(address):
+                self.found[leaf].addresses = True
+        for key, value in [*keywords.items(), *(("input_precision", value) for value in node.args[3:4] if last == "dot")]:
+            if key in TEXTS and isinstance(value, ast.Name) and value.id in self.found:
+                self.found[value.id].text = key
             if key in ("dtype", "out_dtype") and isinstance(value, ast.Name) and value.id in self.found:
                 self.found[value.id].element_type = True
         for argument in node.args[1:] if last in ("zeros", "full", "cast") else ():
@@ -328,6 +364,7 @@ class _Visitor:
             if use is None:
                 continue
             if use.pointer:
+                self._integers(value)
                 for leaf in self._roots(value):
                     self.found[leaf].pointer = True
                     self.found[leaf].index |= use.index
@@ -346,6 +383,7 @@ class _Visitor:
                 mine.descriptor |= use.descriptor
                 mine.number |= use.number
                 mine.integer |= use.integer
+                mine.text = mine.text or use.text
                 if use.blocks and not mine.blocks:
                     mine.blocks = use.blocks
                 mine.compared.extend(use.compared)
@@ -359,6 +397,7 @@ class _Visitor:
         mine.bitwise |= use.bitwise
         mine.int8 |= use.int8
         mine.real |= use.real
+        mine.addresses |= use.addresses
 
     def _roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
         """Parameters that an address expression starts from."""
@@ -373,7 +412,8 @@ class _Visitor:
                     out += self._roots(value, seen | {node.id})
             return out
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            return self._roots(node.left, seen) or self._roots(node.right, seen)
+            moved = any(isinstance(n, ast.Name) and n.id in seen for n in ast.walk(node.left))  # p = p + offset
+            return self._roots(node.left, seen) or ([] if moved else self._roots(node.right, seen))
         if isinstance(node, ast.Call):
             name = dotted(node.func) or ""
             if found := self.reader.helper(name):
@@ -383,6 +423,8 @@ class _Visitor:
                     if theirs[p.name].pointer or p.name.endswith("ptr"):
                         return self._roots(value, seen)
                 return []
+            if made_pointer(node) is not None:
+                return []  # of a number: x is not loaded from, but its value
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
                 return self._roots(node.func.value, seen)
             if node.args and name.rsplit(".", 1)[-1] in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of",
@@ -406,6 +448,12 @@ class _Visitor:
                 for each in self._inside(inner.args[0]):
                     if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
                         self._decides(each)
+
+    def _integers(self, address: ast.expr) -> None:
+        """Mark the arguments that an address is worked out with."""
+        for inner in self._inside(address):
+            if isinstance(inner, ast.Name) and inner.id in self.found:
+                self.found[inner.id].integer = True
 
     def _decides(self, node: ast.Compare) -> None:
         """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""

@@ -58,6 +58,17 @@ def converted(node: ast.expr) -> ast.expr | None:
     return node.func.value
 
 
+def made_pointer(node: ast.Call) -> ast.expr | None:
+    """The x of `x.to(tl.pointer_type(tl.float16))`; None: it is something else."""
+    types = [*node.args, *(k.value for k in node.keywords)]
+    return converted(node) if any(isinstance(each, ast.Call) and last_name(each) == "pointer_type" for each in types) else None
+
+
+def made_of_floats(node: ast.expr) -> bool:
+    """Whether an expression makes a tensor of floats: `tl.zeros((BLOCK,), tl.float32)`."""
+    return isinstance(node, ast.Call) and last_name(node) in ("zeros", "full") and _to_float(node)
+
+
 def float_operands(node: ast.AST) -> list[ast.expr]:
     """The operands of which it follows that they are of floats: of a division, of exp, of a literal float; what is made a float."""
     if isinstance(node, ast.Call):

@@ -308,6 +308,61 @@ def test_a_size_that_only_masks_a_block_fills_it(given: dict[str, int], size: in
     assert "Lk" in given or f"Lk = {size}" in found.assumed
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    tl.store(x + tl.program_id(0) * N_TOTAL, tl.load(x) / N_TOTAL)\n", 1),
+        ("    p = x + tl.program_id(0) * 4\n    p += N_TOTAL\n    tl.store(p, tl.load(x) / N_TOTAL)\n", 1),
+        ("    row = tl.program_id(0) * N_TOTAL\n    store(x + row)\n    tl.store(x, tl.load(x) / N_TOTAL)\n", 1),
+        ("    tl.store(tl.make_block_ptr(x, (N_TOTAL,), (1,), (0,), (16,), (0,)), tl.zeros((16,), tl.float32) / N_TOTAL)\n", 1),
+        ("    tl.store(x, tl.load(x) / N_TOTAL)\n", 1.0),
+    ],
+)
+@pytest.mark.parametrize("name", ["D_TOTAL", "SCALE_OFFSET_F32"])
+def test_a_constant_of_an_address_is_an_integer(body: str, expected: float, name: str) -> None:
+    helper = "@triton.jit\ndef store(p):\n    tl.store(p, 0.0)\n"
+    text = HEAD + helper + f"@triton.jit\ndef k(x, N_TOTAL: tl.constexpr):\n{body}"
+    found = guessed(text.replace("N_TOTAL", name))[0]
+    assert found.constexprs == {name: expected} and type(found.constexprs[name]) is type(expected)
+
+
+def test_an_offset_that_is_added_to_a_pointer_again_is_no_pointer() -> None:
+    for step in ("p += n", "p = p + n"):
+        text = JIT + f"def k(x, n):\n    p = x + tl.program_id(0)\n    for i in range(4):\n        tl.store(p, 0.0)\n        {step}\n"
+        assert guessed(text)[0].signature == {"x": "*fp16", "n": "i32"}
+
+
+@pytest.mark.parametrize("use", ["tl.dot(a, a, input_precision=P)", "tl.dot(a, a, None, P)", "product(a, P)"])
+def test_a_constant_that_is_given_for_a_text_is_one(use: str) -> None:
+    helper = "@triton.jit\ndef product(a, HOW: tl.constexpr):\n    return tl.dot(a, a, input_precision=HOW)\n"
+    body = f"    a = tl.zeros((16, 16), tl.float32)\n    tl.store(x, tl.sum({use}))\n"
+    text = HEAD + helper + f"@triton.jit\ndef k(x, P: tl.constexpr):\n{body}"
+    assert guessed(text)[0].constexprs == {"P": "ieee"}
+
+
+@pytest.mark.parametrize(
+    "start", ["0.0", "tl.zeros((16,), tl.float32)", "tl.full((16,), 0, dtype=tl.float32)", "-1.0"]
+)
+@pytest.mark.parametrize("step", ["acc += tl.load({p})", "acc = acc + tl.load({p})", "acc = tl.load({p}) * acc"])
+def test_what_is_added_to_a_float_is_one(start: str, step: str) -> None:
+    body = f"    acc = {start}\n    for i in range(4):\n        {step.format(p='labels + i')}\n    tl.store(x, acc)\n"
+    assert guessed(JIT + "def k(x, labels):\n" + body)[0].signature["labels"] == "*fp16"
+    assert guessed(JIT + "def k(x, labels):\n" + body.replace(start, "0", 1))[0].signature["labels"] == "*i64"
+
+
+def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
+    """As in Triton's tutorial of grouped GEMMs, whose sizes are of 32 bits."""
+    text = HEAD + (
+        "@triton.jit\ndef at(addresses, i):\n    return tl.load(addresses + i).to(tl.pointer_type(tl.float16))\n"
+        "@triton.jit\ndef k(a, b, sizes, one, n):\n    g = tl.program_id(0)\n    p = tl.load(a + g).to(tl.pointer_type(tl.float16))\n"
+        "    q = one.to(tl.pointer_type(tl.float32))\n    size = tl.load(sizes + g)\n"
+        "    for i in range(size):\n        tl.store(p + i, tl.load(at(b, g) + i) + tl.load(q))\n"
+    )
+    found = guessed(text)
+    assert all(each.signature | {"a": "*i64", "b": "*i64", "one": "i64"} == each.signature for each in found)
+    assert {each.signature["sizes"] for each in found[:2]} == {"*i64", "*i32"}
+
+
 def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
     refused = CompileError("k does not compile for sm_90", "dimensions")
     guess = Guess(signature={"a": "tensordesc<fp16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={}, assumed=())
