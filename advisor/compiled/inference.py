@@ -265,7 +265,7 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
             return parameter.annotation
     if use.addresses:
-        return "*i64" if use.pointer else "i64"
+        return "*i64"
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
@@ -313,7 +313,7 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
         return numbers[0] if not choice.get("flag") else numbers[-1]
     if any(isinstance(v, bool) for v in use.compared):
         return bool(choice.get("flag", False))
-    if not use.integer and (_FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name))):
+    if not (use.integer or use.offset) and (_FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name))):
         return 1.0
     if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
         return 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ MEMORY_CALLS = frozenset(
 )  # fmt: skip
 TEXTS = {
     "input_precision": "ieee", "eviction_policy": "", "cache_modifier": "", "padding_option": "zero", "fp_downcast_rounding": "rtne",
-    "sem": "acq_rel", "scope": "gpu",
+    "sem": "acq_rel",
 }  # fmt: skip
 """Options of operations that take a text, with one that every target knows."""
 MAX_DEPTH = 6
@@ -66,8 +66,9 @@ class Usage:
     number: bool = False  # in arithmetic with floats
     compared: list[Any] = field(default_factory=list)
     range_bound: bool = False
-    integer: bool = False  # in a bound of a loop, or in an address
-    addresses: bool = False  # what is loaded through it, or the argument, is made a pointer
+    integer: bool = False  # in a bound of a loop
+    offset: bool = False  # in an address
+    addresses: bool = False  # what is loaded through it is made a pointer
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
     blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
 
@@ -145,8 +146,11 @@ class _Visitor:
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
-            for operand in float_operands(node) or self._with_floats(node):
+            for operand in float_operands(node):
                 for leaf in self._loaded(operand, handed=True):
+                    self.found[leaf].real = True
+            for term in self._added_to_floats(node):
+                for leaf in self._unchanged(term):
                     self.found[leaf].real = True
             if isinstance(node, ast.Call):
                 self._call(node)
@@ -189,13 +193,19 @@ class _Visitor:
                     if isinstance(side, ast.Name) and side.id in self.found:
                         self.found[side.id].number = True
 
-    def _with_floats(self, node: ast.AST) -> list[ast.expr]:
-        """The operands of a sum or a product with a name that is given a float: of `acc += x` after `acc = 0.0`."""
-        if not isinstance(node, (ast.BinOp, ast.AugAssign)) or not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-            return []
-        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
-        values = [value for side in sides if isinstance(side, ast.Name) for value in self.assigned.get(side.id, ())]
-        return sides if any(is_float(value) or made_of_floats(value) for value in values) else []
+    def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
+        """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
+        if isinstance(node, ast.AugAssign):
+            node = ast.BinOp(left=node.target, op=node.op, right=node.value)
+        open_, terms = [node], []
+        while open_:
+            inner = open_.pop()
+            if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Add, ast.Sub, ast.Mult)):
+                open_ += [inner.left, inner.right]
+            elif isinstance(inner, ast.expr):
+                terms.append(inner)
+        values = [value for term in terms if isinstance(term, ast.Name) for value in self.assigned.get(term.id, ())]
+        return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
     def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
         """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
@@ -287,8 +297,7 @@ class _Visitor:
                     self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
                     self.found[leaf].real |= last == "load" and is_float(other)
                 self._indices(pointer)
-            for part in node.args if last.startswith("make_") else [pointer] if pointer is not None else []:
-                self._integers(part)
+                self._offsets([pointer, *(node.args if last.startswith("make_") else ())])
             mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
             mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
             if mask is not None:
@@ -313,7 +322,7 @@ class _Visitor:
         elif helper := self.reader.helper(name):
             self._helper(*helper, node)
         if (address := made_pointer(node)) is not None:
-            for leaf in self._unchanged(address):
+            for leaf in set(self._unchanged(address)).difference(self._roots(address)):
                 self.found[leaf].addresses = True
         for key, value in [*keywords.items(), *(("input_precision", value) for value in node.args[3:4] if last == "dot")]:
             if key in TEXTS and isinstance(value, ast.Name) and value.id in self.found:
@@ -364,7 +373,8 @@ class _Visitor:
             if use is None:
                 continue
             if use.pointer:
-                self._integers(value)
+                self._indices(value)
+                self._offsets([value])
                 for leaf in self._roots(value):
                     self.found[leaf].pointer = True
                     self.found[leaf].index |= use.index
@@ -383,6 +393,7 @@ class _Visitor:
                 mine.descriptor |= use.descriptor
                 mine.number |= use.number
                 mine.integer |= use.integer
+                mine.offset |= use.offset
                 mine.text = mine.text or use.text
                 if use.blocks and not mine.blocks:
                     mine.blocks = use.blocks
@@ -423,8 +434,6 @@ class _Visitor:
                     if theirs[p.name].pointer or p.name.endswith("ptr"):
                         return self._roots(value, seen)
                 return []
-            if made_pointer(node) is not None:
-                return []  # of a number: x is not loaded from, but its value
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
                 return self._roots(node.func.value, seen)
             if node.args and name.rsplit(".", 1)[-1] in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of",
@@ -449,11 +458,11 @@ class _Visitor:
                     if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
                         self._decides(each)
 
-    def _integers(self, address: ast.expr) -> None:
+    def _offsets(self, addresses: Sequence[ast.expr]) -> None:
         """Mark the arguments that an address is worked out with."""
-        for inner in self._inside(address):
+        for inner in (each for address in addresses for each in self._inside(address)):
             if isinstance(inner, ast.Name) and inner.id in self.found:
-                self.found[inner.id].integer = True
+                self.found[inner.id].offset = True
 
     def _decides(self, node: ast.Compare) -> None:
         """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""

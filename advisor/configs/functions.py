@@ -316,12 +316,17 @@ class FunctionReader(Evaluator):
         with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
             return self.outer(self, name)
 
-    def _has(self, owner: ast.expr, name: ast.expr) -> bool:
-        """`hasattr(tl, "gather")`."""
-        text, asked = dotted(owner) or "", self._visit(name)
-        if text.partition(".")[0] not in self.roots or text.partition(".")[0] in self.names or not isinstance(asked, str):
-            raise NotLiteralError(f"whether {ast.unparse(owner)[:60]} has an attribute, as line {owner.lineno} asks, is not known")
-        return triton_names.has(self._origin(owner) or text, asked)
+    def has(self, node: ast.Attribute) -> bool:
+        """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
+
+        Raises:
+            NotLiteralError: It is no module of triton's, or that is not known.
+        """
+        owner = dotted(node.value) or ""
+        root = owner.partition(".")[0]
+        if root not in self.roots or root in self.names:
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+        return triton_names.has(self._origin(node.value) or owner, str(node.attr))
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
@@ -351,7 +356,8 @@ class FunctionReader(Evaluator):
         if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
             return function(*self._elements(node.args))
         if name == "hasattr" and len(node.args) == 2 and not node.keywords and not {"hasattr"} & {*self.names, *self.functions}:
-            return self._has(*node.args)
+            asked = ast.Attribute(value=node.args[0], attr=self._visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno)
+            return self.has(asked)
         if name in _ENVIRONMENT and len(node.args) in (1, 2) and not node.keywords:
             self.unset.add(str(self._visit(node.args[0])))
             return self._visit(node.args[1]) if len(node.args) == 2 else None

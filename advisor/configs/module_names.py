@@ -128,7 +128,7 @@ class ModuleNames:
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):
-            for part in self._parts(name, statement, place):
+            for part in self._parts(reader, name, statement, place):
                 value = self._fold(reader, name, part, place, value)
             return value
         if isinstance(statement, ast.With):
@@ -179,7 +179,7 @@ class ModuleNames:
         except NotLiteralError:
             return None
 
-    def _parts(self, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
+    def _parts(self, reader: FunctionReader, name: str, statement: ast.Try, place: Place) -> list[Sequence[ast.stmt]]:
         """The blocks of a `try` that run, one after the other, as far as they bear on a name."""
         main = [*statement.body, *statement.orelse]
         if handler := next((h for h in statement.handlers if _holds(h.body, place)), None):
@@ -187,9 +187,24 @@ class ModuleNames:
         if _holds(main, place):
             return [main]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
+        if failing and (ends := self._ends(reader, statement, place)) is not None:
+            return [main, statement.finalbody] if ends else [failing[0], statement.finalbody]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
+
+    def _ends(self, reader: FunctionReader, statement: ast.Try, place: Place) -> bool | None:
+        """Whether a `try` that does nothing but take names of triton's modules, `f = tl.gather`, ends well; None: it does more, or it is
+        not known."""
+        values = [each.value for each in statement.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Attribute)]
+        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
+        if not ("AttributeError" in caught or caught == "Exception") or len(values) < len(statement.body) or statement.orelse:
+            return None
+        try:
+            with reader.at(place, {}):
+                return all(reader.has(value) for value in values)
+        except NotLiteralError:
+            return None
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]
@@ -277,7 +292,7 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
 def _assigned_expression(statement: ast.stmt, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        return statement.value
+        return statement.value if statement.target.id == name else None
     if not isinstance(statement, ast.Assign):
         return None
     for target in statement.targets:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from advisor.configs.literals import NotLiteralError
 
-_MODULES = {"triton": "__init__.py", "triton.language": "language/__init__.py"}
-_USUAL = {"triton": "triton", "tl": "triton.language"}
+_USUAL = {"triton": ("triton",), "tl": ("triton", "language")}
 """Names that stand for triton's modules wherever they come from."""
 
 
@@ -18,34 +17,35 @@ def has(module: str, name: str) -> bool:
     """Whether a module of triton has a name.
 
     Args:
-        module: By what it is called where it comes from: `triton.language`, `vllm.triton_utils.tl`.
+        module: By what it is called where it comes from: `triton.language`, `vllm.triton_utils.tl.math`.
         name: Of what is asked for.
 
     Raises:
         NotLiteralError: It is no module of triton whose names are known, or whether it has this one is not known.
     """
-    module = module if module in _MODULES else _USUAL.get(module.rsplit(".", 1)[-1], module)
-    if module not in _MODULES:
-        raise NotLiteralError(f"what {module} has is not known")
-    names, inner = _names(module)
+    parts = module.split(".")
+    first = next((i for i, part in enumerate(parts) if part in _USUAL), len(parts))
+    names, inner = _names((*_USUAL.get("".join(parts[first : first + 1]), ()), *parts[first + 1 :]))
     if name in names:
         return True
-    if name in inner or name.startswith("__"):  # there if something imported it
+    if name in inner or "*" in names or name.startswith("__"):  # there if something imported it
         raise NotLiteralError(f"whether {module} has {name} is not known")
     return False
 
 
 @cache
-def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that a module's file binds, and those of files and folders beside it."""
+def _names(module: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that a module's file binds, and those of files and folders in its folder."""
+    shown = ".".join(module)
     spec = importlib.util.find_spec("triton")  # which does not import it
-    if spec is None or not spec.submodule_search_locations:
-        raise NotLiteralError(f"what {module} has is not known: triton is not installed")
-    path = Path(spec.submodule_search_locations[0], _MODULES[module])
+    if not module or spec is None or not spec.submodule_search_locations:
+        raise NotLiteralError(f"what {shown or 'a module other than triton'} has is not known")
+    folder = Path(spec.submodule_search_locations[0], *module[1:])
+    path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, SyntaxError):
-        raise NotLiteralError(f"what {module} has is not known: {path} cannot be read") from None
+        raise NotLiteralError(f"what {shown} has is not known: {path.name} of it cannot be read") from None
     names: set[str] = set()
     while waiting:
         node = waiting.pop()
@@ -57,4 +57,4 @@ def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         waiting += ast.iter_child_nodes(node)
-    return frozenset(names), frozenset(each.stem for each in path.parent.iterdir())
+    return frozenset(names), frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()

@@ -311,6 +311,7 @@ def test_a_size_that_only_masks_a_block_fills_it(given: dict[str, int], size: in
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
+        ("    if N_TOTAL:\n        tl.store(x + tl.program_id(0) * N_TOTAL, 1.0)\n", False),  # a flag, too
         ("    tl.store(x + tl.program_id(0) * N_TOTAL, tl.load(x) / N_TOTAL)\n", 1),
         ("    p = x + tl.program_id(0) * 4\n    p += N_TOTAL\n    tl.store(p, tl.load(x) / N_TOTAL)\n", 1),
         ("    row = tl.program_id(0) * N_TOTAL\n    store(x + row)\n    tl.store(x, tl.load(x) / N_TOTAL)\n", 1),
@@ -354,12 +355,13 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
     """As in Triton's tutorial of grouped GEMMs, whose sizes are of 32 bits."""
     text = HEAD + (
         "@triton.jit\ndef at(addresses, i):\n    return tl.load(addresses + i).to(tl.pointer_type(tl.float16))\n"
-        "@triton.jit\ndef k(a, b, sizes, one, n):\n    g = tl.program_id(0)\n    p = tl.load(a + g).to(tl.pointer_type(tl.float16))\n"
+        "@triton.jit\ndef k(a, b, sizes, one):\n    g = tl.program_id(0)\n    p = tl.load(a + g).to(tl.pointer_type(tl.float16))\n"
         "    q = one.to(tl.pointer_type(tl.float32))\n    size = tl.load(sizes + g)\n"
         "    for i in range(size):\n        tl.store(p + i, tl.load(at(b, g) + i) + tl.load(q))\n"
     )
     found = guessed(text)
-    assert all(each.signature | {"a": "*i64", "b": "*i64", "one": "i64"} == each.signature for each in found)
+    assert all(each.signature | {"a": "*i64", "b": "*i64"} == each.signature for each in found)
+    assert found[0].signature["one"] == "*fp16"  # a pointer to something else, for all that is known
     assert {each.signature["sizes"] for each in found[:2]} == {"*i64", "*i32"}
 
 

@@ -25,7 +25,9 @@ def test_what_triton_has_is_what_it_says() -> None:
         asked = ["gather", "make_tensor_descriptor", "no_such_name", "jit", "set_allocator", "language", "load", "math", "constexpr"]
         assert [triton_names.has(name, each) for each in asked] == [hasattr(module, each) for each in asked]
     assert triton_names.has("vllm.triton_utils.tl", "load") and not triton_names.has("vllm.triton_utils.triton", "load")
-    for module, name in (("triton.language.extra", "cuda"), ("triton", "profiler"), ("torch", "load")):
+    assert triton_names.has("triton.language.math", "exp2") and not triton_names.has("triton.language.math", "nothing")
+    assert not triton_names.has("vllm.triton_utils.tl.extra", "ascend")
+    for module, name in (("triton.language.extra", "cuda"), ("triton.nothing", "x"), ("triton", "profiler"), ("torch", "load")):
         with pytest.raises(NotLiteralError, match="not known"):
             triton_names.has(module, name)
 
@@ -44,8 +46,19 @@ def test_branches_on_what_triton_has_are_decided(known: str) -> None:
     assert source.kernel(name).line == 9
 
 
+@pytest.mark.parametrize(("body", "line"), [("f = tl.no_such", 8), ("g = 1\n    f = tl.load", 8), ("f = tl.load", None)])
+def test_a_try_that_takes_what_triton_has_is_decided(body: str, line: int | None) -> None:
+    made = parse_source(HEAD + f"try:\n    {body}\nexcept AttributeError:\n{DEF.format(2)}{CALLS}", "k.py")
+    if line is None:
+        assert "f" not in made.functions and made.constant("f") == Symbol("tl.load")
+    elif body.startswith("g"):  # which may fail for another reason
+        assert "f" not in made.functions and "f is defined in 2 branches" in made.undecided["f"]
+    else:
+        assert made.functions["f"].line == line + 1
+
+
 @pytest.mark.parametrize(
-    "condition", ["torch.cuda.is_available()", "hasattr(torch, 'compile')", "hasattr(tl, name)", "hasattr(triton.tools, 'ragged')"]
+    "condition", ["torch.cuda.is_available()", "hasattr(torch, 'compile')", "hasattr(tl, name)", "hasattr(other, 'f')"]
 )
 @pytest.mark.parametrize("given", ["    f = tl.load\n", "    if True:\n        f, g = tl.load, 1\n"])
 def test_a_kernel_beside_an_assignment_is_undecided(condition: str, given: str) -> None:
@@ -63,6 +76,7 @@ def test_a_kernel_beside_an_assignment_is_undecided(condition: str, given: str) 
         f"if torch.cuda.is_available():\n{DEF.format(1)}f = triton.autotune([], [])(f)\n",
         f"if torch.cuda.is_available():\n{DEF.format(1)}    f = torch.compile(f)\n",
         f"try:\n    from fast import f\nexcept ImportError:\n{DEF.format(1)}",
+        f"if torch.cuda.is_available():\n    n: int = 1\n{DEF.format(1)}",
         f"if torch.cuda.is_available():\n    def run():\n        f = 1\nelse:\n{DEF.format(1)}",
     ],
 )
