@@ -14,6 +14,7 @@ class AdvisorError(Exception):
     """
 
     exit_code = 2
+    longest_got = 120
 
     def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None) -> None:
         super().__init__(what, got, limit, remedy)
@@ -25,7 +26,7 @@ class AdvisorError(Exception):
     def __str__(self) -> str:
         parts = [self.what]
         if self.got is not None:
-            parts.append(f"got {shorten(self.got)}")
+            parts.append(f"got {shorten(self.got, self.longest_got)}")
         if self.limit:
             parts.append(f"expected {self.limit}")
         if self.remedy:

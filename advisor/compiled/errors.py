@@ -12,6 +12,8 @@ class CompileError(InputError):
         kind: "failed" (the compiler said no), "refused" (it would run Python), "timeout", "crash".
     """
 
+    longest_got = 400  # the compiler says what matters at the end
+
     def __init__(self, what: str, got: object = None, limit: str | None = None, remedy: str | None = None,
                  kind: str = "failed") -> None:  # fmt: skip
         super().__init__(what, got, limit, remedy)

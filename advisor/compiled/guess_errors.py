@@ -1,15 +1,17 @@
-"""What to give in place of a guess that does not compile: types that may be other than the kernel's source tells."""
+"""What to give in place of a guess that does not compile: types and constants that may be other than the kernel's source tells."""
 
 from __future__ import annotations
 
 from advisor.compiled.errors import CompileError
-from advisor.compiled.inference import Given, Guess
+from advisor.compiled.inference import Given, Guess, shown_value
 
 MOST_SHOWN = 4
+_OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
+"""What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
 
 
 def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
-    """The error of a guess, with the guessed types that may explain it, and how to give others.
+    """The error of a guess, with the guessed types and constants that may explain it, and how to give others.
 
     Args:
         error: What the compiler said.
@@ -22,9 +24,18 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     descriptors = [name for name, kind in guessed.items() if kind.startswith("tensordesc")]
     integers = [name for name, kind in guessed.items() if kind.startswith(("*i", "*u"))]
     doubtful = [*descriptors, *integers][:MOST_SHOWN]
-    if not doubtful:
+    said: list[str] = []
+    options: list[str] = []
+    if doubtful:
+        said.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in doubtful)})")
+        other = f"tensordesc<{given.element}[128,64]>" if descriptors else _OTHER_WIDTH.get(guessed[doubtful[0]], f"*{given.element}")
+        options.append(f'--signature "{doubtful[0]}={other}"')
+    if constants := guess.invented[:MOST_SHOWN]:
+        why = f", for the list of @triton.autotune is not read ({guess.unread})" if guess.unread else ""
+        shown = ", ".join(f"{name} = {shown_value(guess.constexprs[name])}" for name in constants)
+        said.append(f"constants were guessed ({shown}){why}")
+        options.append(f'--constexpr "{constants[0]}=..."')
+    if not said:
         return error
-    shown = ", ".join(f"{name}: {guessed[name]}" for name in doubtful)
-    example = f"{doubtful[0]}=tensordesc<{given.element}[128,64]>" if descriptors else f"{doubtful[0]}=*{given.element}"
-    remedy = f'types were guessed ({shown}); if one is wrong, give it: --signature "{example}"'
+    remedy = f"{'; '.join(said)}; if one is wrong, give it: {' or '.join(options)}"
     return CompileError(error.what, error.got, error.limit, remedy, error.kind)

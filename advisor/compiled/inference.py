@@ -57,6 +57,8 @@ class Guess:
         divisible: Arguments that are taken to be multiples of 16.
         strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
         untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
+        invented: Constants of which nothing says what they are.
+        unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
     """
 
     signature: Mapping[str, str]
@@ -67,6 +69,8 @@ class Guess:
     divisible: frozenset[str] = frozenset()
     strides: frozenset[str] = frozenset()
     untold: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +172,7 @@ def _guess(
                 constants[name] = _row_block(row, rank, choice) or _constant(parameter, use, choice)
                 if parameter.default is MISSING and not use.range_bound:
                     sizes.append(name)
-                assumed.append(f"{name} = {_shown(constants[name])}{_left_out(constants[name], row, rows.get(name, ()))}")
+                assumed.append(f"{name} = {shown_value(constants[name])}{_left_out(constants[name], row, rows.get(name, ()))}")
             continue
         if kind is None and use.descriptor:
             described.append(name)
@@ -185,7 +189,7 @@ def _guess(
                 kind = _type_of(value)
         signature[name] = kind
     for name, size in block_sizes({b: n for b, n in rows.items() if b not in function.heuristics}, constants, sizes).items():
-        assumed = [f"{name} = {size}" if text == f"{name} = {_shown(constants[name])}" else text for text in assumed]
+        assumed = [f"{name} = {size}" if text == f"{name} = {shown_value(constants[name])}" else text for text in assumed]
         constants[name] = size
     said = said_blocks(function.node, described, constants) if described else {}
     for name in described:
@@ -226,9 +230,13 @@ def _guess(
         elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64"):
             signature[name], constants[name] = "constexpr", 1  # as the runtime does
     told = {*given.scalars, *divisible, *function.unaligned}
+    invented = [p.name for p in function.parameters
+                if p.default is MISSING and f"{p.name} = {shown_value(constants.get(p.name))}" in assumed]  # fmt: skip
+    unread = function.autotune.problem if function.autotune is not None and not function.autotune.configs else None
     untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in told]
     return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
-                 divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold))  # fmt: skip
+                 divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold),
+                 invented=tuple(invented), unread=unread or "")  # fmt: skip
 
 
 def unknown_option(name: str, where: str) -> str:
@@ -349,5 +357,6 @@ def _rank(node: ast.FunctionDef) -> int:
     return max(ranks)
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """A guessed constant as shown to people."""
     return value.text if isinstance(value, Symbol) else repr(value)

@@ -222,7 +222,9 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in untold)}
     known = {n: v for n, v in strides.items() if v is not None}
     passed = {**found.constexprs, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
-    texts = [f"{k}={symbol_text(v)}" for k, v in passed.items()]
+    types = {n: f"*{type_name(t)}" for n, t in found.types.items() if _TYPE.fullmatch(TYPE_NAMES.get(t, t))}
+    types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
+    texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
     if found.grid is not None:
         assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
     else:
@@ -230,7 +232,8 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     if strides:
         assumed.append(launched(found.line, strides))
     filled = replace(
-        given, constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        given, types={**types, **given.types},
+        constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),

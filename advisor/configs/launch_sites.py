@@ -19,7 +19,7 @@ from advisor.configs.jit_function import MISSING
 from advisor.configs.literals import Allowance, NotLiteralError, Symbol, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
-from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, whole_of
+from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, element_type, whole_of
 
 Node = TypeVar("Node", bound=ast.AST)
 _WRAPPERS = ("wrap_triton", "capture_triton")
@@ -37,6 +37,7 @@ class FoundLaunch:
         constexprs: Constants that the launch passes, as far as they can be worked out.
         options: Options that it passes (num_warps, ...), the same.
         numbers: Values of its other arguments, the same.
+        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
         strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
     """
 
@@ -46,6 +47,7 @@ class FoundLaunch:
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
     strides: Mapping[str, int | None] = field(default_factory=dict)
 
 
@@ -148,7 +150,7 @@ class _Site:
             grid = None
         return FoundLaunch(
             grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
-            numbers=self.numbers(values, known), strides=self.strides(values, known),
+            numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
         )  # fmt: skip
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -165,6 +167,12 @@ class _Site:
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
+
+    def types(self) -> dict[str, str]:
+        """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
+        made = {name: self.assigned.get(node.id) for name, node in self.passed.items() if isinstance(node, ast.Name)}
+        found = {name: element_type(value) for name, value in made.items() if isinstance(value, ast.Call)}
+        return {name: kind for name, kind in found.items() if kind is not None}
 
     def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""

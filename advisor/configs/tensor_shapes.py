@@ -165,6 +165,15 @@ def _dimensions_of(node: ast.expr) -> str | None:
     return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
 
 
+def element_type(call: ast.Call) -> str | None:
+    """What a call makes a tensor of: `int32` of `torch.tensor(rows, dtype=torch.int32)`; None: not said, or of no tensor."""
+    function = dotted(call.func) or ""
+    last = function.rsplit(".", 1)[-1]
+    kind = next((dotted(each.value) or "" for each in call.keywords if each.arg == "dtype"), "")
+    made = last in _MADE | _LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
+    return kind.removeprefix("torch.") if made and kind.startswith("torch.") else None
+
+
 def mentions(node: ast.AST, name: str) -> bool:
     """Whether a name is part of an expression."""
     return any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))

@@ -371,3 +371,21 @@ def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
     found = str(with_guess(refused, guess, Given(types={"q": "*i64"})))
     assert "a: tensordesc<fp16[1,1]>, p: *i64)" in found and '--signature "a=tensordesc<fp16[128,64]>"' in found
     assert with_guess(refused, guess, Given(types=guess.signature)) is refused
+
+
+def test_errors_of_guesses_suggest_the_other_width_and_name_the_constants() -> None:
+    """A wrong type is blamed on no argument alone where constants are guessed, too, for the list that says them cannot be read."""
+    words = "x" * 300 + " but is re-assigned to int64"
+    refused = CompileError("k does not compile for sm_90", words)
+    text = HEAD + (
+        "from nowhere import LIST\n@triton.autotune(LIST, key=[])\n@triton.jit\n"
+        "def k(x, sizes, BLOCK: tl.constexpr, HOW: tl.constexpr, EPS: tl.constexpr = 1.0):\n"
+        "    for i in range(tl.load(sizes)):\n        tl.store(x + tl.arange(0, BLOCK), EPS)\n"
+    )
+    found = str(with_guess(refused, guessed(text)[0], Given()))
+    assert "re-assigned to int64" in found
+    assert "constants were guessed (BLOCK = 64, HOW = 1), for the list of @triton.autotune is not read (" in found
+    assert found.endswith('--signature "sizes=*i32" or --constexpr "BLOCK=..."')
+    source = parse_source(text, "k.py")
+    given = Given(constexprs={"BLOCK": 16, "HOW": 2}, types={"sizes": "*i32"})
+    assert with_guess(refused, next(guesses(source, source.kernel("k"), given)), given) is refused

@@ -314,3 +314,21 @@ def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:
         "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1 and sbk, scm multiples of 16 "
         "(how accesses lie in memory is not judged)"
     )
+
+
+def test_types_of_tensors_that_are_made_for_the_launch_are_read() -> None:
+    """As the sizes and strides of Triton's tutorial of grouped GEMMs."""
+    body = """
+        def run(rows, kind, x):
+            a = torch.tensor(rows, dtype=torch.int32)
+            b = torch.empty_like(a, dtype=torch.bfloat16)
+            c = a.new_zeros(4, dtype=torch.float8_e5m2)
+            d = torch.empty(4, dtype=kind)
+            d2 = torch.Size(4, dtype=torch.int8)
+            g[(4,)](a, b, c, d, M=d2, N=x)
+    """
+    launch = make_launch(gemm(body), "g", types={"b": "*fp16"})
+    assert launch.given.types == {"a": "*i32", "b": "*fp16", "c": "*fp8e5"}
+    assert "a: *i32 c: *fp8e5" in launch.assumed[0]
+    twice = body.replace("d = torch", "a = torch")
+    assert "a" not in make_launch(gemm(twice), "g").given.types
