@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.origins import Origins
 from advisor.compiled.value_flow import (
-    converted,
     float_operands,
     is_float,
     is_integer,
-    is_load,
     last_name,
     made_of_floats,
     made_pointer,
-    parts,
 )  # fmt: skip
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
@@ -37,11 +35,8 @@ TEXTS = {
 }  # fmt: skip
 """Options of operations that take a text, with one that every target knows."""
 MAX_DEPTH = 6
-_COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
 _BYTE_SHIFTS = (3, 4, 7)
 """Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
-_HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
-"""Calls that give what they are given, and tell the compiler something of it."""
 
 
 @dataclass(slots=True)
@@ -124,33 +119,15 @@ class _Visitor:
         self.function = function
         self.found = found
         self.depth = depth
-        self.assigned: dict[str, list[ast.expr]] = {}
-        self.counters = {n.target.id for n in ast.walk(function.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
-        for node in ast.walk(function.node):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self._assign(target, node.value)
-            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and isinstance(node.target, ast.Name):
-                self.assigned.setdefault(node.target.id, []).append(node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                before = ast.Name(id=node.target.id, ctx=ast.Load())
-                sum_ = ast.BinOp(left=before, op=node.op, right=node.value)
-                self.assigned.setdefault(node.target.id, []).append(ast.copy_location(sum_, node))
-
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self.assigned.setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for inner, part in zip(target.elts, value.elts, strict=True):
-                self._assign(inner, part)
+        self.origins = Origins(function, frozenset(found), self._address_of)
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
             for operand in float_operands(node):
-                for leaf in self._loaded(operand, handed=True):
+                for leaf in self.origins.loaded(operand, handed=True):
                     self.found[leaf].real = True
             for term in self._added_to_floats(node):
-                for leaf in self._unchanged(term):
+                for leaf in self.origins.unchanged(term):
                     self.found[leaf].real = True
             if isinstance(node, ast.Call):
                 self._call(node)
@@ -184,7 +161,7 @@ class _Visitor:
                     if isinstance(inner, ast.Name) and inner.id in self.found:
                         self.found[inner.id].integer = True
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
-                for leaf in (*self._loaded(node.left), *self._loaded(node.right)):
+                for leaf in (*self.origins.loaded(node.left), *self.origins.loaded(node.right)):
                     self.found[leaf].counted = True
             elif isinstance(node, ast.BinOp) and (isinstance(node.op, ast.Div) or any(
                 isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
@@ -204,15 +181,15 @@ class _Visitor:
                 open_ += [inner.left, inner.right]
             elif isinstance(inner, ast.expr):
                 terms.append(inner)
-        values = [value for term in terms if isinstance(term, ast.Name) for value in self.assigned.get(term.id, ())]
+        values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.assigned.get(term.id, ())]
         return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
     def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
         """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
         by = None if distance is None else distance.right if isinstance(distance, ast.BinOp) else distance.value
-        for leaf in self._loaded(node, handed=True):
+        for leaf in self.origins.loaded(node, handed=True):
             self.found[leaf].bitwise = True
-        for leaf in self._unchanged(node):
+        for leaf in self.origins.unchanged(node):
             self.found[leaf].bits = True
             self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value in _BYTE_SHIFTS
             right = distance is not None and isinstance(distance.op, ast.RShift)
@@ -224,29 +201,9 @@ class _Visitor:
             return (dotted(keywords["out_dtype"]) or "").endswith(".int32")
         sums = [*dot.args[2:3], *(v for k, v in keywords.items() if k == "acc")]
         sums += [n.target for n in ast.walk(self.function.node) if isinstance(n, ast.AugAssign) and n.value is dot]
-        made = [value for each in sums if isinstance(each, ast.Name) for value in self.assigned.get(each.id, ())]
+        made = [value for each in sums if isinstance(each, ast.Name) for value in self.origins.assigned.get(each.id, ())]
         types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
         return any((dotted(t) or "").endswith(".int32") for t in types)
-
-    def _unchanged(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-        """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it.
-
-        Also those that the value itself is: of a helper, which may be handed what was loaded.
-        """
-        if isinstance(node, ast.Call):
-            if is_load(node):
-                yield from self._roots(node.args[0]) if node.args else ()
-            elif (inner := converted(node)) is not None and not any(k.arg == "bitcast" for k in node.keywords):  # bits of any type
-                yield from self._unchanged(inner, seen)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
-            yield from self._unchanged(node.left, seen)
-        elif isinstance(node, ast.Subscript):
-            yield from self._unchanged(node.value, seen)
-        elif isinstance(node, ast.Name) and node.id not in seen:
-            if node.id in self.found:
-                yield node.id
-            for value in self.assigned.get(node.id, ()):
-                yield from self._unchanged(value, seen | {node.id})
 
     def _flag(self, node: ast.expr) -> None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -283,14 +240,14 @@ class _Visitor:
         if last == "dot":
             integers = self._is_int32_sum(node, keywords)
             for operand in node.args[:2]:
-                for leaf in self._unchanged(operand):
+                for leaf in self.origins.unchanged(operand):
                     self.found[leaf].int8 |= integers
                     self.found[leaf].real |= not integers
         if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
             pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
             other = keywords.get("other", node.args[2] if len(node.args) > 2 else None)
             if pointer is not None:
-                for leaf in self._roots(pointer):
+                for leaf in self.origins.roots(pointer):
                     self.found[leaf].pointer = True
                     self.found[leaf].atomic |= last.startswith("atomic")
                     added = node.args[1] if len(node.args) > 1 else keywords.get("val")
@@ -305,7 +262,7 @@ class _Visitor:
         elif last in ("load", "store", "gather", "scatter") and root in self.found:
             self.found[root].descriptor = True
             if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) and not self.found[root].blocks:
-                self.found[root].blocks = [self._coordinate(e) for e in node.args[0].elts]
+                self.found[root].blocks = [self.origins.coordinate(e) for e in node.args[0].elts]
         elif last == "arange":
             for argument in node.args:
                 for inner in ast.walk(argument):
@@ -322,7 +279,7 @@ class _Visitor:
         elif helper := self.reader.helper(name):
             self._helper(*helper, node)
         if (address := made_pointer(node)) is not None:
-            for leaf in set(self._unchanged(address)).difference(self._roots(address)):
+            for leaf in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[leaf].addresses = True
         for key, value in [*keywords.items(), *(("input_precision", value) for value in node.args[3:4] if last == "dot")]:
             if key in TEXTS and isinstance(value, ast.Name) and value.id in self.found:
@@ -335,31 +292,12 @@ class _Visitor:
         if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
             self.found[node.args[2].id].element_type = True
 
-    def _coordinate(self, node: ast.expr, depth: int = 0) -> list[str]:
-        """Parameters that a coordinate is a multiple of: factors of its products, and steps of the loop it counts."""
-        names = []
-        for inner in ast.walk(node):
-            if not isinstance(inner, ast.Name):
-                continue
-            if inner.id in self.found:
-                names.append(inner.id)
-            elif depth < 3:
-                for value in (_without_hints(each) for each in self.assigned.get(inner.id, ())):
-                    if isinstance(value, ast.BinOp):
-                        names += self._coordinate(value, depth + 1)
-                for loop in ast.walk(self.function.node):
-                    if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == inner.id:
-                        steps = loop.iter.args[2:3] if isinstance(loop.iter, ast.Call) else []
-                        for step in steps:
-                            names += self._coordinate(step, depth + 1)
-        return names
-
     def _extent(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name):
             if node.id in self.found:
                 self.found[node.id].extent = True
             else:
-                for value in self.assigned.get(node.id, ()):
+                for value in self.origins.assigned.get(node.id, ()):
                     for inner in ast.walk(value):
                         if isinstance(inner, ast.Name) and inner.id in self.found:
                             self.found[inner.id].extent = True
@@ -375,14 +313,14 @@ class _Visitor:
             if use.pointer:
                 self._indices(value)
                 self._offsets([value])
-                for leaf in self._roots(value):
+                for leaf in self.origins.roots(value):
                     self.found[leaf].pointer = True
                     self.found[leaf].index |= use.index
                     self.found[leaf].counted |= use.counted
                     self.found[leaf].tested |= use.tested
                     self._values_of(leaf, use)
             else:
-                for leaf in self._unchanged(value):
+                for leaf in self.origins.unchanged(value):
                     self._values_of(leaf, use)
             if isinstance(value, ast.Name) and value.id in self.found:
                 mine = self.found[value.id]
@@ -410,41 +348,15 @@ class _Visitor:
         mine.real |= use.real
         mine.addresses |= use.addresses
 
-    def _roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
-        """Parameters that an address expression starts from."""
-        if isinstance(node, ast.Name):
-            if node.id in self.found and node.id not in self.assigned:
-                return [node.id]
-            if node.id in seen:
-                return []
-            out = [node.id] if node.id in self.found else []
-            for value in self.assigned.get(node.id, ()):
-                if not is_load(value):
-                    out += self._roots(value, seen | {node.id})
-            return out
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            moved = any(isinstance(n, ast.Name) and n.id in seen for n in ast.walk(node.left))  # p = p + offset
-            return self._roots(node.left, seen) or ([] if moved else self._roots(node.right, seen))
-        if isinstance(node, ast.Call):
-            name = dotted(node.func) or ""
-            if found := self.reader.helper(name):
-                reader, helper = found
-                theirs = reader.usage(helper, self.depth + 1)
-                for p, value in zip(helper.parameters, node.args, strict=False):
-                    if theirs[p.name].pointer or p.name.endswith("ptr"):
-                        return self._roots(value, seen)
-                return []
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
-                return self._roots(node.func.value, seen)
-            if node.args and name.rsplit(".", 1)[-1] in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of",
-                                                          "max_contiguous", "where"):  # fmt: skip
-                return self._roots(node.args[1 if name.endswith("where") and len(node.args) > 1 else 0], seen)
-            return []
-        if isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred)):
-            return self._roots(node.value, seen)
-        if isinstance(node, ast.IfExp):
-            return self._roots(node.body, seen) or self._roots(node.orelse, seen)
-        return []
+    def _address_of(self, call: ast.Call) -> tuple[bool, ast.expr | None]:
+        """Whether a helper is called, and the argument that is its pointer."""
+        helper = self.reader.helper(dotted(call.func) or "")
+        if helper is None:
+            return False, None
+        reader, function = helper
+        theirs = reader.usage(function, self.depth + 1)
+        pairs = zip(function.parameters, call.args, strict=False)
+        return True, next((value for p, value in pairs if theirs[p.name].pointer or p.name.endswith("ptr")), None)
 
     def _indices(self, node: ast.expr) -> None:
         """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index.
@@ -452,62 +364,35 @@ class _Visitor:
         What only chooses among indices may be anything that can be compared: it is a number where it is compared with one.
         """
         self._mark_loaded(node, "index")
-        for inner in self._inside(node):
+        for inner in self.origins.inside(node):
             if isinstance(inner, ast.Call) and last_name(inner) == "where" and inner.args:
-                for each in self._inside(inner.args[0]):
+                for each in self.origins.inside(inner.args[0]):
                     if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
                         self._decides(each)
 
     def _offsets(self, addresses: Sequence[ast.expr]) -> None:
         """Mark the arguments that an address is worked out with."""
-        for inner in (each for address in addresses for each in self._inside(address)):
+        for inner in (each for address in addresses for each in self.origins.inside(address)):
             if isinstance(inner, ast.Name) and inner.id in self.found:
                 self.found[inner.id].offset = True
 
     def _decides(self, node: ast.Compare) -> None:
         """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
         for side in _compared(node):
-            for leaf in self._loaded(side, reductions=False):
+            for leaf in self.origins.loaded(side, reductions=False):
                 self.found[leaf].tested = True
 
     def _counted(self, node: ast.Compare) -> None:
         """Mark the tensors whose loaded values are compared with an index."""
         sides = _compared(node)
-        if any(self._counts(side) for side in sides):
+        if any(self.origins.counts(side) for side in sides):
             for side in sides:
-                for leaf in self._loaded(side, bits=False):  # a digit of a number says nothing of its type
+                for leaf in self.origins.loaded(side, bits=False):  # a digit of a number says nothing of its type
                     self.found[leaf].counted = True
 
-    def _counts(self, node: ast.expr) -> bool:
-        """Whether a value is made of a program's number, a range, or what a loop counts."""
-        return any(
-            (isinstance(inner, ast.Call) and last_name(inner) in _COUNTS) or (isinstance(inner, ast.Name) and inner.id in self.counters)
-            for inner in self._inside(node)
-        )
-
     def _mark_loaded(self, node: ast.expr, what: str) -> None:
-        for leaf in self._loaded(node, truths=what == "boolean"):
+        for leaf in self.origins.loaded(node, truths=what == "boolean"):
             setattr(self.found[leaf], what, True)
-
-    def _loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
-        """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
-        for inner in self._inside(node, **what):
-            if isinstance(inner, ast.Call) and is_load(inner):
-                yield from self._roots(inner.args[0]) if inner.args else ()
-            elif handed and isinstance(inner, ast.Name) and inner.id in self.found:
-                yield inner.id
-
-    def _inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
-        """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
-        open_, seen = [node], set()
-        while open_:
-            inner = open_.pop()
-            yield inner
-            if not isinstance(inner, ast.Name):
-                open_ += parts(inner, **what)
-            elif inner.id not in seen:
-                seen.add(inner.id)
-                open_ += self.assigned.get(inner.id, ())
 
 
 def _compared(node: ast.Compare) -> list[ast.expr]:
@@ -515,15 +400,3 @@ def _compared(node: ast.Compare) -> list[ast.expr]:
     sides = [node.left, *node.comparators]
     orders = all(isinstance(op, (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
     return sides if orders and not any(is_float(side) or float_operands(side) for side in sides) else []
-
-
-def _without_hints(node: ast.expr) -> ast.expr:
-    """An expression without conversions and without what tells the compiler something of it."""
-    while isinstance(node, ast.Call):
-        inner = converted(node)
-        if inner is None and last_name(node) in _HINTS and node.args:
-            inner = node.args[0]
-        if inner is None:
-            break
-        node = inner
-    return node
