@@ -110,5 +110,5 @@ def _origins(able: list[LaunchReport]) -> str:
 
 
 def _microseconds(us: float) -> str:
-    """Three or four digits, never an exponent."""
-    return f"{us:,.0f}" if us >= 1000 else f"{us:.4g}"
+    """Three or four digits, as the terminal and the page show latencies; nothing is known to less than 10 ns."""
+    return f"{us:,.0f}" if us >= 999.95 else f"{us:.1f}" if us >= 9.995 else f"{us:.2f}"
