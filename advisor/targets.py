@@ -27,7 +27,7 @@ from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement.kernel_file import flat_problem
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.batch import column
-from advisor.pipelines.space import combinations, family_space
+from advisor.pipelines.space import combinations, problem_space
 from advisor.resources import folder
 from advisor.schema import Configuration, Problem
 
@@ -205,8 +205,8 @@ def fused_moe_table(table: Table, request: Request) -> Target:
             )  # fmt: skip
     _some(launches, table, warnings)
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), model=found.model, table=table,
-        stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=problem_space(base, gpu.vendor, name.stack), model=found.model,
+        table=table, stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
     )  # fmt: skip
 
 
@@ -234,8 +234,8 @@ def gemm_table(table: Table, request: Request) -> Target:
         )  # fmt: skip
     _some(launches, table, warnings)
     return Target(
-        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=family_space("gemm"), table=table, stack=name.stack,
-        warnings=tuple(warnings),
+        title=name.file_name(), gpu=gpu, launches=tuple(launches), space=problem_space(launches[0].problem, gpu.vendor, name.stack),
+        table=table, stack=name.stack, warnings=tuple(warnings),
     )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def fused_moe_kernel(request: Request) -> Target:
             )  # fmt: skip
     routing = () if request.routing else ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
     return Target(
-        title="fused_moe", gpu=gpu, launches=tuple(launches), space=family_space("fused_moe"), stack="vllm",
+        title="fused_moe", gpu=gpu, launches=tuple(launches), space=problem_space(launches[0].problem, gpu.vendor, "vllm"), stack="vllm",
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + _slots_of_a_rank(request.expert_parallel),
     )  # fmt: skip

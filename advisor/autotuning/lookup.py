@@ -171,14 +171,16 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
     from advisor.configs.launchability import refused_dtype
     from advisor.hardware import load_gpu
     from advisor.pipelines import problem_batch
-    from advisor.pipelines.space import configuration_at, family_space
+    from advisor.pipelines.space import configuration_at, problem_space
 
-    spec, space, model = load_gpu(gpu), family_space(family), predictor()
+    spec, model = load_gpu(gpu), predictor()
     dtype = str(types.get("dtype", "bf16"))
     if (refused := refused_dtype(dtype, spec.name, spec.compute_capability)) is not None:
         raise UsageError(f"best_config: {refused}", dtype, "operands the GPU takes, such as bf16", "give dtype=, or another gpu=")
+    problems = _problems(family, ops, sizes, types)
+    space = problem_space(problems[0], spec.vendor)
     total, weight = np.zeros(len(space)), 0.0
-    for problem in _problems(family, ops, sizes, types):
+    for problem in problems:
         batch = problem_batch([problem])
         scores = np.broadcast_to(model.scores(batch, space, spec), (len(space),))
         if not np.isfinite(scores).any():

@@ -27,7 +27,7 @@ from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import SPACES, combinations
+from advisor.pipelines.space import SPACES, combinations, sound_depths
 from advisor.schema import (
     FAMILIES,
     Configuration,
@@ -228,7 +228,7 @@ def _diagnosed(
     name = _name(entry, problem, taken)
     source = f"chosen by @advisor.autotune ({tuned.decided})"
     launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, share=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(family, [each.named for each in known], current))
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
     measured = {}
     row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
     if row is not None and row.us is not None:
@@ -301,7 +301,7 @@ def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:
     return name
 
 
-def _untried(family: str, known: Iterable[Configuration], current: Configuration) -> ConfigurationBatch:
+def _untried(problem: Problem, known: Iterable[Configuration], current: Configuration) -> ConfigurationBatch:
     """The family's space in the parameters that the kernel names, less what was measured or left out; the current one is in it.
 
     A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
@@ -311,15 +311,16 @@ def _untried(family: str, known: Iterable[Configuration], current: Configuration
     for name, now in current.parameters.items():
         if isinstance(now, str):
             continue
-        listed = SPACES[family].get(name)
+        listed = SPACES[problem.family].get(name)
         values[name] = listed or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
     for option in ("num_warps", "num_stages"):
-        values[option] = SPACES[family][option]
+        values[option] = SPACES[problem.family][option]
     space = combinations(values)
     done = {_point(each, values) for each in tried}
     columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
     points = zip(*(np.broadcast_to(columns[name], (len(space),)).tolist() for name in values), strict=True)
-    left = space.take(np.array([i for i, point in enumerate(points) if tuple(map(int, point)) not in done], dtype=int))
+    sound = sound_depths(space, problem)
+    left = space.take(np.array([i for i, point in enumerate(points) if sound[i] and tuple(map(int, point)) not in done], dtype=int))
     own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
     return ConfigurationBatch(
         parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},

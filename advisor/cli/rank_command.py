@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned.caveats import unmeasured_vendor
     from advisor.learned.data import settle_dtypes
     from advisor.pipelines.from_rows import batches, one_problem
-    from advisor.pipelines.space import family_space
+    from advisor.pipelines.space import problem_space
 
     rows = read_rows(arguments.shapes, problems_only=True)
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = []
     for batch in batches(rows, load_gpu, arguments.gpu):
         gpus.append(batch.gpu)
-        space = family_space(batch.problem.family)
+        space = problem_space(batch.problem, batch.gpu.vendor)
         columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
         for i, row in enumerate(batch.rows.tolist()):
             problem = one_problem(batch.problem, i)

@@ -15,7 +15,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.measured_rows import simulated
 from advisor.measurement.rows import MeasuredRow as Row
-from advisor.pipelines.space import SPACES, family_space
+from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.schema import Latency, LaunchReport, Problem, Result
 from advisor.targets import PlannedLaunch, Target
@@ -160,8 +160,8 @@ def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
         id=run.kernel, kernel=run.kernel, problem=run.problem, configuration=run.configuration, source="row", share="row"
     )  # fmt: skip
     measured = {run.kernel: Measured(latency=run.latency)} if run.latency is not None else {}
-    target = Target(title=run.kernel, gpu=gpu, launches=(launch,), space=family_space(run.problem.family))
     try:
+        target = Target(title=run.kernel, gpu=gpu, launches=(launch,), space=problem_space(run.problem, gpu.vendor))
         return advise(target, predictor, command="", measured=measured).launches[0]
     except (AdvisorError, KeyError, ValueError):
         return None

@@ -31,7 +31,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.kernel_file import flat_configuration, flat_problem
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.pipelines.space import family_space
+from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
 from advisor.targets import PlannedLaunch, Target
@@ -303,7 +303,7 @@ def _best(
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=renamed[best], source=source, share=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=family_space(problem.family))
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=problem_space(problem, gpu.vendor))
     return list(advise(target, predictor, command="").launches)
 
 

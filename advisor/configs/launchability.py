@@ -29,6 +29,29 @@ def refused_dtype(dtype: str | None, gpu_name: str, compute_capability: str) -> 
     return f"cannot launch: fp8 needs compute capability 8.9, and {gpu_name} has {compute_capability}"
 
 
+_LEAST_DOT_DEPTH = {8: 4, 4: 8, 2: 16, 1: 32}
+"""By bytes per element: the least depth of a dot that Triton's NVIDIA back end compiles ("Input shapes should have M >= 1, N >= 1 and
+K >= 32", `min_dot_size` of `triton/backends/nvidia/compiler.py`, Triton 3.6 and 3.9). HIP pads instead."""
+
+
+def least_block_k(dtype: str | None, vendor: str) -> int:
+    """The least BLOCK_SIZE_K of a dot on operands of `dtype` that compiles for a GPU of `vendor`; 1 where nothing is refused."""
+    element = {"fp64": 8, **ELEMENT_BYTES}.get(dtype or "")
+    return _LEAST_DOT_DEPTH.get(int(element), 1) if element is not None and vendor == "nvidia" else 1
+
+
+def most_block_k(dtype: str, weight_dtype: str | None, block_shape: tuple[int, int] | None, *, clamped: bool) -> int | None:
+    """The largest BLOCK_SIZE_K that a block-scaled product is right with; None: it is not block-scaled, and any is.
+
+    The kernels of both stacks load one scale of each operand per step of their loop, so that no step may span two quantization blocks.
+    Weight-only quantization has a kernel that finds the scale of every element. `clamped`: the launcher cuts BLOCK_SIZE_K down to the
+    smaller side of the block (vLLM's fused MoE, see `tables.clamp`), so that nothing larger ever runs.
+    """
+    if block_shape is None or weight_dtype not in (None, dtype):
+        return None
+    return min(block_shape) if clamped else block_shape[1]
+
+
 KERNEL_KEYS = frozenset({"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "SPLIT_K", "SWAP_AB", "USE_TMA"})
 """Keys of an entry that are the kernels' parameters, or that the stacks take out before the launch (SGLang 0.5.23: USE_TMA)."""
 

@@ -13,6 +13,7 @@ from advisor.diagnosis.columns import take_rows
 from advisor.diagnosis.pricing import Pricing
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
+from advisor.pipelines.space import block_k_range
 from advisor.schema import Configuration, Problem
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas")
@@ -196,8 +197,9 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
         now = configuration.parameters.get(name)
         if isinstance(now, bool) or not isinstance(now, int) or now < 1:
             continue
-        if name == "BLOCK_SIZE_K" and problem.block_shape is not None:
-            high = min(high, problem.block_shape[1])  # one scale per step: the step may not span two
+        if name == "BLOCK_SIZE_K":
+            least, most = block_k_range(problem, gpu.vendor)
+            low, high = max(low, least), min(high, most or high)
         near: tuple[int, ...] = (now // 4, now // 2, now * 2, now * 4)
         if name in ("BLOCK_SIZE_M", "BLOCK_M"):  # a wrong number of rows is often far off: 256 where 16 are needed
             near = tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length()) if 1 << n != now)

@@ -9,7 +9,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, Prediction
 from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.space import typical_configurations
+from advisor.pipelines.space import block_k_range, typical_configurations
 
 SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
@@ -47,7 +47,8 @@ class AnalyticalPredictor:
         """The least predicted latency over a few dozen configurations that cover the space."""
         least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
         best = np.full(least.shape, np.inf)
-        for configuration in typical_configurations(problem.family, gpu.vendor):
+        most = block_k_range(problem, gpu.vendor)[1]
+        for configuration in typical_configurations(problem.family, gpu.vendor, most):
             best = np.minimum(best, pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
         return _with_interval(np.maximum(best, least), least)
 

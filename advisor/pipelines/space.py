@@ -6,10 +6,12 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
+from advisor.configs.launchability import least_block_k, most_block_k
 from advisor.errors import UsageError
-from advisor.pipelines.batch import ConfigurationBatch, column
-from advisor.schema import Configuration
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
+from advisor.schema import Configuration, Problem
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
 
@@ -81,14 +83,59 @@ def family_space(family: str) -> ConfigurationBatch:
     return combinations(SPACES[family])
 
 
-@lru_cache(maxsize=16)
-def typical_configurations(family: str, vendor: str = "nvidia") -> tuple[ConfigurationBatch, ...]:
-    """A few configurations, one batch of one each, that together come near the best of the space for most problems."""
+def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None) -> tuple[int, int | None]:
+    """Least and most BLOCK_SIZE_K that a launch of the problem compiles with and gives right results with; None: no most.
+
+    Args:
+        problem: Of a family with a BLOCK_SIZE_K.
+        vendor: Of the GPU, as `GpuSpec.vendor`.
+        stack: Whose launcher it is; where that is not known, what is right for both.
+    """
+    clamped = problem.family == "fused_moe" and stack != "sglang"
+    return least_block_k(problem.dtype, vendor), most_block_k(problem.dtype, problem.weight_dtype, problem.block_shape, clamped=clamped)
+
+
+def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, vendor: str = "nvidia",
+                 stack: str | None = None) -> NDArray[np.bool_]:  # fmt: skip
+    """Which configurations of a space have a BLOCK_SIZE_K that launches of the problem may have (`block_k_range`), [c]."""
+    depth = space.parameters.get("BLOCK_SIZE_K")
+    if depth is None:
+        return np.ones(len(space), dtype=bool)
+    least, most = block_k_range(problem, vendor, stack)
+    return np.broadcast_to((depth >= least) & (depth <= (np.inf if most is None else most)), (len(space),))
+
+
+def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None) -> ConfigurationBatch:
+    """The space of a problem: its family's, less what gives wrong results or does not compile (`sound_depths`).
+
+    Raises:
+        UsageError: The family has none, or nothing of it is left.
+    """
+    space = family_space(problem.family)
+    sound = sound_depths(space, problem, vendor, stack)
+    if sound.all():
+        return space
+    if not sound.any():
+        least, most = block_k_range(problem, vendor, stack)
+        depth = space.parameters["BLOCK_SIZE_K"]
+        got = f"BLOCK_SIZE_K from {depth.min():.0f} to {depth.max():.0f}"
+        raise UsageError("no configuration of the space is right for the problem", got,
+                         f"from {least} for operands of {problem.dtype} to {most} for the quantization block",
+                         "correct the block shape, or describe another space")  # fmt: skip
+    return space.take(np.flatnonzero(sound))
+
+
+@lru_cache(maxsize=64)
+def typical_configurations(family: str, vendor: str = "nvidia", most_block_k: int | None = None) -> tuple[ConfigurationBatch, ...]:
+    """A few configurations, one batch of one each, that together come near the best of the space for most problems.
+
+    Where BLOCK_SIZE_K may be no more than `most_block_k` (`block_k_range`), deeper ones are cut down to it.
+    """
     if family in ("fused_moe", "gemm"):
         names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
         return tuple(
             ConfigurationBatch(
-                parameters={n: column(v) for n, v in zip(names, row[:4], strict=True)},
+                parameters={n: column(v) for n, v in zip(names, (*row[:2], min(row[2], most_block_k or row[2]), row[3]), strict=True)},
                 num_warps=column(row[4]), num_stages=column(min(row[5], MOST_STAGES.get(vendor, row[5]))),
             )
             for row in _TYPICAL["fused_moe"]

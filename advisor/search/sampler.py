@@ -79,7 +79,7 @@ class AdvisorSampler(BaseSampler):
         """A sampler for one problem; the family's space and the shipped predictor unless others are given."""
         from advisor.learned import load_predictor
 
-        space = space or SearchSpace.of_family(problem.family)
+        space = space or SearchSpace.of_problem(problem, gpu.vendor)
         return cls(space, prior_of([problem], space, gpu, predictor or load_predictor()), unit_us=unit_us)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -20,7 +20,7 @@ from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
-from advisor.pipelines.space import configuration_at, family_space
+from advisor.pipelines.space import configuration_at, family_space, problem_space
 from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
@@ -151,6 +151,11 @@ class SearchSpace:
     def of_family(cls, family: str) -> SearchSpace:
         """The whole space of a family (`pipelines.space`)."""
         return cls.from_batch(family_space(family))
+
+    @classmethod
+    def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
+        """What a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
+        return cls.from_batch(problem_space(problem, vendor))
 
     @classmethod
     def from_batch(cls, batch: ConfigurationBatch) -> SearchSpace:

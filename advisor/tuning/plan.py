@@ -20,6 +20,7 @@ from advisor.learned import load_predictor
 from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
 from advisor.measurement.kernel_file import block_shape_of, check_sizes
 from advisor.measurement.recorded import Recording, read_recording
+from advisor.pipelines.space import sound_depths
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
@@ -352,9 +353,9 @@ def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[P
         space = SearchSpace.of(listed.values())
         return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
     space = SearchSpace.from_batch(target.space) if kernel is None else SearchSpace.from_kernel_file(kernel.file, kernel.function)
-    blocks = [launch.problem.block_shape for group in shares.values() for launch in group if launch.problem.block_shape is not None]
-    if blocks and "BLOCK_SIZE_K" in space.columns:  # the launcher cuts a larger BLOCK_SIZE_K down: not what would be tuned
-        space = SearchSpace.of(c for c in space.configurations if all(b[1] % int(c.parameters["BLOCK_SIZE_K"]) == 0 for b in blocks))
+    if kernel is not None:
+        sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
+        space = space if sound.all() else SearchSpace.of(c for c, kept in zip(space.configurations, sound, strict=True) if kept)
     return space, {}
 
 

@@ -161,3 +161,11 @@ def test_what_was_measured_has_the_familys_names(fn, space, answer):
     )  # fmt: skip
     kernel[(1,)](Tensor(), 300, 512, 512)
     assert list(best_config("gemm", **GEMM).items()) == list((answer or predicted).items())
+
+
+@pytest.mark.parametrize(("family", "sizes", "gpu", "block"), [
+    ("fused_moe", {"M": 64, "E": 256, "topk": 8, "H": 7168, "N": 256}, "B200", 128),
+    ("gemm", {"M": 65, "N": 576, "K": 5120}, "H200", 32),
+])  # fmt: skip
+def test_no_step_spans_two_quantization_blocks(family, sizes, gpu, block):
+    assert best_config(family, **sizes, gpu=gpu, dtype="fp8", block_shape=(block, block))["BLOCK_SIZE_K"] <= block
