@@ -21,6 +21,7 @@ from advisor.configs.launchability import (
     refused_keys,
     refused_parameters,
     shared_memory_bytes,
+    swaps_operands,
 )
 from advisor.configs.names import TableName, parse_table_name
 from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
@@ -289,6 +290,9 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
 def _needed_shared_memory(configuration: Configuration, name: TableName, operands: str, gpu: GpuLimits) -> int:
     block_m, block_n, block_k = (int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK")
     operand = ELEMENT_BYTES[operands]
+    swap_ab = configuration.parameters.get("SWAP_AB")
+    if swaps_operands(name.kind, operands, gpu.compute_capability, block_m, block_n, swap_ab):
+        block_m, block_n = block_n, block_m
     return int(
         shared_memory_bytes(
             block_m,

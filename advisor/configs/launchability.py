@@ -88,6 +88,30 @@ def ignores_split_k(table: TableName) -> bool:
     return table.kind == "fused_moe" and table.stack != "sglang"
 
 
+def swaps_operands(kind: str, dtype: str | None, compute_capability: str, block_m: Any, block_n: Any, swap_ab: Any = None) -> Any:
+    """Whether a kernel computes its tile transposed, so that BLOCK_SIZE_N makes the rows of the matrix instruction.
+
+    The fused-MoE kernels of both stacks do for fp8 activations and weights on sm_90, however they are scaled and however the table was
+    tuned, where BLOCK_SIZE_M < 64 <= BLOCK_SIZE_N: the dot is then wgmma (vLLM 0.33, `fused_moe.utils.enable_swap_ab`, pull request
+    36559; SGLang 0.5.23, `should_enable_swap_ab`, pull requests 15712 and 16723). A kernel that does not swap reads shared memory more
+    often and multiplies more slowly, so that a bound that reckons with the swap holds for it too. SGLang's block-scaled GEMM does as
+    its entry's SWAP_AB says there (`fp8_kernel._w8a8_block_fp8_matmul_hopper`).
+
+    Args:
+        kind: Of the table, or the family of the problem: fused_moe or gemm.
+        dtype: Of the operands as they are multiplied.
+        compute_capability: "9.0", or "gfx942" for AMD.
+        block_m: BLOCK_SIZE_M, a number or an array.
+        block_n: BLOCK_SIZE_N.
+        swap_ab: SWAP_AB of the configuration, which decides where it is given (0: a kernel of one's own that does not swap).
+    """
+    if compute_capability != "9.0":
+        return np.zeros(1, dtype=bool)
+    if swap_ab is not None:
+        return np.asarray(swap_ab) != 0
+    return (kind == "fused_moe") & (dtype == "fp8") & (np.asarray(block_m) < 64) & (np.asarray(block_n) >= 64)
+
+
 def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64, num_warps: Any = 4) -> Any:
     """Copies of each operand tile that Triton's software pipeline keeps in shared memory.
 
@@ -100,7 +124,7 @@ def pipeline_buffers(num_stages: Any, compute_capability: str, block_m: Any = 64
     Args:
         num_stages: A number or an integer array.
         compute_capability: "9.0", or "gfx942" for AMD.
-        block_m: BLOCK_SIZE_M.
+        block_m: Rows of the tile as multiplied: BLOCK_SIZE_M, or BLOCK_SIZE_N where the kernel swaps (`swaps_operands`).
         num_warps: Warps per CTA.
     """
     fewer = np.maximum(np.asarray(num_stages) - 1, 1)
@@ -124,8 +148,8 @@ def shared_memory_bytes(
     """Shared memory of the pipelined operand tiles of one CTA, in bytes; numbers or arrays, broadcast together.
 
     Args:
-        block_m: BLOCK_SIZE_M.
-        block_n: BLOCK_SIZE_N.
+        block_m: BLOCK_SIZE_M; BLOCK_SIZE_N where the kernel swaps its operands (`swaps_operands`).
+        block_n: The other of the two.
         block_k: BLOCK_SIZE_K as the launcher passes it (after clamping).
         num_stages: As in the entry.
         compute_capability: "9.0", or "gfx942" for AMD.

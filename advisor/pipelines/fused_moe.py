@@ -40,7 +40,7 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
         output_bytes=slots * width * problem.result_bytes,
         a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
         dtype=problem.dtype, l2_resident=problem.cache, launched_row_tiles=launched,
-        block_scaled=problem.block_shape is not None,
+        block_scaled=problem.block_shape is not None, kind=problem.family,
     )  # fmt: skip
 
 

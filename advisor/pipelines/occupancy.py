@@ -44,9 +44,9 @@ def has_warp_group(gpu: GpuSpec) -> bool:
     return gpu.architecture == "hopper" or (gpu.architecture == "blackwell" and gpu.compute_capability.startswith("10."))
 
 
-def wants_wgmma(gpu: GpuSpec, block_m: Array, num_warps: Array, dtype: str = "bf16") -> Array:
+def wants_wgmma(gpu: GpuSpec, rows: Array, num_warps: Array, dtype: str = "bf16") -> Array:
     """Whether the dot becomes a warp-group instruction (wgmma, tcgen05): 64 rows and four warps at least, not exact fp32."""
-    return np.asarray(has_warp_group(gpu) & (dtype not in ("fp32", "fp64")) & (block_m >= 64) & (num_warps >= 4))
+    return np.asarray(has_warp_group(gpu) & (dtype not in ("fp32", "fp64")) & (rows >= 64) & (num_warps >= 4))
 
 
 def pipelined_buffers(gpu: GpuSpec, warp_group: Array, num_stages: Array) -> Array:
@@ -71,7 +71,8 @@ def asynchronous(depth: Array, element_bytes: float) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """The tile of a dot, columns [n], and the bytes per element of its operands and result."""
+    """The tile of a dot as it is multiplied (where a kernel swaps its operands, `block_m` is its BLOCK_SIZE_N), columns [n], and the bytes
+    per element of its operands and result."""
 
     block_m: Array
     block_n: Array

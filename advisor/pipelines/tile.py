@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.configs.launchability import swaps_operands
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
@@ -43,6 +44,7 @@ class Product:
     dtype: str
     l2_resident: str  # cache state
     block_scaled: bool = False
+    kind: str = "gemm"  # the family, as `launchability.swaps_operands` knows it
     launched_row_tiles: Array | None = None  # where the grid is sized before the routing is known
 
 
@@ -109,15 +111,19 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     tensor_dtype = compute_pipeline(gpu, product.dtype)
     flop = 2 * block_m * block_n * steps * block_k
     operand_bytes = ELEMENT_BYTES[product.dtype]
-    warp_group = occupancy.wants_wgmma(gpu, block_m, warps, product.dtype)
+    swapped = np.equal(product.a_bytes, product.b_bytes) & swaps_operands(
+        product.kind, product.dtype, gpu.compute_capability, block_m, block_n, configuration.parameters.get("SWAP_AB")
+    )
+    rows, columns = np.where(swapped, block_n, block_m), np.where(swapped, block_m, block_n)  # of the tile as it is multiplied
+    warp_group = occupancy.wants_wgmma(gpu, rows, warps, product.dtype)
 
-    along_m, along_n = occupancy.mma_warps(block_m, block_n, warps)
+    along_m, along_n = occupancy.mma_warps(rows, columns, warps)
     staged = (block_m * product.a_bytes + block_n * product.b_bytes) * block_k  # written to shared memory, per step
-    groups = np.ceil(np.minimum(block_m, 64 * warps / 4) / 64)  # warp groups that each read B
+    groups = np.ceil(np.minimum(rows, 64 * warps / 4) / 64)  # warp groups that each read the right operand
     read = np.where(
         warp_group,
-        block_m * block_k * operand_bytes + groups * block_n * block_k * operand_bytes,
-        (block_m * along_n + block_n * along_m) * block_k * operand_bytes,
+        rows * block_k * operand_bytes + groups * columns * block_k * operand_bytes,
+        (rows * along_n + columns * along_m) * block_k * operand_bytes,
     )
     instructions = flop / np.where(warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + steps * (
         staged / 512 + np.where(warp_group, 0.0, read / 512) + 24 * warps
@@ -139,7 +145,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
 
     shape = occupancy.Tile(
-        block_m=block_m, block_n=block_n, block_k=block_k, num_warps=warps, num_stages=stages,
+        block_m=rows, block_n=columns, block_k=block_k, num_warps=warps, num_stages=stages,
         a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
         # Kernels that store through a tensor descriptor have this parameter (triton_kernels/gemm.py, Triton's own tutorial).
         stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"), flattened=configuration.parameters.get("FLATTEN"),

@@ -67,6 +67,12 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "+8": ENTRY}, "odd-key", "warning"),
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "064": ENTRY}, "duplicate-key", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_stages=4), "does-not-fit", "error"),
+        (  # 32 rows, which the kernel swaps for the 128 columns: a buffer for each of four stages
+            "E=8,N=2,device_name=X,dtype=fp8_w8a8.json",
+            table(BLOCK_SIZE_M=32, BLOCK_SIZE_K=128, num_stages=4),
+            "does-not-fit",
+            "error",
+        ),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=3), "num-warps", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=64), "num-warps", "error"),
         (

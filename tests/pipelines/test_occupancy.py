@@ -6,14 +6,15 @@ import csv
 import importlib.util
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from advisor.configs.launchability import shared_memory_bytes
+from advisor.configs.launchability import shared_memory_bytes, swaps_operands
 from advisor.hardware import load_gpu
-from advisor.pipelines import ProblemBatch, column, configuration_batch, demand, occupancy
+from advisor.pipelines import ProblemBatch, analyse, column, configuration_batch, demand, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES
 from advisor.pipelines.space import family_space
 from advisor.resources import folder
@@ -74,7 +75,8 @@ def estimated(rows: list[dict[str, str]]) -> list[occupancy.Resources]:
     for row in rows:
         names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")
         config = Configuration(
-            parameters={name: int(row[name]) for name in names} | {"GROUP_SIZE_M": 16},
+            # The bundled kernel does not swap its operands.
+            parameters={name: int(row[name]) for name in names} | {"GROUP_SIZE_M": 16, "SWAP_AB": 0},
             num_warps=int(row["num_warps"]), num_stages=int(row["num_stages"]),
         )  # fmt: skip
         moe = row["kernel"] == "fused_moe"
@@ -162,6 +164,9 @@ def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight
     )
     ours = demand(problem, space, spec).resources.shared_memory_bytes
     m, n, k = (space.parameters[f"BLOCK_SIZE_{axis}"] for axis in "MNK")
+    swapped = swaps_operands("fused_moe", dtype, spec.compute_capability, m, n)
+    assert swapped.any() == (gpu == "H100" and dtype == "fp8")
+    m, n = np.where(swapped, n, m), np.where(swapped, m, n)
     theirs = shared_memory_bytes(
         m, n, k, space.num_stages, compute_capability=spec.compute_capability, num_warps=space.num_warps,
         a_bytes=ELEMENT_BYTES[dtype], b_bytes=ELEMENT_BYTES[weight_dtype or dtype],
@@ -170,6 +175,45 @@ def test_the_audit_and_the_model_agree_on_what_fits(gpu: str, dtype: str, weight
     # Beside the buffers only this model counts the epilogue's scratch (at most 64 KiB) and the barrier of tcgen05.
     assert (ours >= theirs).all()
     assert (ours <= np.maximum(theirs + 16, 64 * KIB)).all()
+
+
+@pytest.mark.parametrize(
+    ("block_m", "block_n", "block_k", "warps", "stages", "scaled", "compiled"),
+    [
+        (16, 64, 128, 4, 3, True, 30720), (16, 128, 128, 4, 4, True, 74240), (32, 128, 128, 4, 3, False, 61440),
+        (32, 64, 64, 8, 3, True, 18432), (16, 128, 128, 8, 3, True, 55296), (32, 256, 128, 8, 3, True, 111616),
+        (32, 256, 256, 4, 4, False, 294912), (16, 64, 32, 4, 2, True, 5120), (32, 128, 64, 4, 5, False, 51200),
+    ],
+)  # fmt: skip
+def test_the_kernels_of_the_stacks_swap_few_rows_of_fp8_on_hopper(block_m, block_n, block_k, warps, stages, scaled, compiled) -> None:
+    """The loop of vLLM 0.33's `fused_moe_kernel` with SWAP_AB, compiled with Triton 3.9.0: wgmma in every case."""
+    sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
+    config = Configuration(
+        parameters={"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k}, num_warps=warps, num_stages=stages
+    )
+    problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype="fp8",
+                           block_shape=(128, 128) if scaled else None)  # fmt: skip
+    asked = demand(problem, configuration_batch([config]), load_gpu("H100"))
+    assert asked.resources.shared_memory_bytes[0] == compiled
+    assert asked.tensor_rate[0] == 1
+    for other, gpu in ((replace(problem, dtype="bf16"), "H100"), (problem, "B200")):
+        assert demand(other, configuration_batch([config]), load_gpu(gpu)).tensor_rate[0] < 1
+
+
+@pytest.mark.parametrize("gpu", ["H100", "H20", "H200"])
+@pytest.mark.parametrize("op", ["w13", "w2"])
+def test_a_bound_that_reckons_with_the_swap_holds_without_it(gpu: str, op: str) -> None:
+    """Not every kernel swaps; where it is not known, no bound may claim more than is certain."""
+    space, spec = family_space("fused_moe"), load_gpu(gpu)
+    unswapped = replace(space, parameters={**space.parameters, "SWAP_AB": column(0)})
+    lower = 0
+    for tokens in (1, 64, 16384):
+        sizes = {"M": tokens, "E": 256, "topk": 8, "H": 7168, "N": 256}
+        problem = ProblemBatch(family="fused_moe", op=op, sizes={n: column(v) for n, v in sizes.items()}, dtype="fp8")
+        with_swap, without = (analyse(problem, each, spec).config_bound.us for each in (space, unswapped))
+        assert (with_swap <= without).all()
+        lower += int((with_swap < without).sum())
+    assert lower
 
 
 LIVE = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.configs.launchability import swaps_operands
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, percent, remedy_of, severity_of
@@ -19,7 +20,8 @@ class TileBelowMatrixInstruction:
     explanation = """\
 ## What it means
 Hopper's wgmma (and tcgen05 on B200) works on 64 rows and needs four warps. Smaller tiles fall back to mma.sync, which
-reaches about two thirds of the matrix pipeline's peak and reads its operands through registers.
+reaches about two thirds of the matrix pipeline's peak and reads its operands through registers. The fused-MoE kernels of
+vLLM and SGLang swap the operands of fp8 tiles with fewer rows on Hopper: there 64 columns do as well.
 
 ## How it is computed
 The rate of the instruction the tile can use. The cost is the difference to the full rate without the reading through
@@ -51,13 +53,16 @@ peak).
         if better is None or not context.matters(saving, better):
             return None
         rows = context.parameter("BLOCK_SIZE_M", context.parameter("BLOCK_M", 64))
+        # Columns matter where the kernel would swap them to the rows; wide enough, they would have been.
+        swaps = first(swaps_operands(context.problem.family, context.problem.dtype, context.gpu.compute_capability, rows, 64)) > 0
+        columns = f" and {context.parameter('BLOCK_SIZE_N', 64)} columns" if swaps else ""
         return found(
             self,
             context,
             severity_of(context, saving),
-            f"A tile of {rows} rows with {context.parameter('num_warps', 4)} warps runs on mma.sync",
+            f"A tile of {rows} rows{columns} with {context.parameter('num_warps', 4)} warps runs on mma.sync",
             evidence=f"mma.sync reaches at most {percent(rate)} of the matrix pipeline of {context.gpu.name}; "
-            "the faster instruction needs 64 rows and 4 warps",
+            f"the faster instruction needs 64 rows{' or columns' if swaps else ''} and 4 warps",
             remedy=remedy_of(better),
             saving_us=saving,
             better=better,
