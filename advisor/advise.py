@@ -12,7 +12,7 @@ from advisor import __version__, pipelines
 from advisor.configs.audit import audit_table
 from advisor.configs.names import TableName
 from advisor.configs.replacing import replacement
-from advisor.configs.tables import entry_of, merge, render_table
+from advisor.configs.tables import Table, entry_of, merge, render_table
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
@@ -23,7 +23,7 @@ from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, configuration_batch, problem_batch
 from advisor.pipelines.bound import least_launch_us, throughput_per_us
 from advisor.pipelines.cache import least_dram_bytes
-from advisor.pipelines.space import configuration_at
+from advisor.pipelines.space import configuration_at, held_to
 from advisor.schema import (
     PIPELINE_UNITS,
     PIPELINES,
@@ -39,6 +39,7 @@ from advisor.schema import (
     Result,
     SourcedFigure,
 )
+from advisor.shared_sort import held_configurations
 from advisor.targets import PlannedLaunch, Target
 from advisor.verdict import verdict
 
@@ -95,8 +96,9 @@ def advise(
         shares[launch.share].append(launch)
     reports: list[LaunchReport] = []
     chosen: dict[str, Configuration] = {}
+    held = held_configurations(target, predictor, WORTH_CHANGING, {name: each.latency.us for name, each in measured.items()})
     for group in shares.values():
-        reports += _group(group, target, predictor, measured, chosen)
+        reports += _group(group, target, predictor, measured, chosen, held.get(group[0].id))
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -125,7 +127,8 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
     if target.table is None:
         return ()
     _, issues = audit_table(target.table.path)
-    return table_findings(issues, {launch.entry_key for launch in target.launches if launch.entry_key is not None})
+    own = {launch.entry_key for launch in target.launches if launch.entry_key is not None and launch.table is None}
+    return table_findings(issues, own)
 
 
 def _group(
@@ -134,10 +137,11 @@ def _group(
     predictor: Predictor,
     measured: Mapping[str, Measured],
     chosen: dict[str, Configuration],
+    held: Configuration | None,
 ) -> list[LaunchReport]:
-    """Reports of the launches that share one configuration."""
+    """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
     gpu = target.gpu
-    choice = _choose(group, target, predictor)
+    choice = _choose(group, target, predictor, held)
     drafts = []
     for launch in group:
         problem = problem_batch([launch.problem])
@@ -157,7 +161,9 @@ def _group(
         now = min(now, sum(float(predicted.us[0]) for _, _, _, _, predicted, _ in drafts))
     then = sum(latency.us for latency in choice.latencies.values())
     known = not unset or any(launch.id in measured for launch in group)
-    worth = not known or not np.isfinite(now) or now >= then * WORTH_CHANGING
+    # What another launch of the sort needs changed is changed here too.
+    needed = held is not None and held != group[0].configuration
+    worth = not known or not np.isfinite(now) or now >= then * WORTH_CHANGING or needed
     if worth:
         chosen[group[0].share] = choice.configuration
     given = choice if worth else None
@@ -176,7 +182,8 @@ def _group(
     reports = []
     for draft in drafts:
         name = draft[0].id
-        pricing = Pricing(predictor=predictor, sharing=tuple(other for other in sharing if other.id != name))
+        others = tuple(other for other in sharing if other.id != name)
+        pricing = Pricing(predictor=predictor, sharing=others, fixed=draft[0].fixed)
         ranked = _ranked_change(name, pricing, choice)
         reports.append(_report(*draft, given, ranked, choice.ceilings[name], least[name], pricing, measured.get(name), target, predictor))
     return reports
@@ -200,11 +207,11 @@ def _credible_us(measured: Measured | None, bound_us: float) -> float | None:
     return measured.latency.us if measured is not None and measured.latency.us >= bound_us else None
 
 
-def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) -> _Choice:
+def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, like: Configuration | None = None) -> _Choice:
     """Rank the space for all launches of a group at once; each weighs as much as the time it takes."""
-    space = target.space
-    size = len(space)
-    scores, seconds, ceilings = np.zeros(size), [], {}
+    space, first = target.space, group[0]
+    held = held_to(space, like, first.fixed)
+    scores, seconds, ceilings = np.zeros(len(held)), [], {}
     for launch in group:
         problem = problem_batch([launch.problem])
         own = predictor.scores(problem, space, target.gpu)
@@ -216,18 +223,19 @@ def _choose(group: list[PlannedLaunch], target: Target, predictor: Predictor) ->
         at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
         ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
         seconds.append(float(at_best.us[0]))
-        scores = scores + own * seconds[-1]
+        scores = scores + (own if held is space else predictor.scores(problem, held, target.gpu)) * seconds[-1]
     scores = scores / sum(seconds)
-    best = _closest(space, scores, group[0].configuration)
-    row = space.take(np.array([best]))
+    best = _closest(held, scores, first.configuration)
+    row = held.take(np.array([best]))
     latencies, demands = {}, {}
     for launch in group:
         problem = problem_batch([launch.problem])
         latencies[launch.id] = _latency(predictor.predict(problem, row, target.gpu), 0, predictor)
         totals = pipelines.demand(problem, row, target.gpu).totals()
         demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
-    name = target.table.name if target.table is not None else None
-    configuration = replacement(configuration_at(space, best), group[0].configuration, table=name, vendor=target.gpu.vendor)
+    table = first.table or target.table
+    name = table.name if table is not None else None
+    configuration = replacement(configuration_at(held, best), first.configuration, table=name, vendor=target.gpu.vendor)
     return _Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
 
 
@@ -314,7 +322,7 @@ def _report(
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, current, choice, now, p_speedup, target) if choice is not None else None,
         faults=diagnosis.faults,
-        decision=launch.share,
+        decision=launch.sort or launch.share,
     )  # fmt: skip
 
 
@@ -460,13 +468,14 @@ def _exports(target: Target, launches: tuple[LaunchReport, ...]) -> tuple[Export
         return ()
     out = []
     if target.table is not None:
-        updates = {
-            launch.tokens: by_share[launch.share].configuration
-            for launch in target.launches
-            if launch.share in by_share and launch.tokens is not None
-        }
-        name = table_name_on(target.table.name, target.gpu).file_name()
-        out.append(Export(name=name, kind="table", content=render_table(merge(target.table, updates))))
+        tables: dict[str, tuple[Table, dict[int, Configuration]]] = {}
+        for launch in target.launches:
+            if launch.share in by_share and launch.tokens is not None:
+                table = launch.table or target.table
+                tables.setdefault(table.path, (table, {}))[1][launch.tokens] = by_share[launch.share].configuration
+        for table, updates in tables.values():
+            name = table_name_on(table.name, target.gpu).file_name()
+            out.append(Export(name=name, kind="table", content=render_table(merge(table, updates))))
     distinct = dict.fromkeys(recommendation.triton_config for recommendation in by_share.values())
     out.append(Export(name="triton.Config list", kind="triton-configs", content="[\n" + "".join(f"    {c},\n" for c in distinct) + "]\n"))
     return tuple(out)

@@ -83,7 +83,7 @@ def _alike(targets: Sequence[Target | None]) -> list[tuple[GpuSpec, list[tuple[i
     gpus: dict[tuple[object, ...], GpuSpec] = {}
     for number, target in enumerate(targets):
         for launch in target.launches if target is not None else ():
-            if target is None or launch.configuration is None:
+            if target is None or launch.configuration is None or launch.table is not None:  # another table's entry is judged with that
                 continue
             problem, names = launch.problem, tuple(sorted(launch.configuration.parameters))
             types = (problem.dtype, problem.weight_dtype, problem.output_dtype, problem.block_shape)

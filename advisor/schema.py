@@ -259,7 +259,7 @@ class LaunchReport:
     recommendation: Recommendation | None
     faults: tuple[str, ...] = ()  # e.g. "measured 3.1 us is below the bound 4.0 us: model or measurement fault"
     source_lines: tuple[SourceLine, ...] = ()  # of kernels whose compiled code was read
-    decision: str | None = None  # launches of one decision run with one configuration (w13 and w2 of a table entry); None: alone
+    decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

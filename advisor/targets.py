@@ -15,12 +15,22 @@ import numpy as np
 
 from advisor.configs import defaults, models
 from advisor.configs.described import call_function
+from advisor.configs.down_tables import SHARED, entry_of_other, sibling
 from advisor.configs.launchability import refused_dtype
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
 from advisor.configs.routing import check_routing
 from advisor.configs.source import SourceFile, read_source
-from advisor.configs.tables import Selection, Table, TableProblem, clamp, inspect_table, is_own_result, select
+from advisor.configs.tables import (
+    Selection,
+    Table,
+    TableProblem,
+    clamp,
+    down_configuration,
+    inspect_table,
+    is_own_result,
+    select,
+)
 from advisor.errors import InputError, UsageError
 from advisor.folders import files_below, not_permitted
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
@@ -69,7 +79,9 @@ class PlannedLaunch:
     """One launch to report on.
 
     `share` names the decision the configuration belongs to: launches with the same `share` run with one configuration (w13 and
-    w2 of one table entry), so a recommendation must suit them together. `weight` is how often it runs per layer.
+    w2 of one table entry), so a recommendation must suit them together. `table` is the one its entry stands in, where that is not the
+    target's, and `fixed` names the parameters that another launch's entry decides or needs too: they change for all launches of one
+    `sort` together, and not at all where that is None.
     """
 
     id: str
@@ -81,6 +93,9 @@ class PlannedLaunch:
     tokens: int | None = None
     entry: Configuration | None = None  # as written, before clamping
     entry_key: int | None = None
+    table: Table | None = None
+    fixed: tuple[str, ...] = ()
+    sort: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +188,11 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         unknowns.append(found.assumption + ".")
     if request.routing is None:
         unknowns.append("Routing is taken as uniform; a skewed routing pads more (give --routing).")
+    unknowns += _slots_of_a_rank(found.expert_parallel or request.expert_parallel)
     ops = ("w2",) if name.down else GEMM_OF_LAYER
+    other = sibling(table)
+    if other is not None:
+        unknowns.append(_two_tables(table, other))
     experts = name.E or 1
     if request.routing is not None:
         check_routing(request.routing, experts, "--routing")
@@ -194,20 +213,37 @@ def fused_moe_table(table: Table, request: Request) -> Target:
             warnings.append(_left_out(tokens, chosen))
             continue
         used = clamp(chosen.configuration, name)
+        apart = entry_of_other(other, tokens)
         for op in ops:
-            launches.append(
-                PlannedLaunch(
-                    id=f"{op}-M{tokens}", kernel="fused_moe_kernel",
-                    problem=replace(base, op=op, sizes={**base.sizes, "M": tokens}),
-                    configuration=used, entry=chosen.configuration, entry_key=chosen.key, tokens=tokens,
-                    source=f"table entry {chosen.key}", share=f"M{tokens}",
-                )
+            launch = PlannedLaunch(
+                id=f"{op}-M{tokens}", kernel="fused_moe_kernel",
+                problem=replace(base, op=op, sizes={**base.sizes, "M": tokens}),
+                configuration=used, entry=chosen.configuration, entry_key=chosen.key, tokens=tokens,
+                source=f"table entry {chosen.key}", share=f"M{tokens}", fixed=(SHARED,) if apart is not None else (),
+                sort=f"M{tokens}" if apart is not None and not name.down else None,
             )  # fmt: skip
+            if apart is not None and other is not None and op == "w2":
+                key, entry = apart
+                launch = (
+                    replace(launch, configuration=down_configuration(clamp(entry, other.name), used))
+                    if name.down
+                    else replace(launch, configuration=down_configuration(used, clamp(entry, other.name)), entry=entry, entry_key=key,
+                                 source=f"_down table entry {key}", share=f"w2-M{tokens}", table=other)
+                )  # fmt: skip
+            launches.append(launch)
     _some(launches, table, warnings)
     return Target(
         title=name.file_name(), gpu=gpu, launches=tuple(launches), space=problem_space(base, gpu.vendor, name.stack), model=found.model,
         table=table, stack=name.stack, assumption=found.assumption, unknowns=tuple(unknowns), warnings=tuple(warnings),
     )  # fmt: skip
+
+
+def _two_tables(table: Table, other: Table) -> str:
+    """That w13 and w2 of a layer have a table each."""
+    if table.name.down:
+        return f"These entries run with the {SHARED} of w13's, in {other.name.file_name()}: what is recommended keeps it."
+    return (f"w2 runs with the entries of {other.name.file_name()} beside this table, and with the {SHARED} of w13's: where that changes, "
+            "change both.")  # fmt: skip
 
 
 def gemm_table(table: Table, request: Request) -> Target:

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from advisor.advise import advise
+from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
+from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
 from advisor.targets import Request, table_target
 
@@ -41,3 +43,68 @@ def test_the_audit_finds_no_fault_in_what_is_recommended(tmp_path, name):
     assert {issue.check for issue in issues} & {"wrong-scales", "clamped-block-k", "does-not-fit"} == set()
     deepest = [launch.ceiling_configuration.parameters["BLOCK_SIZE_K"] for launch in result.launches if launch.ceiling_configuration]
     assert max(deepest) <= table.name.block_shape[1]
+
+
+UP = "E=256,N=512,device_name=NVIDIA_H20-3e.json"
+DOWN = "E=256,N=512,device_name=NVIDIA_H20-3e_down.json"
+LAYER = Request(hidden_size=7168, top_k=8)
+
+
+def two_tables(folder, up_rows=64):
+    folder = folder / "triton_3_5_1"
+    up = written(folder, UP, {"1": {**ENTRY, "BLOCK_SIZE_K": 64}, "1024": {**ENTRY, "BLOCK_SIZE_M": up_rows, "BLOCK_SIZE_K": 64}})
+    down = {**ENTRY, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "USE_TMA": True, "num_stages": 3}
+    return up, written(folder, DOWN, {"1": down, "1024": {**down, "BLOCK_SIZE_M": 128}})
+
+
+def test_w2_runs_with_the_entry_of_its_own_table(tmp_path):
+    up, _ = two_tables(tmp_path)
+    target = table_target(up, LAYER)
+    w13, w2 = (next(each for each in target.launches if each.id == f"{op}-M1024") for op in ("w13", "w2"))
+    assert w13.configuration is not None and w13.configuration.parameters["BLOCK_SIZE_N"] == 64
+    assert w2.configuration is not None and w2.configuration.num_stages == 3
+    assert [w2.configuration.parameters[f"BLOCK_SIZE_{axis}"] for axis in "MN"] == [64, 128]  # the rows are w13's
+    assert w2.share != w13.share and any(DOWN in unknown for unknown in target.unknowns)
+    [alone] = [each for each in table_target(up.with_name(DOWN), LAYER).launches if each.tokens == 1024]
+    assert alone.configuration == w2.configuration
+
+
+@pytest.mark.parametrize("rows", [16, 64, 256])
+def test_w13_and_w2_keep_one_block_size_m(tmp_path, rows):
+    up, _ = two_tables(tmp_path, rows)
+    result = advise(table_target(up, LAYER), load_predictor(), command="")
+    by_id = {launch.id: launch for launch in result.launches}
+    for tokens in (1, 1024):
+        pair = [by_id[f"{op}-M{tokens}"] for op in ("w13", "w2")]
+        runs = [each.recommendation.configuration if each.recommendation else each.configuration for each in pair]
+        assert len({each.parameters["BLOCK_SIZE_M"] for each in runs}) == 1
+        assert len({each.decision for each in pair}) == 1  # so that what one loses counts against what the other gains
+    changed = {export.name: json.loads(export.content) for export in result.exports if export.kind == "table"}
+    for name, op in ((UP, "w13"), (DOWN, "w2")):
+        for tokens in ("1", "1024"):
+            found = by_id[f"{op}-M{tokens}"].recommendation
+            if found is not None:
+                assert changed[name][tokens].items() >= found.configuration.parameters.items()
+    if rows == 256:  # 32 rows an expert
+        assert set(changed) == {UP, DOWN}
+        assert "_down table:" in (result.actions[0].snippet or "")
+
+
+def test_the_audit_judges_each_table_by_its_own_entries(tmp_path):
+    up, down = two_tables(tmp_path)
+    tables = [read_table(up), read_table(down)]
+    (first, *_), (second, *_) = regrets(tables, load_predictor())
+    launches = {each.id: each for each in advise(table_target(up, Request(assume=True)), load_predictor(), command="").launches}
+    assert first.predicted_us == pytest.approx(launches["w13-M1"].predicted.us)
+    assert second.predicted_us == pytest.approx(launches["w2-M1"].predicted.us)
+
+
+@pytest.mark.parametrize(("name", "request_", "ranks"), [
+    ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(model="Llama-4-Maverick"), 4),  # the split is inferred
+    ("E=32,N=4096,device_name=NVIDIA_H200.json", Request(hidden_size=5120, top_k=1, expert_parallel=4), 4),
+    ("E=128,N=768,device_name=NVIDIA_H200.json", Request(model="Qwen3-30B-A3B"), None),
+])  # fmt: skip
+def test_what_expert_parallelism_is_taken_to_mean_is_said_of_a_table_too(tmp_path, name, request_, ranks):
+    said = [text for text in table_target(written(tmp_path, name, {"64": ENTRY}), request_).unknowns if "lie on this rank" in text]
+    assert len(said) == (ranks is not None)
+    assert ranks is None or f"over {ranks} ranks" in said[0]

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"learned", "fingerprint"}),
     frozenset({"measurement", "search", "diagnosis"}),
     frozenset({"rendering"}),
-    frozenset({"advise", "advise_compiled", "verdict", "targets", "audit_regret", "measured_rows"})
+    frozenset({"advise", "advise_compiled", "verdict", "targets", "audit_regret", "measured_rows", "shared_sort"})
     | frozenset({"autotune", "autotuning", "comparison", "tuning"}),
     frozenset({"cli"}),
 )

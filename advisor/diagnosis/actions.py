@@ -127,12 +127,15 @@ def _change(gains: list[_Gain]) -> Action:
     total = sum(gain.us for gain in gains)
     entries, snippet = _entries(gains), _snippet(gains)
     if entries:
-        tokens = sorted(entries)
-        keys = {_key(gain.launch) for gain in gains}
-        added = [m for m in tokens if m not in keys]
-        changed = [m for m in tokens if m in keys]
-        parts = [f"change {_plural(changed)}"] if changed else []
-        parts += [f"add {_plural(added)}"] if added else []
+        parts = []
+        for table in sorted(entries):
+            tokens = sorted(entries[table])
+            keys = {_key(gain.launch) for gain in gains if _table(gain.launch) == table}
+            added = [m for m in tokens if m not in keys]
+            changed = [m for m in tokens if m in keys]
+            where = f" of the {table} table" if table else ""
+            parts += [f"change {_plural(changed)}{where}"] if changed else []
+            parts += [f"add {_plural(added)}{' to' + where.removeprefix(' of') if where else ''}"] if added else []
         title = " and ".join(parts)
     else:
         title = "use the recommended configuration" + ("s" if len(_configs(gains)) > 1 else "")
@@ -166,13 +169,13 @@ def _losers(gains: list[_Gain]) -> str:
     return f"; {len(slower)} would be slower, which the saving counts: {named}{more}"
 
 
-def _entries(gains: list[_Gain]) -> dict[int, dict[str, int | str]]:
-    """Table entries by token count; where launches of one size disagree, that of the larger saving."""
-    entries: dict[int, dict[str, int | str]] = {}
+def _entries(gains: list[_Gain]) -> dict[str, dict[int, dict[str, int | str]]]:
+    """Entries by table (`_table`) and token count; where launches of one size and table disagree, that of the larger saving."""
+    entries: dict[str, dict[int, dict[str, int | str]]] = {}
     for gain in sorted(gains, key=lambda gain: gain.us):
         recommendation, tokens = gain.launch.recommendation, gain.launch.problem.sizes.get("M")
         if recommendation is not None and recommendation.table_entry is not None and tokens is not None:
-            entries[tokens] = recommendation.table_entry
+            entries.setdefault(_table(gain.launch), {})[tokens] = recommendation.table_entry
     return entries
 
 
@@ -183,14 +186,20 @@ def _configs(gains: list[_Gain]) -> list[str]:
 
 def _snippet(gains: list[_Gain]) -> str:
     """All that is recommended, to paste: entries of a table, or `triton.Config`s."""
-    entries = _entries(gains)
-    return ",\n".join([f'"{m}": {json.dumps(entries[m], indent=4)}' for m in sorted(entries)] or _configs(gains))
+    found = _entries(gains)
+    listed = {table: ",\n".join(f'"{m}": {json.dumps(found[table][m], indent=4)}' for m in sorted(found[table])) for table in sorted(found)}
+    return "\n\n".join(f"{table} table:\n{text}" if table else text for table, text in listed.items()) or ",\n".join(_configs(gains))
 
 
 def _key(launch: LaunchReport) -> int | None:
     """The token count of the table entry that a launch runs with."""
     match = _ENTRY.search(launch.configuration_source)
     return int(match.group(1)) if match else None
+
+
+def _table(launch: LaunchReport) -> str:
+    """Which table the launch's entry stands in: empty, or `_down` for one of w2 alone beside the target's."""
+    return "_down" if launch.configuration_source.startswith("_down ") else ""
 
 
 def _plural(tokens: list[int]) -> str:

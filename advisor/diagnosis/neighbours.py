@@ -227,6 +227,8 @@ def neighbourhood(
     left out: no model prices spills.
     """
     options = _alternatives(problem, configuration, gpu)
+    for name in pricing.fixed if pricing is not None else ():
+        options.pop(name, None)
     changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
     for first, second in _PAIRS:
         changes += [{first: a, second: b} for a in options.get(first, ()) for b in options.get(second, ())]

@@ -39,10 +39,12 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """The predictor that made the predictions shown, and the launches a change concerns besides the one that is diagnosed."""
+    """The predictor that made the predictions shown, the launches a change concerns besides the one that is diagnosed, and the parameters
+    that no change may touch because another entry decides them (`fixed`)."""
 
     predictor: Predictor
     sharing: tuple[Sharing, ...] = ()
+    fixed: tuple[str, ...] = ()
 
     def us(self, problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Predicted latency of each configuration. [c]"""

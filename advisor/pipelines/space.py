@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
@@ -123,6 +125,16 @@ def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
                          f"from {least} for operands of {problem.dtype} to {most} for the quantization block",
                          "correct the block shape, or describe another space")  # fmt: skip
     return space.take(np.flatnonzero(sound))
+
+
+def held_to(space: ConfigurationBatch, configuration: Configuration | None, names: Collection[str]) -> ConfigurationBatch:
+    """The space with the parameters `names` held to the values of a configuration, whether or not the space has those."""
+    held = {} if configuration is None else {n: configuration.parameters[n] for n in names if n in space.parameters}
+    if not held:
+        return space
+    one = np.logical_and.reduce([np.broadcast_to(space.parameters[name] == space.parameters[name][0], (len(space),)) for name in held])
+    kept = space.take(np.flatnonzero(one))
+    return replace(kept, parameters={**kept.parameters, **{n: np.full(len(kept), float(v)) for n, v in held.items()}})
 
 
 @lru_cache(maxsize=64)

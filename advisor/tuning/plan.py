@@ -111,6 +111,8 @@ def make_plan(order: Order) -> Plan:
         target = replace(target, launches=launches)
     if order.export is not None:
         check_exported(target)
+    # What runs with another table's entries is tuned by naming that one.
+    target = replace(target, launches=tuple(launch for launch in target.launches if launch.table is None))
     base = _base_table(order, target)
     if base is not None:
         target = _with_incumbents(target, base)
