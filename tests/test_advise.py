@@ -108,3 +108,14 @@ def test_what_expert_parallelism_is_taken_to_mean_is_said_of_a_table_too(tmp_pat
     said = [text for text in table_target(written(tmp_path, name, {"64": ENTRY}), request_).unknowns if "lie on this rank" in text]
     assert len(said) == (ranks is not None)
     assert ranks is None or f"over {ranks} ranks" in said[0]
+
+
+def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
+    entry = {**ENTRY, "BLOCK_SIZE_K": 16}
+    path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", {"64": entry})
+    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    for launch in result.launches:
+        assert launch.predicted is None and launch.recommendation is not None
+        assert launch.recommendation.configuration.parameters["BLOCK_SIZE_K"] >= 32
+        [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
+        assert finding.severity == "error" and "32 or more of fp8" in finding.evidence

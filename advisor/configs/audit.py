@@ -17,6 +17,7 @@ from advisor.configs.launchability import (
     ELEMENT_BYTES,
     MAX_THREADS_PER_CTA,
     ignores_split_k,
+    least_block_k,
     refused_dtype,
     refused_keys,
     refused_parameters,
@@ -43,6 +44,7 @@ CHECKS: dict[str, str] = {
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
     "num-warps": "an entry whose warps no GPU can launch",
+    "shallow-dot": "a BLOCK_SIZE_K below what the matrix product compiles with",
     "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
     "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
     "unknown-option": "an option that the launch does not know",
@@ -272,6 +274,10 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             "per step: wrong results",
         )
     yield from _warps(path, key, configuration, gpu)
+    least = least_block_k(operands, _vendor(name))
+    if int(launched_k) < least:
+        message = f"BLOCK_SIZE_K {launched_k}: tl.dot takes {least} or more of {operands} operands, so the kernel does not compile"
+        yield _issue(path, key, "shallow-dot", "error", message)
     yield from _options(path, key, configuration, name)
     yield from _split_k(path, key, configuration, name)
     if gpu is not None and operands is not None:

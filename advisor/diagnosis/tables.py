@@ -21,6 +21,7 @@ REMEDIES: dict[str, str] = {
     "refused-dtype": "serve bf16 there, or fp8 weights through a kernel that unpacks them (Marlin)",
     "does-not-fit": "fewer num_stages or smaller blocks",
     "num-warps": "take 4 or 8 warps",
+    "shallow-dot": "take the next larger BLOCK_SIZE_K, or tune it again",
     "clamped-block-k": "write the value that runs, and tune the rest again with it",
     "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",
     "unknown-option": "remove the option, or tune on this GPU",
@@ -34,7 +35,7 @@ REMEDIES: dict[str, str] = {
 }
 """What to do about each check of the audit."""
 
-SAID_BY_RULES = frozenset({"clamped-block-k", "does-not-fit", "num-warps"})
+SAID_BY_RULES = frozenset({"clamped-block-k", "does-not-fit", "num-warps", "shallow-dot"})
 """Checks that a rule repeats, with a saving or a remedy, for every launch that is diagnosed."""
 
 _SHOWN = 8

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import Array
@@ -37,6 +38,7 @@ class Resources:
     num_warps: Array
     tensor_memory_columns: Array | None = None  # sm_100 only
     accumulators: Array | None = None
+    compiles: NDArray[np.bool_] | None = None  # whether the compiler takes the dot at all; None: it does
 
 
 def has_warp_group(gpu: GpuSpec) -> bool:
@@ -169,6 +171,8 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     by_warps = np.floor(gpu.max_warps_per_sm / resources.num_warps)
     warps = np.asarray(resources.num_warps, dtype=np.int64)
     launches = (warps * lanes <= MAX_THREADS_PER_CTA) & (warps & (warps - 1) == 0)  # every back end asserts a power of two
+    if resources.compiles is not None:
+        launches = launches & np.asarray(resources.compiles, dtype=bool)
     by_warps = np.where(launches, by_warps, 0.0)
     by_slots = np.full_like(by_warps, float(gpu.max_ctas_per_sm))
     limits, names = [by_slots, by_warps, by_registers, by_smem], ["slots", "warps", "registers", "shared-memory"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.configs.launchability import swaps_operands
+from advisor.configs.launchability import least_block_k, swaps_operands
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
@@ -160,6 +160,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, warp_group),
         # A block-scaled product is scaled into a sum kept beside it: on sm_100 that one is in registers, elsewhere both are.
         accumulators=(np.where(tcgen05, 0.0, 1.0) + product.block_scaled) * block_m * block_n / (gpu.warp_size * warps),
+        compiles=block_k >= least_block_k(product.dtype, gpu.vendor),
     )
     concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.

@@ -74,6 +74,8 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
             "error",
         ),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=3), "num-warps", "error"),
+        ("vllm/E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", table(BLOCK_SIZE_K=16), "shallow-dot", "error"),
+        ("vllm/E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", table(BLOCK_SIZE_K=8), "shallow-dot", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=64), "num-warps", "error"),
         (
             "vllm/E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json",
@@ -190,3 +192,13 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     assert "unknown-option" not in found.counts  # nothing that is served is called impossible
     assert set(found.counts) <= set(CHECKS)
     assert seconds < 10, seconds  # about one second on two cores; ten leave room for a busy machine
+
+
+@pytest.mark.parametrize(("name", "depth"), [
+    ("E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", 32), ("E=8,N=2,device_name=NVIDIA_H200.json", 16),
+    ("E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", 16),  # multiplied as bf16
+    ("E=8,N=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8.json", 16),
+])  # fmt: skip
+def test_the_least_depth_that_compiles(tmp_path: Path, name: str, depth: int) -> None:
+    found = run(tmp_path, {f"vllm/{name}": table(BLOCK_SIZE_K=depth, num_stages=2)}, Gpu(device_names=()))
+    assert not any(issue.check == "shallow-dot" for issue in found.issues)

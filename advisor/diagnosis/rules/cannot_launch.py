@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.configs.launchability import least_block_k
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes, remedy_of
@@ -12,7 +13,7 @@ from advisor.schema import Finding, Severity
 
 
 class CannotLaunch:
-    """Shared memory, registers or threads of one CTA beyond the limit."""
+    """Shared memory, registers or threads of one CTA beyond the limit, or a kernel that does not compile."""
 
     id = "cannot-launch"
     title = "The configuration cannot launch on this GPU"
@@ -26,7 +27,8 @@ kernel is launched: in a server, at the first request with this number of tokens
 Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × bytes) × BLOCK_SIZE_K per buffer, one buffer
 per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
 may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated, and only a warning: the compiler
-may cap and spill them instead.
+may cap and spill them instead. Triton does not compile `tl.dot` on NVIDIA where `BLOCK_SIZE_K` is less than 32 for 8-bit operands, or
+16 for 16-bit ones.
 
 ## What to do
 Take the recommended configuration. Without one: fewer `num_stages`, then smaller blocks; the finding then names the fastest
@@ -49,6 +51,9 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
         elif warps & (warps - 1):
             title = f"num_warps={warps} is not a power of two"
             evidence = "asserted by every back end of Triton when it compiles"
+        elif resources.compiles is not None and not first(resources.compiles):
+            title = f"BLOCK_SIZE_K={context.parameter('BLOCK_SIZE_K', 64)} is too small to compile"
+            evidence = f"tl.dot takes {least_block_k(context.problem.dtype, gpu.vendor)} or more of {context.problem.dtype} operands"
         elif memory > gpu.smem_bytes_per_cta:
             title = f"One CTA needs {kibibytes(memory)} of shared memory, {gpu.name} allows {kibibytes(gpu.smem_bytes_per_cta)}"
             stages = context.parameter("num_stages", 3)
