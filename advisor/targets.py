@@ -195,7 +195,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         unknowns.append(_two_tables(table, other))
     experts = name.E or 1
     if request.routing is not None:
-        check_routing(request.routing, experts, "--routing")
+        check_routing(request.routing, experts, "--routing", top_k=min(found.top_k, experts))
     if found.top_k > experts:
         unknowns.append(f"A token takes {found.top_k} experts and this rank holds {experts}: every token is taken to need all of them.")
     if not found.gated:
@@ -293,7 +293,7 @@ def fused_moe_kernel(request: Request) -> Target:
     gpu = load_gpu(request.gpu)
     sizes = _layer_sizes(request)
     if request.routing is not None:
-        check_routing(request.routing, sizes["E"], "--routing")
+        check_routing(request.routing, sizes["E"], "--routing", top_k=sizes["topk"])
     launches: list[PlannedLaunch] = []
     for tokens in request.tokens or STANDARD_TOKENS:
         used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
@@ -408,7 +408,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     if request.routing is not None:
         if entry["family"] != "fused_moe":
             raise UsageError("--routing is for experts", name, "a fused-MoE kernel", "leave it out")
-        check_routing(request.routing, sizes["E"], "--routing")
+        check_routing(request.routing, sizes["E"], "--routing", top_k=sizes["topk"])
     if "H_kv" in sizes and sizes["H"] % sizes["H_kv"]:
         raise UsageError("H_kv does not divide H", sizes["H_kv"], f"a divisor of {sizes['H']}", "correct --sizes")
     problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens else [sizes]

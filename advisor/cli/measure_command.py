@@ -228,6 +228,7 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
     from advisor.configs.models import find_model
+    from advisor.configs.routing import check_routing
     from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
     from advisor.schema import Problem
 
@@ -249,9 +250,12 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         for each in sizes:
             check_sizes(kernel, op, each)
     dtype = arguments.dtype or next(iter(entry.get("dtypes", ("bf16",))))
+    routing = _routing(arguments)
+    if routing is not None and entry["family"] == "fused_moe":
+        for each in sizes:
+            check_routing(routing, each["E"], "--routing", top_k=each["topk"])
     return [
-        Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
-                routing=_routing(arguments))
+        Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
         for each in sizes for op in ops
     ]  # fmt: skip
 

@@ -37,8 +37,13 @@ def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[in
     return check_routing(values, E, label)
 
 
-def check_routing(values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY) -> tuple[int, ...]:
-    """Validate token slots per expert: E non-negative integers, not all zero."""
+def check_routing(
+    values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY, *, top_k: int | None = None
+) -> tuple[int, ...]:
+    """Validate token slots per expert: E non-negative integers, not all zero, none above what tokens of `top_k` experts can give one.
+
+    A token takes an expert once, so that one of M tokens gets M of their M * top_k slots at most, however they are scaled.
+    """
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{label}: not a routing", values, "a list of token slots per expert", remedy)
     if not values:
@@ -54,6 +59,14 @@ def check_routing(values: Any, E: int | None, label: str = "routing", remedy: st
         raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", remedy)
     if sum(values) >= SIZE_LIMIT:
         raise InputError(f"{label}: too many token slots", sum(values), f"below {SIZE_LIMIT}", "scale them down")
+    most = max(values)
+    if top_k is not None and most * top_k > sum(values):
+        raise InputError(
+            f"{label}: expert {values.index(most)} has more slots than there are tokens",
+            f"{most} of {sum(values)} slots, {100 * most / sum(values):.0f} %",
+            f"1/{top_k} of all slots: a token takes each of its {top_k} experts once",
+            "correct the counts, or the top-k they were counted with" if remedy == _REMEDY else remedy,
+        )
     return tuple(values)
 
 

@@ -142,9 +142,11 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
     """The loads in the column `routing`, scaled to the token slots of every row: rows and count of shape [n, g]."""
     slots = sizes["M"] * sizes["topk"]
     out = []
-    for row, experts, total in zip(chosen.tolist(), sizes["E"].tolist(), slots.tolist(), strict=True):
+    columns = (chosen, sizes["E"], sizes["topk"], slots)
+    for row, experts, taken, total in zip(*(column.tolist() for column in columns), strict=True):
         what = f"{rows.path}: row {row + 1}: routing"
-        loads = check_routing(_loads(rows.text["routing"][row], what), int(experts), what, "correct the cell")
+        loads = _loads(rows.text["routing"][row], what)
+        loads = check_routing(loads, int(experts), what, "correct the cell", top_k=int(min(taken, experts)))
         out.append(routing.histogram(loads, int(total)))
     return routing.stack(out)
 

@@ -55,3 +55,16 @@ def test_places(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             read_routing(path)
     assert check_routing((1, 2), None) == (1, 2)
+
+
+@pytest.mark.parametrize(("loads", "top_k", "possible"), [
+    ((512, 0, 0, 0), 8, False), ((5, 1, 1, 1), 2, False), ((4, 2, 1, 1), 2, True), ((7, 0, 0, 0), 1, True), ((7, 0, 0, 0), None, True),
+    ((3, 3, 3, 3), 4, True),
+])  # fmt: skip
+def test_no_expert_has_more_slots_than_there_are_tokens(loads: tuple[int, ...], top_k: int | None, possible: bool) -> None:
+    if possible:
+        assert check_routing(loads, 4, top_k=top_k) == loads
+        return
+    with pytest.raises(InputError, match="more slots than there are tokens") as caught:
+        check_routing(loads, 4, top_k=top_k)
+    assert "expert 0" in str(caught.value) and caught.value.limit and caught.value.remedy
