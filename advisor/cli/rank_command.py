@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
     ranked = [(rank, configuration, us) for row in order for rank, (configuration, us) in enumerate(found[row], start=1)]
     appended: dict[str, list[object]] = {**options.gpu_column(arguments.gpu, len(ranked)), "rank": [rank for rank, _, _ in ranked]}
+    if "dtype" not in rows.header:  # which was settled by what the ranked rows no longer tell: their columns, the file's name
+        appended["dtype"] = [str(dtype) for dtype in rows.dtype[index]]
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
     if beyond:

@@ -22,7 +22,7 @@ from advisor.learned.forest import Forest
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import DOMAIN_MARGIN
 from advisor.learned.tiled import Physics
-from advisor.pipelines import Array, ProblemBatch
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 WAVE_TILES = ((64, 128), (128, 128), (128, 256))
 LAUNCH_US = 2.5
@@ -30,8 +30,8 @@ ROW_OPERATORS = (
     "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
     "layer_norm", "rms_norm", "silu_and_mul",
 )  # fmt: skip
-GPU_COLUMNS = {"gemm": 2, "rows": 4}
-"""Features, the last ones, that are of the GPU alone."""
+UNLIMITED = ("last wave", "sms", "flop per clock", "capability", "clock", "dram rate")
+"""How features begin that have no limits: those of the GPU alone, and by how much the last wave is longer, which "waves" limits."""
 TWO_OPERANDS = ("add", "mul", "div", "pow")
 
 
@@ -41,19 +41,25 @@ def kind_of(problem: ProblemBatch) -> str:
     return f"{family}/{problem.dtype}"
 
 
-def covers(problem: ProblemBatch) -> bool:
-    """Whether these are operators that the model has features for, on operands of one type."""
+def covers(problem: ProblemBatch, configuration: ConfigurationBatch | None) -> bool:
+    """Whether these are launches of a library, of operators that the model has features for, on operands of one type.
+
+    One with a configuration is a launch of a Triton kernel.
+    """
     known = problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in ROW_OPERATORS)
-    return known and problem.weight_dtype in (None, problem.dtype)
+    return known and configuration is None and problem.weight_dtype in (None, problem.dtype)
+
+
+def _columns(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Columns, Array]:
+    if problem.family != "gemm":
+        return _rows(problem, gpu)
+    assert physics is not None
+    return _gemm(problem, gpu, physics)
 
 
 def reference(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:
     """Reference latency in microseconds and features, [n] and [n, f]; gemm needs its `physics`."""
-    if problem.family == "gemm":
-        assert physics is not None
-        columns, us = _gemm(problem, gpu, physics)
-    else:
-        columns, us = _rows(problem, gpu)
+    columns, us = _columns(problem, gpu, physics)
     shape = np.broadcast_shapes(*(np.shape(c) for c in columns.values()), us.shape)
     return np.broadcast_to(us, shape), matrix({n: np.broadcast_to(c, shape) for n, c in columns.items()})
 
@@ -100,16 +106,15 @@ def _rows(problem: ProblemBatch, gpu: Machine) -> tuple[Columns, Array]:
     }, us  # fmt: skip
 
 
-def domain(kind: str, features: Array) -> tuple[Array, Array]:
-    """Least and most of the features of launches that were learned, [f] each.
+def domain(features: Array, problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:
+    """Least and most of the features [n, f] of launches that were learned, of which `problem` on `gpu` is one, [f] each.
 
     GPUs have no limits: on those left out, the learned model errs less than half as much as the analytical one, however unlike they are
     (P4: 18 % for 99; `advisor evaluate DATA --leave-out gpu`), and its intervals for GPUs never seen come from them.
     """
     low, high = features.min(axis=0), features.max(axis=0)
-    gpu = GPU_COLUMNS[kind.split("/")[0]]
-    low[-gpu:], high[-gpu:] = -np.inf, np.inf
-    return low, high
+    free = [name.startswith(UNLIMITED) for name in _columns(problem, gpu, physics)[0]]
+    return np.where(free, -np.inf, low), np.where(free, np.inf, high)
 
 
 def _alike(kind: str, gpu: Machine) -> bool:
@@ -127,7 +132,7 @@ class DirectModel:
     correction: Forest
     scale: Forest
     calibration: Calibration
-    low: Array  # least and most of every feature learned; of those of the GPU any
+    low: Array  # least and most of every feature learned (`domain`)
     high: Array
     gpus: tuple[str, ...]
     physics: Physics | None = None  # of gemm
@@ -153,9 +158,15 @@ class DirectModel:
         beyond = np.maximum(self.low - margin - features, features - self.high - margin).max(axis=1)
         far = DOMAIN_MARGIN * np.exp(np.maximum(beyond, 0)) if _alike(self.kind, gpu) else np.full(us.shape, np.inf)
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
-        if not seen and (self.kind, False) not in self.calibration.quantiles:  # nothing tells how well one GPU speaks of others
+        if not seen and not self._speaks_of(gpu, problem.dtype):
             down, up = np.minimum(down, -SPREAD), np.maximum(up, SPREAD)
         return (centre, centre * np.exp(down), centre * np.exp(up)), far
+
+    def _speaks_of(self, gpu: Machine, dtype: str) -> bool:
+        """Whether GPUs that were left out tell how well those learned speak of this one: of other generations, if it is of another."""
+        generations = {machine(load_gpu(name), dtype).compute_capability for name in self.gpus}
+        left_out = (self.kind, False) in self.calibration.quantiles
+        return left_out and (len(generations) > 1 or gpu.compute_capability in generations)
 
     def _twin(self, gpu: Machine, dtype: str) -> Machine:
         """The GPU learned that has as many of the same SMs, and the L2 most like it: what its memory does otherwise, the physics says.

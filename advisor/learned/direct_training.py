@@ -31,10 +31,10 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Measured library kernels by `direct.kind_of`."""
+    """Measured library kernels by `direct.kind_of`. A cold cache is not learned: what it adds the analytical model says."""
     out: dict[str, list[Measured]] = {}
     for part in data:
-        if part.problem.family != "fused_moe" and direct.covers(part.problem):
+        if direct.covers(part.problem, part.configuration) and part.problem.cache == "warm":
             out.setdefault(direct.kind_of(part.problem), []).append(part)
     return out
 
@@ -69,7 +69,7 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     quantiles = {(kind, True): calibration.table(errors["shape"], np.maximum(np.exp(crossed), calibration.SMALLEST_SCALE))}
     if np.isfinite(errors["gpu"]).any():
         quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, unseen))
-    low, high = direct.domain(kind, x)
+    low, high = direct.domain(x, parts[0].problem, machine(parts[0].gpu, parts[0].problem.dtype), physics)
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
         low=low, high=high, gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),

@@ -48,7 +48,7 @@ class LearnedPredictor:
             learned = _launchable(_widened(found, far), problem, configuration, gpu)
             return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
         fallback = self._analytical.predict(problem, configuration, gpu)
-        return self._direct(problem, gpu, fallback) if configuration is None or problem.family != "gemm" else fallback
+        return self._direct(problem, configuration, gpu, fallback)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
@@ -147,8 +147,8 @@ class LearnedPredictor:
             return task, False
         return moe.errors_of(task, gpu.name), gpu.name in moe.gpus.get(task, ())
 
-    def _direct(self, problem: ProblemBatch, gpu: GpuSpec, fallback: Prediction) -> Prediction:
-        if not direct.covers(problem):
+    def _direct(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec, fallback: Prediction) -> Prediction:
+        if not direct.covers(problem, configuration):
             return fallback
         model = self.weights.direct.get(direct.kind_of(problem))
         if model is None:

@@ -55,7 +55,7 @@ def _trained_on(given: Weights, part: Measured) -> Collection[str]:
     """Names of the GPUs whose rows of this kind the weights were trained on."""
     if part.problem.family == "fused_moe":
         return given.moe.gpus.get(part.kind, ()) if given.moe else ()
-    model = given.direct.get(direct.kind_of(part.problem)) if direct.covers(part.problem) else None
+    model = given.direct.get(direct.kind_of(part.problem)) if direct.covers(part.problem, part.configuration) else None
     return model.gpus if model else ()
 
 

@@ -64,7 +64,7 @@ class Judged:
 
 def task_of(part: Measured) -> str:
     """The task that a batch of rows belongs to: its kind, or the group of library kernels that share a model."""
-    if part.kind in MOE_KINDS or not direct.covers(part.problem):
+    if part.kind in MOE_KINDS or not direct.covers(part.problem, part.configuration):
         return part.kind
     return direct.kind_of(part.problem)
 

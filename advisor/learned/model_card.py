@@ -203,7 +203,9 @@ LIMITS = (
     "if every third had been cold (31 rows of L20, L40, RTX 6000 Ada and RTX PRO 6000 S, M up to 8): they are predicted as warm.",
     "Sizes more than twice beyond those learned are extrapolated (`advise` and `predict` say how many), with wider "
     "intervals that nothing was left out to check; from eight times on the analytical model takes over.",
-    "Data-centre Blackwell (sm_100, tcgen05) and AMD were never measured: the analytical model answers.",
+    "Data-centre Blackwell (sm_100, tcgen05) and AMD were never measured: of fused MoE and fp8 gemm, and on AMD of everything, the "
+    "analytical model answers.",
+    "FP8 gemm was measured on Hopper alone: on Ada and RTX Blackwell the intervals are as wide as the analytical model's.",
     "The rank of a configuration outside those that won a published sweep is only physics.",
 )
 

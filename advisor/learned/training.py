@@ -35,11 +35,14 @@ def train(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), excl
     """
     paths = list(paths)
     measured = data.read(paths, exclude_gpus=exclude_gpus, exclude_models=exclude_models, progress=progress)
-    described = about(measured, exclude_gpus, exclude_models)
-    fitted = fit(measured, described, progress)
+    learned = [part for part in measured if covers(part.problem) or direct_training.groups([part])]
+    described = about(learned, exclude_gpus, exclude_models)
+    fitted = fit(learned, described, progress)
     if fitted.moe is None and not fitted.direct:
-        raise InputError("too few rows to learn from", ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items()),
-                         f"launches of fused MoE, or at least {LEAST_ROWS} of a library kernel", "measure more")  # fmt: skip
+        counted = ", ".join(f"{n} of {kind}" for kind, n in described["rows"].items())
+        raise InputError("too few rows to learn from", f"{sum(map(len, measured))} rows, of which are learned: {counted or 'none'}",
+                         f"launches of fused MoE in bf16 or fp16, or at least {LEAST_ROWS} of a library kernel, with a warm cache",
+                         "measure more")  # fmt: skip
     return fitted
 
 
