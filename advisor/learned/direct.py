@@ -20,7 +20,6 @@ from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.features import Columns, matrix
 from advisor.learned.forest import Forest
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
-from advisor.learned.moe import DOMAIN_MARGIN
 from advisor.learned.tiled import Physics
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
@@ -30,8 +29,14 @@ ROW_OPERATORS = (
     "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
     "layer_norm", "rms_norm", "silu_and_mul",
 )  # fmt: skip
-UNLIMITED = ("last wave", "sms", "flop per clock", "capability", "clock", "dram rate")
-"""How features begin that have no limits: those of the GPU alone, and by how much the last wave is longer, which "waves" limits."""
+LIMITED = {
+    "gemm": ("m", "n", "k", "batch", "area", "a", "b", "waves 128x128"),
+    "rows": ("rows", "length", "rows per sm", "elements per sm", "l2 fill"),
+}
+"""Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, the learned
+model errs half as much as the analytical one, however unlike they are (P4: 26 % for 99; `advisor evaluate DATA --leave-out gpu`)."""
+SHRINKING = {"gemm/fp32": ("m", "n", "waves 128x128")}
+"""Those below whose range cuBLAS takes smaller tiles or splits K: the error grows with the distance, which counts twice there."""
 TWO_OPERANDS = ("add", "mul", "div", "pow")
 
 
@@ -106,17 +111,6 @@ def _rows(problem: ProblemBatch, gpu: Machine) -> tuple[Columns, Array]:
     }, us  # fmt: skip
 
 
-def domain(features: Array, problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:
-    """Least and most of the features [n, f] of launches that were learned, of which `problem` on `gpu` is one, [f] each.
-
-    GPUs have no limits: on those left out, the learned model errs less than half as much as the analytical one, however unlike they are
-    (P4: 18 % for 99; `advisor evaluate DATA --leave-out gpu`), and its intervals for GPUs never seen come from them.
-    """
-    low, high = features.min(axis=0), features.max(axis=0)
-    free = [name.startswith(UNLIMITED) for name in _columns(problem, gpu, physics)[0]]
-    return np.where(free, -np.inf, low), np.where(free, np.inf, high)
-
-
 def _alike(kind: str, gpu: Machine) -> bool:
     """Whether a GPU's libraries run kernels like those learned: CUDA's, and fp8 on tensor cores such as Ada's and Hopper's."""
     if kind == "gemm/fp8":
@@ -132,7 +126,7 @@ class DirectModel:
     correction: Forest
     scale: Forest
     calibration: Calibration
-    low: Array  # least and most of every feature learned (`domain`)
+    low: Array  # least and most of every feature learned
     high: Array
     gpus: tuple[str, ...]
     physics: Physics | None = None  # of gemm
@@ -147,6 +141,7 @@ class DirectModel:
         Up to `DOMAIN_MARGIN` counts as within; no factor is large enough for GPUs whose libraries run other kernels.
         """
         us, features = reference(problem, gpu, self.physics)
+        far = self._far(problem, gpu, features)
         alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
         if alike and not seen and self.physics is not None:
             features = reference(problem, self._twin(gpu, problem.dtype), self.physics)[1]
@@ -154,13 +149,22 @@ class DirectModel:
         size = calibration.scale(self.scale, features)
         low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
         high = self.calibration.quantile(self.kind, seen, 0.5 + coverage / 2)
-        margin = np.log(DOMAIN_MARGIN) + 0.25 * (self.high - self.low)
-        beyond = np.maximum(self.low - margin - features, features - self.high - margin).max(axis=1)
-        far = DOMAIN_MARGIN * np.exp(np.maximum(beyond, 0)) if _alike(self.kind, gpu) else np.full(us.shape, np.inf)
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
         if not seen and not self._speaks_of(gpu, problem.dtype):
             down, up = np.minimum(down, -SPREAD), np.maximum(up, SPREAD)
         return (centre, centre * np.exp(down), centre * np.exp(up)), far
+
+    def _far(self, problem: ProblemBatch, gpu: Machine, features: Array) -> Array:
+        """The largest factor by which a size lies outside of what was learned, [n]; 1 inside of all; infinite on GPUs unlike them."""
+        if not _alike(self.kind, gpu):
+            return np.full(features.shape[0], np.inf)
+        names = list(_columns(problem, gpu, self.physics)[0])
+        beyond = np.zeros(features.shape[0])
+        for name in LIMITED[self.kind.split("/")[0]]:
+            i = names.index(name)
+            below = (self.low[i] - features[:, i]) * (2 if name in SHRINKING.get(self.kind, ()) else 1)
+            beyond = np.maximum(beyond, np.maximum(below, features[:, i] - self.high[i]))
+        return np.exp(beyond)
 
     def _speaks_of(self, gpu: Machine, dtype: str) -> bool:
         """Whether GPUs that were left out tell how well those learned speak of this one: of other generations, if it is of another."""

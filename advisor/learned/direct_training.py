@@ -69,10 +69,9 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     quantiles = {(kind, True): calibration.table(errors["shape"], np.maximum(np.exp(crossed), calibration.SMALLEST_SCALE))}
     if np.isfinite(errors["gpu"]).any():
         quantiles[(kind, False)] = calibration.table(errors["gpu"], calibration.scale(forest, unseen))
-    low, high = direct.domain(x, parts[0].problem, machine(parts[0].gpu, parts[0].problem.dtype), physics)
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
-        low=low, high=high, gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
+        low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
         physics=physics, machines=tuple(sorted({_machine(p) for p in parts})), carried=carried,
     )  # fmt: skip
 

@@ -824,6 +824,21 @@ def test_odd_rows_are_named(tmp_path, capsys, header, line, words):
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.parametrize(("name", "text", "dtype"), [
+    ("library.csv", "gpu,op,B,M,N,K,H\nT4,softmax,4096,,,,1024\nT4,bmm,8,512,512,512,\n", "fp32"),
+    ("gemm_fp8.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "fp8"), ("gemm.csv", "gpu,M,N,K\nH100,64,4096,4096\n", "bf16"),
+])  # fmt: skip
+def test_rank_writes_the_type_that_it_took(tmp_path, name, text, dtype):
+    """Which followed from the file's name or columns, and no longer does from those of the ranked rows."""
+    (tmp_path / name).write_text(text)
+    ranked, predicted = tmp_path / "ranked.csv", tmp_path / "predicted.csv"
+    assert main(["rank", str(tmp_path / name), "-o", str(ranked), "--top", "2"]) == 0
+    assert main(["predict", str(ranked), "-o", str(predicted)]) == 0
+    before, after = (list(csv.DictReader(path.read_text().splitlines())) for path in (ranked, predicted))
+    assert {row["dtype"] for row in before} == {dtype}
+    assert [row["predicted_us"] for row in before] == [row["predicted_us"] for row in after]
+
+
 def test_what_rank_writes_predict_reads(tmp_path):
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("gpu,op,M,N,K,B,H,D\nA100,gemm,128,256,512,,,\nH100,prefill,1024,1024,,2,16,128\n"

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from advisor.hardware import load_gpu
-from advisor.learned import moe_training, training
+from advisor.learned import direct_training, moe_training, training
 from advisor.learned.data import Measured
 from advisor.learned.moe_tables import keys_of
-from advisor.pipelines import ProblemBatch, column
+from advisor.pipelines import ProblemBatch, column, configuration_batch
+from advisor.schema import Configuration
 
 
 def rows(**kind: object) -> Measured:
@@ -28,6 +29,15 @@ def test_launches_that_the_model_does_not_answer_are_not_learned(other, monkeypa
     plain, w2 = rows(), rows(op="w2")
     training.fit([rows(**other), plain, w2, rows(dtype="fp16")], {})
     assert plain in learned and w2 in learned and len(learned) == 3
+
+
+def test_only_launches_of_libraries_are_learned_as_such():
+    sizes = {name: column(1024.0) for name in "MNK"}
+    warm, cold = (ProblemBatch(family="gemm", op="gemm", dtype="fp8", sizes=sizes, cache=cache) for cache in ("warm", "cold"))
+    tile = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 16, "BLOCK_SIZE_K": 32}, num_warps=4)])
+    parts = [Measured(kind="direct", gpu=load_gpu("H100"), problem=problem, configuration=configuration, latency_us=np.array([us]))
+             for problem, configuration, us in ((warm, None, 20.0), (cold, None, 30.0), (warm, tile, 300.0))]  # fmt: skip
+    assert direct_training.groups(parts) == {"gemm/fp8": parts[:1]}
 
 
 @pytest.mark.parametrize("other", [*OTHERS, {"op": "w2"}])
