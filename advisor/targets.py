@@ -19,7 +19,7 @@ from advisor.configs.down_tables import SHARED, entry_of_other, sibling
 from advisor.configs.launchability import refused_dtype
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.names import TableName, is_table_name
-from advisor.configs.routing import check_routing
+from advisor.configs.routing import check_routing, crowded
 from advisor.configs.source import SourceFile, read_source
 from advisor.configs.tables import (
     Selection,
@@ -195,7 +195,9 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         unknowns.append(_two_tables(table, other))
     experts = name.E or 1
     if request.routing is not None:
-        check_routing(request.routing, experts, "--routing", top_k=min(found.top_k, experts))
+        check_routing(request.routing, experts, "--routing")
+        if (said := crowded(request.routing, min(found.top_k, experts))) and (found.expert_parallel or request.expert_parallel or 1) == 1:
+            unknowns.append(said)
     if found.top_k > experts:
         unknowns.append(f"A token takes {found.top_k} experts and this rank holds {experts}: every token is taken to need all of them.")
     if not found.gated:
@@ -293,7 +295,7 @@ def fused_moe_kernel(request: Request) -> Target:
     gpu = load_gpu(request.gpu)
     sizes = _layer_sizes(request)
     if request.routing is not None:
-        check_routing(request.routing, sizes["E"], "--routing", top_k=sizes["topk"])
+        check_routing(request.routing, sizes["E"], "--routing")
     launches: list[PlannedLaunch] = []
     for tokens in request.tokens or STANDARD_TOKENS:
         used = defaults.default_configuration("vllm", tokens, sizes["E"], dtype=request.dtype, amd=gpu.vendor == "amd")
@@ -308,7 +310,10 @@ def fused_moe_kernel(request: Request) -> Target:
                     source="vLLM's default, as without a table", share=f"M{tokens}",
                 )
             )  # fmt: skip
-    routing = () if request.routing else ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
+    routing: tuple[str, ...] = ("Routing is taken as uniform; a skewed routing pads more (give --routing).",)
+    if request.routing is not None:
+        said = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
+        routing = (said,) if said else ()
     return Target(
         title="fused_moe", gpu=gpu, launches=tuple(launches), space=problem_space(launches[0].problem, gpu.vendor, "vllm"), stack="vllm",
         model=models.find_model(request.model).name if request.model else None,
@@ -408,7 +413,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     if request.routing is not None:
         if entry["family"] != "fused_moe":
             raise UsageError("--routing is for experts", name, "a fused-MoE kernel", "leave it out")
-        check_routing(request.routing, sizes["E"], "--routing", top_k=sizes["topk"])
+        check_routing(request.routing, sizes["E"], "--routing")
     if "H_kv" in sizes and sizes["H"] % sizes["H_kv"]:
         raise UsageError("H_kv does not divide H", sizes["H_kv"], f"a divisor of {sizes['H']}", "correct --sizes")
     problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens else [sizes]

@@ -253,7 +253,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     routing = _routing(arguments)
     if routing is not None and entry["family"] == "fused_moe":
         for each in sizes:
-            check_routing(routing, each["E"], "--routing", top_k=each["topk"])
+            check_routing(routing, each["E"], "--routing")
     return [
         Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype), routing=routing)
         for each in sizes for op in ops

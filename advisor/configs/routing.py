@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,23 @@ def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[in
     return check_routing(values, E, label)
 
 
-def check_routing(
-    values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY, *, top_k: int | None = None
-) -> tuple[int, ...]:
-    """Validate token slots per expert: E non-negative integers, not all zero, none above what tokens of `top_k` experts can give one.
+def crowded(routing: Sequence[int], top_k: int) -> str | None:
+    """What to say of a routing that tokens of `top_k` experts each cannot give all experts of a layer; None: they can.
 
-    A token takes an expert once, so that one of M tokens gets M of their M * top_k slots at most, however they are scaled.
+    A token takes an expert once, so that one of them gets M of the M * top_k slots at most, however they are scaled. Of the experts of one
+    rank it may be more: the rest of a token's experts are elsewhere.
     """
+    most = max(routing)
+    if most * top_k <= sum(routing):
+        return None
+    return (
+        f"Expert {routing.index(most)} has {most:,} of the {sum(routing):,} slots of the routing, more than 1/{top_k}: a token takes "
+        f"each of its {top_k} experts once, so these can only be the counts of one rank's experts."
+    )
+
+
+def check_routing(values: Any, E: int | None, label: str = "routing", remedy: str = _REMEDY) -> tuple[int, ...]:
+    """Validate token slots per expert: E non-negative integers, not all zero."""
     if not isinstance(values, (list, tuple)):
         raise InputError(f"{label}: not a routing", values, "a list of token slots per expert", remedy)
     if not values:
@@ -59,14 +70,6 @@ def check_routing(
         raise InputError(f"{label}: no expert has a token", "all zero", "at least one token slot", remedy)
     if sum(values) >= SIZE_LIMIT:
         raise InputError(f"{label}: too many token slots", sum(values), f"below {SIZE_LIMIT}", "scale them down")
-    most = max(values)
-    if top_k is not None and most * top_k > sum(values):
-        raise InputError(
-            f"{label}: expert {values.index(most)} has more slots than there are tokens",
-            f"{most} of {sum(values)} slots, {100 * most / sum(values):.0f} %",
-            f"1/{top_k} of all slots: a token takes each of its {top_k} experts once",
-            "correct the counts, or the top-k they were counted with" if remedy == _REMEDY else remedy,
-        )
     return tuple(values)
 
 

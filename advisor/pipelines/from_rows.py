@@ -142,11 +142,10 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
     """The loads in the column `routing`, scaled to the token slots of every row: rows and count of shape [n, g]."""
     slots = sizes["M"] * sizes["topk"]
     out = []
-    columns = (chosen, sizes["E"], sizes["topk"], slots)
-    for row, experts, taken, total in zip(*(column.tolist() for column in columns), strict=True):
+    for row, experts, total in zip(chosen.tolist(), sizes["E"].tolist(), slots.tolist(), strict=True):
         what = f"{rows.path}: row {row + 1}: routing"
         loads = _loads(rows.text["routing"][row], what)
-        loads = check_routing(loads, int(experts), what, "correct the cell", top_k=int(min(taken, experts)))
+        loads = check_routing(loads, int(experts), what, "correct the cell")
         out.append(routing.histogram(loads, int(total)))
     return routing.stack(out)
 

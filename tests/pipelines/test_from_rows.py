@@ -112,7 +112,7 @@ def test_routings_of_their_own_share_a_batch_and_change_nothing_else(monkeypatch
     assert [batch.rows.tolist() for batch in from_rows.batches(rows, load_gpu)] == [[6, 7], [0, 1, 2, 3], [4, 5]]
 
 
-@pytest.mark.parametrize("cell", ["0 0 0 0", "1 2 3", "1 2 3 x", "1 2 -3 4", f"1 2 3 {10**20}", f"1 2 3 {'9' * 400}", "9 1 1 1"])
+@pytest.mark.parametrize("cell", ["0 0 0 0", "1 2 3", "1 2 3 x", "1 2 -3 4", f"1 2 3 {10**20}", f"1 2 3 {'9' * 400}"])
 def test_a_routing_that_is_none_is_named(cell, tmp_path, capsys):
     rows = tmp_path / "rows.csv"
     rows.write_text(f"{ROUTED}\nH100,w13,64,4,2,2048,768,1 2 3 4\nH100,w13,64,4,2,2048,768,{cell}\n")
