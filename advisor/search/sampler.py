@@ -188,7 +188,8 @@ class AdvisorSampler(BaseSampler):
     def _launched(self, trials: Sequence[FrozenTrial]) -> set[int]:
         """Configurations that launch what a trial launched: a kernel takes no notice of values that its study does not ask for."""
         named = {t.number: self._named(t) for t in trials}
-        asked = max((named[t.number] for t in trials if t.state.is_finished()), key=len, default=())
+        # Only of those that came to their end: one that failed or was pruned may have stopped before it asked for the rest.
+        asked = max((named[t.number] for t in trials if t.state == TrialState.COMPLETE), key=len, default=())
         found: set[int] = set()
         points: dict[tuple[str, ...], set[tuple[Any, ...]]] = defaultdict(set)
         for trial in trials:

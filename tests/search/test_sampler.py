@@ -239,6 +239,20 @@ def test_a_trial_that_failed_while_it_asked_stands_for_itself_alone():
     assert len(study.sampler.tried(study.trials)) == 2
 
 
+@pytest.mark.parametrize("error", [RuntimeError("interrupted"), optuna.TrialPruned()])
+def test_trials_that_all_stopped_while_they_asked_rule_out_no_more_than_themselves(error):
+    study = study_of()
+
+    def half(trial: optuna.Trial) -> float:
+        trial.suggest_categorical("BLOCK_SIZE_M", RANGES["BLOCK_SIZE_M"])
+        raise error
+
+    study.optimize(half, n_trials=5, catch=RuntimeError)
+    assert len(study.sampler.tried(study.trials)) == 5
+    study.optimize(objective, n_trials=10)
+    assert [t.state for t in study.trials[5:]] == [optuna.trial.TrialState.COMPLETE] * 10
+
+
 def test_what_other_samplers_measured_of_some_of_the_space_is_known():
     study = study_of(optuna.samplers.RandomSampler(seed=0))
     study.optimize(fixes_two, n_trials=3)
