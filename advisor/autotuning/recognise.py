@@ -123,8 +123,11 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
     """The problem of a call, by the kernel's `KERNELS` entry (triton_kernels/README.md).
 
     Raises:
+        InputError: The entry's `block_shape` is none.
         UsageError: No operator's `when` holds, or an expression cannot be evaluated.
     """
+    from advisor.measurement.kernel_file import block_shape_of
+
     for op, each in entry["ops"].items():
         if "when" in each and not evaluate(each["when"], named):
             continue
@@ -139,6 +142,7 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
             for name in ("weight_dtype", "output_dtype")
             if (found := dtype_name(named.get(entry.get(name, "")))) and found != dtype and dtype != "tf32"
         }
+        other["block_shape"] = block_shape_of(entry, dtype)
         return Problem(family=entry["family"], op=op, sizes=sizes, dtype=dtype, **other)
     raise UsageError("no operator of KERNELS is the call's", None, "one whose `when` holds")
 
@@ -147,7 +151,7 @@ def problem_of_record(entry: Mapping[str, Any], launch: RecordedLaunch) -> Probl
     """The problem of a recorded launch, by the kernel's `KERNELS` entry.
 
     Raises:
-        UsageError: No operator's `when` holds, or an expression cannot be evaluated.
+        InputError, UsageError: As `problem_of_call`.
         KeyError, TypeError, ValueError: The record lacks what the entry names.
     """
     named: dict[str, Any] = {**launch.arguments, **launch.constexprs}

@@ -110,9 +110,20 @@ def kernel_entry(kernel: KernelRef) -> dict[str, Any]:
 
 
 def block_shape_of(entry: Mapping[str, Any], dtype: str) -> tuple[int, int] | None:
-    """The quantization block (n, k) that a kernel's operands of a type have scales for; None: they have no scales in blocks."""
-    block = (entry.get("block_shape") or {}).get(dtype)
-    return None if block is None else (int(block[0]), int(block[1]))
+    """The quantization block (n, k) that a kernel's operands of a type have scales for; None: they have no scales in blocks.
+
+    Raises:
+        InputError: The entry's `block_shape` is no dictionary, or holds something other than two positive integers for the type.
+    """
+    blocks = entry.get("block_shape") or {}
+    if not isinstance(blocks, Mapping):
+        raise InputError("KERNELS: block_shape", blocks, 'a dictionary of dtype to [n, k], as {"fp8": [128, 128]}', _REMEDY)
+    block = blocks.get(dtype)
+    if block is None:
+        return None
+    if not isinstance(block, (list, tuple)) or len(block) != 2 or not all(type(each) is int and each > 0 for each in block):
+        raise InputError(f"KERNELS: block_shape of {dtype}", block, "[n, k], two positive integers", _REMEDY)
+    return block[0], block[1]
 
 
 DEFAULT_TOLERANCE = (1e-2, 1e-3)

@@ -144,6 +144,18 @@ def test_operators_are_told_apart():
         problem_of_call(entry, {**named, "a": 3})
 
 
+@pytest.mark.parametrize(("dtype", "block"), [("float8_e4m3fn", (128, 128)), ("bfloat16", None)])
+def test_operands_with_scales_in_blocks_are_known_by_their_entry(dtype, block):
+    from advisor.measurement.kernel_file import find_kernels, kernel_entry
+
+    (kernel,) = find_kernels("fused_moe::fused_moe_kernel")
+    named = {
+        "topk_weights_ptr": Tensor(shape=(16, 2)), "a_ptr": Tensor(f"torch.{dtype}"), "c_ptr": Tensor("torch.bfloat16"),
+        "b_ptr": Tensor(f"torch.{dtype}", shape=(8, 512, 512)), "N": 512, "K": 512, "MUL_ROUTED_WEIGHT": False,
+    }  # fmt: skip
+    assert problem_of_call(kernel_entry(kernel), named).block_shape == block
+
+
 def test_hints_may_be_problems():
     problem = Problem(family="gemm", op="gemm", sizes={"M": 1, "N": 2, "K": 3})
     found, _ = recognise(FakeKernel(recursive), {"x": 1}, None, lambda args: problem)

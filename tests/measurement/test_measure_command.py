@@ -47,6 +47,15 @@ def test_a_users_file_with_many_configurations(tmp_path):
     )
 
 
+@pytest.mark.parametrize("block_shape", [[128, 128], {"fp32": 128}, {"fp32": [128]}, {"fp32": [128, 0]}, {"fp32": [128.0, 128.0]}])
+def test_a_users_file_with_a_block_shape_that_is_none(block_shape, tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(KERNELS.read_text().replace('"dtypes":', f'"block_shape": {block_shape}, "dtypes":'))
+    assert main(["measure", f"{path}::scale_kernel", "--dtype", "fp32", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
+    error = capsys.readouterr().err
+    assert "KERNELS: block_shape" in error and "[n, k]" in error and "triton_kernels/README.md" in error
+
+
 def test_rows_are_measured_again(tmp_path):
     shapes, out = tmp_path / "shapes.csv", tmp_path / "rows.csv"
     shapes.write_text(DATA + "A100,64,128,8,2048,768,16,64,64,1,4,3\nA100,1,128,8,2048,768,,,,,,\n")
