@@ -61,7 +61,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     configurations. Other configurations that rules name would replace it, so they only make an action of their own where there is
     none, each decision counting for the one that saves most. Remedies that are no configuration (another type) do not depend on it:
     each launch counts for the one that saves most there. What cannot launch comes first: no time can be given for it. What was measured
-    below its bound has no remedy: how long it takes is not known, nor what it would save.
+    below its bound has no remedy and loses nothing by another's: how long it takes is not known, nor what a change would save or cost.
 
     Args:
         launches: All of a result.
@@ -112,9 +112,9 @@ def _best(cures: list[_Cure]) -> list[_Cure]:
 
 
 def _gain(launch: LaunchReport) -> _Gain | None:
-    """What the recommendation of a launch saves or costs; None where there is none."""
+    """What the recommendation of a launch saves or costs; None where there is none, or that is not known."""
     current, recommendation = launch.measured or launch.predicted, launch.recommendation
-    if current is None or recommendation is None or recommendation.configuration == launch.configuration:
+    if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
     if not 0 < recommendation.speedup < math.inf:
         return None

@@ -149,8 +149,12 @@ def _mixture(origins: Sequence[str]) -> str | None:
 
 
 def compares(launch: LaunchReport) -> bool:
-    """Whether a recommendation can be set against what the launch takes now: not where no configuration is known, or none runs."""
-    return launch.configuration is not None and known(launch)
+    """Whether a recommendation can be set against what the launch takes now.
+
+    Not where no configuration is known, or none runs; nor where what was measured lies below the bound, a fault.
+    """
+    faulty = launch.measured is not None and launch.measured.us < launch.bound.us
+    return launch.configuration is not None and known(launch) and not faulty
 
 
 def unset(launch: LaunchReport) -> bool:

@@ -130,6 +130,16 @@ def test_a_measurement_below_the_bound_leaves_nothing_to_be_saved(rule: str) -> 
     assert actions([known]) and actions([faulty]) == ()
 
 
+def test_a_measurement_below_the_bound_loses_nothing_by_what_another_launch_of_its_entry_saves() -> None:
+    w13 = replace(report(moe(256), BAD, key=256, better=GOOD), decision="M256")
+    w2 = replace(report(moe(256, "w2"), BAD, key=256, better=GOOD), decision="M256")
+    assert w13.recommendation is not None and w2.predicted is not None
+    faulty = replace(w13, measured=Latency(us=0.1 * w13.bound.us, origin="measured", source="rows"),
+                     recommendation=replace(w13.recommendation, speedup=0.1))  # fmt: skip
+    first = actions([faulty, w2])[0]
+    assert first.saving_us == pytest.approx(w2.predicted.us / 2) and first.launches == ("w2-M256",) and "slower" not in first.detail
+
+
 def test_what_was_searched_for_is_not_told_to_change() -> None:
     launches = [report(moe(512), BAD)]
     assert actions(launches) and actions(launches, settled={"w13-M512"}) == ()

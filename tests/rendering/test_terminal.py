@@ -118,6 +118,16 @@ def test_faults_are_shown() -> None:
     assert "x fault: measured 3.1 µs is below" in terminal.to_text(replace(result, launches=(launch,)))
 
 
+def test_a_recommendation_is_set_against_no_fault(plain_environment: None) -> None:
+    result = factory.result((64,), ("w13",), measured=True)
+    (launch,) = result.launches
+    assert launch.measured is not None and re.search(r"\d\.\d\dx (faster|slower)", terminal.to_text(result))
+    below = replace(launch, measured=replace(launch.measured, us=0.1 * launch.bound.us, low_us=None, high_us=None))
+    faulty = replace(result, launches=(below,))
+    for text in (terminal.to_text(faulty), markdown.to_markdown(faulty), page.to_html(faulty)):
+        assert not re.search(r"\d\.\d\dx (faster|slower)", text)
+
+
 def test_launch_without_ceiling_prediction_or_configuration() -> None:
     result: Result = factory.result((64,), ("w13",))
     bare = replace(
