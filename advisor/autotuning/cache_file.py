@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -28,6 +29,21 @@ CREATE TABLE IF NOT EXISTS decisions (
 CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
 """
 
+_TOO_SLOW = re.compile(r"one run takes too long: left out; got (\d+(?:\.\d+)?(?:e[+-]?\d+)?) s;")
+_FROM_REASONS = "UPDATE timings SET took_s = took_s_of(reason) WHERE state = 'time' AND took_s IS NULL"
+
+
+def took_s_of(reason: str) -> float | None:
+    """The seconds that one run took which was left out for that: version 1 says so in the reason alone."""
+    found = _TOO_SLOW.match(reason)
+    return float(found[1]) if found else None
+
+
+def _take_from_reasons(connection: sqlite3.Connection) -> None:
+    """What a longer limit would allow is measured again, whichever version left it out."""
+    connection.create_function("took_s_of", 1, took_s_of, deterministic=True)
+    connection.execute(_FROM_REASONS)
+
 
 def patiently(path: Path) -> sqlite3.Connection:
     """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
@@ -53,6 +69,7 @@ def _file(path: Path) -> sqlite3.Connection:
             with transaction(connection):
                 if connection.execute("PRAGMA user_version").fetchone()[0] == 1:  # still: another process may have been first
                     connection.execute("ALTER TABLE timings ADD COLUMN took_s REAL")
+                    _take_from_reasons(connection)
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -86,6 +103,7 @@ def copied_to(path: Path, memory: sqlite3.Connection) -> bool:
                 names = [column[0] for column in found.description]  # an earlier version has fewer
                 places = ",".join("?" * len(names))
                 memory.executemany(f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({places})", found.fetchall())
+            _take_from_reasons(memory)
             return True
         except sqlite3.Error:
             continue

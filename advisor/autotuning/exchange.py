@@ -14,6 +14,7 @@ from typing import Any
 from advisor import folders
 from advisor.autotuning import foreign
 from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
+from advisor.autotuning.cache_file import took_s_of
 from advisor.autotuning.configurations import parameters
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import family_names, needed_parameters
@@ -256,8 +257,10 @@ def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = Non
 def _row(values: Mapping[str, Any]) -> Row:
     numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
     parameters(str(values["config"]))  # raises where it is no configuration
-    took = values.get("took_s")  # earlier exports do not say
-    row = Row(config=str(values["config"]), state=str(values["state"]), reason=str(values["reason"]), at=float(values["at"]),
+    state, reason, took = str(values["state"]), str(values["reason"]), values.get("took_s")
+    if took is None and state == "time":  # an earlier export
+        took = took_s_of(reason)
+    row = Row(config=str(values["config"]), state=state, reason=reason, at=float(values["at"]),
               took_s=None if took is None else float(took), **numbers)  # fmt: skip
     if not math.isfinite(row.at):
         raise ValueError(f"a timing was taken at {row.at}")
@@ -265,7 +268,7 @@ def _row(values: Mapping[str, Any]) -> Row:
 
 
 def _checked(row: Row) -> Row:
-    """The row, if its latencies are such as a clock can show.
+    """The row, if its times are such as a clock can show.
 
     Raises:
         ValueError: They are not.
@@ -275,6 +278,8 @@ def _checked(row: Row) -> Row:
         value = getattr(row, name)
         if value is not None and not least <= value <= most:
             raise ValueError(f"a latency, {name}, of {value!r}; expected {least:g} to {most:g} microseconds")
+    if row.took_s is not None and not 0 <= row.took_s < math.inf:
+        raise ValueError(f"a run, took_s, of {row.took_s!r}; expected 0 or more seconds")
     if row.us is None and row.state == "measured":
         raise ValueError("a measured configuration without a latency")
     if row.us is not None and not (row.low_us or row.us) <= row.us <= (row.high_us or row.us):

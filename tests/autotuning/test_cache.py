@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import logging
+import math
 import os
 import sqlite3
 from dataclasses import replace
@@ -166,6 +167,43 @@ def test_an_earlier_version_is_read_and_brought_up_to_date(fresh_cache):
     assert call(kernel) == 64 and not bench.measured and not module.default_cache().in_memory
     module.default_cache().record(key.id, Row(config="{}", state="time", reason="slow", took_s=0.5))
     assert module.copy_of(path).rows(key.id)["{}"].took_s == 0.5
+
+
+TOO_SLOW = "one run takes too long: left out; got 0.4 s; expected at most 0.1 s; raise time_limit_s="
+
+
+@pytest.mark.parametrize(("reason", "took_s"), [(TOO_SLOW, 0.4), (TOO_SLOW.replace("0.4", "1.2e+03"), 1200.0), ("it never ends", None)])
+def test_what_an_earlier_version_left_out_for_its_time_is_measured_under_a_longer_limit(reason, took_s, fresh_cache, tmp_path):
+    from advisor.autotuning.cache import copy_of
+
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    cache.record(KEY.id, Row(config="{}", state="time", reason=reason, at=1.0))
+    document = json.loads(to_json(entries(cache)))
+    del document["problems"][0]["timings"][0]["took_s"]
+    (tmp_path / "e.json").write_text(json.dumps(document))
+    cache.close()
+    connection = sqlite3.connect(fresh_cache / FILE_NAME)
+    connection.execute("ALTER TABLE timings DROP COLUMN took_s")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+    copied, imported = copy_of(fresh_cache / FILE_NAME), Cache(tmp_path / "other")
+    import_path(imported, tmp_path / "e.json", None)
+    for found in (copied, imported, Cache(fresh_cache)):
+        assert found.rows(KEY.id)["{}"].took_s == took_s
+        assert not found.claim(KEY.id, "{}", 0.3)
+        assert found.claim(KEY.id, "{}", 1e4) == (took_s is not None)
+
+
+@pytest.mark.parametrize("took_s", [-1.0, math.nan, math.inf])
+def test_a_run_of_no_possible_time_is_damage(took_s, fresh_cache, tmp_path):
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    cache.record(KEY.id, Row(config="{}", state="time", reason="slow", took_s=0.5, at=1.0))
+    (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"took_s": 0.5', f'"took_s": {json.dumps(took_s)}'))
+    with pytest.raises(InputError, match=r"damaged.*took_s.*expected 0 or more"):
+        import_path(Cache(tmp_path / "other"), tmp_path / "e.json", None)
 
 
 def test_how_long_a_run_took_is_exported(fresh_cache, tmp_path):
