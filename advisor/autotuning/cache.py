@@ -84,14 +84,19 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------- problems and their rows
 
-    def add_problem(self, key: ProblemKey) -> None:
+    def add_problem(self, key: ProblemKey, *, by_key_alone: bool = False) -> None:
         """Makes the problem known, or notes that it was used.
 
         Calls of different sizes share a key that does not name them (or buckets them): what was measured stays of the problem that it
         was measured on, whatever is called later.
+
+        Args:
+            key: The problem.
+            by_key_alone: Its sizes and types follow from the key: no other call can have it, and what is stored otherwise was recognised
+                by a hint or an entry of KERNELS that has been put right since.
         """
         now = time.time()
-        free = "NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id)"
+        free = f"({int(by_key_alone)} OR NOT EXISTS (SELECT 1 FROM timings WHERE timings.problem = problems.id))"
 
         def action(connection: sqlite3.Connection) -> None:
             connection.execute(

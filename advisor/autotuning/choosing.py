@@ -16,7 +16,7 @@ from advisor.autotuning.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
-from advisor.autotuning.recognise import Recognised, recognise
+from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
 from advisor.errors import MeasurementError, UsageError
 from advisor.settings import Mode, read_settings
 
@@ -56,6 +56,13 @@ class Situation:
     def list_name(self) -> str:
         """Name of the decision over the first of them."""
         return configurations.list_hash(self.call.identities, "top", self.tuner.options.top_k)
+
+    def by_key_alone(self) -> bool:
+        """Whether the key tells the problem (`follows_from_key`)."""
+        options, exact = self.tuner.options, set(self.tuner.keys) - set(self.tuner.options.key_buckets)
+        return self.recognised is not None and follows_from_key(
+            self.recognised, internals.jitted(self.tuner.fn), self.call.named, options.family, options.problem, exact
+        )
 
     def rank(self) -> Ranking:
         """Best first, where a model knows."""
@@ -137,7 +144,7 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
         if not ranked.modelled:
             ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.by.removeprefix("given order: "))
         return _predicted(situation, ranked, provisional=False), {}
-    situation.cache.add_problem(situation.problem)
+    situation.cache.add_problem(situation.problem, by_key_alone=situation.by_key_alone())
     limit_s = situation.tuner.options.time_limit_s
     may_measure = situation.mode != "cached" and not internals.is_capturing() and not watching.is_blocked()
     session = Session(

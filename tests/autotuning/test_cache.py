@@ -19,6 +19,7 @@ from advisor.autotuning.exchange import entries, import_path, to_csv, to_json
 from advisor.errors import InputError, NotOursError, UsageError
 
 from . import kernels
+from .fakes import Tensor
 from .kernels import GEMM_SPACE, call, call_gemm, configs, tuned
 
 LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
@@ -74,6 +75,34 @@ def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache)
         assert bool(bench.measured) == (tokens == 16) and kernel.decision.how == {4: "default", 16: "measured", 8192: "cached"}[tokens]
     rows = list(csv.DictReader(io.StringIO(to_csv(entries(default_cache())))))
     assert {row["M"] for row in rows} == {"16"}
+
+
+@pytest.mark.parametrize("options", [{"key": ["M", "N", "K"]}, {"key": ["N", "K"]}, {"key": ["M", "N", "K"], "key_buckets": {"M": "pow2"}}])
+def test_a_hint_that_was_wrong_can_be_put_right_where_the_key_names_every_size(options, fresh_cache):
+    """Elsewhere a call of another size has the same key, and what is stored may be right."""
+    from advisor.autotuning.cache import default_cache
+
+    for factor in (2, 1):
+        def hint(args, factor=factor):
+            return {"M": args["M"], "N": args["N"], "K": factor * args["K"]}
+
+        kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, family="gemm", problem=hint, **options)
+        call_gemm(kernel)
+        assert bool(bench.measured) == (factor == 2), "what was measured is kept"
+    (key,) = default_cache().problems()
+    assert key.problem is not None and json.loads(key.problem)["sizes"]["K"] == (1024 if options == {"key": ["M", "N", "K"]} else 2048)
+
+
+@pytest.mark.parametrize("read", ["a_ptr", "b_ptr"])
+def test_a_size_that_a_tensor_has_is_not_in_the_key(read, fresh_cache):
+    from advisor.autotuning.cache import default_cache
+
+    for tokens in (16, 8192):
+        kernel, _ = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"], family="gemm",
+                          problem=lambda args: {"M": args[read].shape[0], "N": args["N"], "K": args["K"]})  # fmt: skip
+        kernel[(1,)](Tensor(shape=(tokens, 1)), Tensor(shape=(tokens, 1)), Tensor(), 512, 1024, 1024)
+    (key,) = default_cache().problems()
+    assert key.problem is not None and json.loads(key.problem)["sizes"]["M"] == 16
 
 
 def test_timings_of_an_unknown_problem_stay_so(fresh_cache):
