@@ -63,7 +63,9 @@ def _sentence(
         sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
     elif not rated:
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
-        sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and no other configuration is known to compare with"
+        bare = sum(report.ceiling is None for report in able)
+        whose = f"for {bare} of them " if bare < len(able) else ""
+        sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and {whose}no other configuration is known to compare with"
     else:
         share = share_text(percent / 100, passed="")
         some = len(rated) < len(able)

@@ -32,5 +32,11 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
 def test_where_no_share_is_known_none_is_told() -> None:
     """What has a ceiling runs with a configuration that nobody knows; what runs with a known one has no ceiling."""
     first, second = factory.result((64, 256), ("w13",)).launches
-    found = verdict((replace(first, configuration=None, recommendation=None), replace(second, ceiling=None, recommendation=None)), ())
+    unset, bare = replace(first, configuration=None, recommendation=None), replace(second, ceiling=None, recommendation=None)
+    found = verdict((unset, bare), ())
     assert found.percent_of_ceiling == 0.0 and "of the tunable ceiling" not in found.sentence and "the bound" in found.sentence
+    assert ", and for 1 of them no other configuration is known to compare with" in found.sentence, "of the one that has a ceiling one is"
+    for configuration in (unset.configuration, second.configuration):
+        found = verdict((unset, replace(bare, configuration=configuration)), ())
+        assert ", and for 1 of them no other" in found.sentence
+    assert ", and no other configuration is known" in verdict((bare, replace(first, ceiling=None, recommendation=None)), ()).sentence
