@@ -79,14 +79,6 @@ def to_json(found: Iterable[Entry]) -> str:
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
 
 
-def to_csv(found: Iterable[Entry]) -> str:
-    """The measured launches of recognised problems as ROWS.csv: what `advisor predict`, `evaluate` and `train` read.
-
-    `cache` is cold: Triton's own benchmark, which took them, empties the L2 before every launch.
-    """
-    return rows_as_csv(csv_rows(found).table)
-
-
 def rows_as_csv(table: list[dict[str, Any]]) -> str:
     """The text of a table."""
     columns = list(dict.fromkeys(name for line in table for name in line))
@@ -99,7 +91,11 @@ def rows_as_csv(table: list[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRows:
-    """The rows of `to_csv`; the problems that have none, and how many configurations of the others have none, by why."""
+    """The measured launches of recognised problems as rows of ROWS.csv: what `advisor predict`, `evaluate` and `train` read.
+
+    The `cache` of all is cold: Triton's own benchmark, which took them, empties the L2 before every launch. Beside them the problems that
+    have none, and how many configurations of the others have none, by why.
+    """
 
     table: list[dict[str, Any]]
     problems_left_out: dict[str, list[str]]
@@ -312,6 +308,5 @@ __all__ = [
     "import_path",
     "read_cache_file",
     "rows_as_csv",
-    "to_csv",
     "to_json",
 ]

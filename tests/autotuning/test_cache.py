@@ -15,7 +15,7 @@ import pytest
 
 from advisor.autotuning import foreign
 from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
-from advisor.autotuning.exchange import entries, import_path, to_csv, to_json
+from advisor.autotuning.exchange import csv_rows, entries, import_path, rows_as_csv, to_json
 from advisor.errors import InputError, NotOursError, UsageError
 
 from . import kernels
@@ -73,7 +73,7 @@ def test_timings_stay_of_the_problem_they_were_measured_on(options, fresh_cache)
         kernel, bench = tuned(lambda launch: 1.0, kernels.gemm_kernel, GEMM_SPACE, mode=mode, **options)
         call_gemm(kernel, tokens)
         assert bool(bench.measured) == (tokens == 16) and kernel.decision.how == {4: "default", 16: "measured", 8192: "cached"}[tokens]
-    rows = list(csv.DictReader(io.StringIO(to_csv(entries(default_cache())))))
+    rows = list(csv.DictReader(io.StringIO(rows_as_csv(csv_rows(entries(default_cache())).table))))
     assert {row["M"] for row in rows} == {"16"}
 
 
@@ -282,7 +282,7 @@ def test_export_and_import(fresh_cache, tmp_path):
         return sorted(({**each, "decisions": [decision[:3] for decision in each["decisions"]]} for each in problems), key=str)
 
     assert without_times(to_json(entries(other))) == without_times(text)
-    rows = list(csv.DictReader(io.StringIO(to_csv(entries(other)))))
+    rows = list(csv.DictReader(io.StringIO(rows_as_csv(csv_rows(entries(other)).table))))
     assert {row["cache"] for row in rows} == {"cold"}  # as Triton's benchmark times; `evaluate` would else judge them as warm
     assert len(rows) == 8 and {row["gpu"] for row in rows} == {"H200"} and {row["family"] for row in rows} == {"gemm"}
     assert sum(row["decided"] == "1" for row in rows) == 1 and float(rows[0]["latency_us"]) == 1000.0
