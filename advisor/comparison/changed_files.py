@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from advisor import result_json
-from advisor.comparison.fallbacks import Fallback, fallback_entry
+from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
 from advisor.comparison.recorded import Recorded
@@ -59,10 +59,16 @@ class ChangedFiles:
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
         return self.base.entries(), self.head.entries()
 
+    @cached_property
+    def _versions(self) -> tuple[dict[PurePosixPath, list[PurePosixPath]], ...]:
+        """Of each tree; every table that one side lacks asks for them."""
+        return tuple(version_folders(entries) for entries in self._entries)
+
     def _fallback(self, change: FileChange) -> Fallback | None:
         """What runs in place of a table on the side that does not have it."""
-        for tree, entries, own in zip((self.base, self.head), self._entries, (change.base, change.head), strict=True):
-            if own is None and (entry := fallback_entry(change.path, entries)) is not None:
+        sides = zip((self.base, self.head), self._entries, self._versions, (change.base, change.head), strict=True)
+        for tree, entries, versions, own in sides:
+            if own is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
                 return Fallback(path=entry.path, data=tree.read(entry))
         return None
 

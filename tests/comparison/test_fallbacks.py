@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.fallbacks import fallback_entry
+from advisor.comparison.fallbacks import fallback_entry, version_folders
 from advisor.comparison.trees import Entry, FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 
@@ -21,7 +21,7 @@ def compared(repository, base, head, predictor):
 
 def found(path: str, *others: str) -> str | None:
     entries = {each: Entry(path=each, kind="file", identity="", size_bytes=1) for each in others}
-    entry = fallback_entry(path, entries)
+    entry = fallback_entry(path, entries, version_folders(entries))
     return entry.path if entry is not None else None
 
 
@@ -53,6 +53,20 @@ def test_folders_fall_back_as_revisions_do(tmp_path, predictor):
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
     (subject,) = compare_trees(*trees, Options(compiling=False), predictor).subjects
     assert [row.verdict for row in subject.static] == ["predicted-unchanged"]
+
+
+def test_a_tree_is_listed_once_for_all_of_its_tables(tmp_path, predictor, monkeypatch):
+    from advisor.comparison import changed_files
+
+    listed = []
+    monkeypatch.setattr(changed_files, "version_folders", lambda entries: listed.append(len(entries)) or version_folders(entries))
+    for side, names in (("base", ()), ("head", (TABLE, TABLE.replace("E=", "E=1"), DOWN))):
+        place = tmp_path / side / "triton_3_4_0"
+        place.mkdir(parents=True)
+        for name in names:
+            (place / name).write_text(table(M64=entry()))
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    assert len(compare_trees(*trees, Options(compiling=False), predictor).subjects) == 3 and listed == [0, 3]
 
 
 def test_a_down_table_is_compared_with_the_entries_that_the_second_gemm_ran_with(repository, predictor):
