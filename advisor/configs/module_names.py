@@ -14,6 +14,9 @@ CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", 
                       "discard"})  # fmt: skip
 """Methods of lists, dictionaries and sets that change them."""
 
+UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
+"""Expressions whose values cannot be called: what stands for a function where it is not available."""
+
 _MISSING = object()
 _Scope = ast.FunctionDef | ast.ClassDef
 
@@ -61,9 +64,12 @@ class ModuleNames:
         return found
 
     def contested(self, node: ast.FunctionDef) -> bool:
-        """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it."""
+        """Whether a function of a branch is one thing that its name may stand for: another branch assigns something to it.
+
+        A value that cannot be called, `k = None` where there is no triton, is none that a launch or a call may mean.
+        """
         around = [each for each in self.statements(node.name) if each is not node and _within(each, node)]
-        values = [value for each in around for value in _given(each, node.name)]
+        values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
 
     def last(self, reader: FunctionReader, name: str) -> Any:

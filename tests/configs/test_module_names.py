@@ -78,10 +78,23 @@ def test_a_kernel_beside_an_assignment_is_undecided(condition: str, given: str) 
         f"try:\n    from fast import f\nexcept ImportError:\n{DEF.format(1)}",
         f"if torch.cuda.is_available():\n    n: int = 1\n{DEF.format(1)}",
         f"if torch.cuda.is_available():\n    def run():\n        f = 1\nelse:\n{DEF.format(1)}",
+        f"if torch.cuda.is_available():\n{DEF.format(1)}else:\n    f = None\n",
+        f"if torch.cuda.is_available():\n    f: object = None\n    g = 1\nelse:\n{DEF.format(1)}",
+        f"if torch.cuda.is_available():\n{DEF.format(1)}else:\n    f, g = False, {{}}\n",
+        f"try:\n    import fast\n{DEF.format(1)}except ImportError:\n    f = None\n",
+        f"try:\n    import fast\n{DEF.format(1)}except ImportError:\n    fast, f = None, ()\n",
     ],
 )
 def test_a_kernel_that_stands_beside_nothing_else_is_found(text: str) -> None:
+    """What cannot be called stands in for it where it is not there; for a function that is no kernel as well."""
     assert set(parse_source(HEAD + text, "k.py").functions) == {"f"}
+    plain = parse_source(HEAD + text.replace("    @triton.jit\n", ""), "k.py")
+    assert "f" in plain.plain_functions
+
+
+def test_two_kernels_beside_a_placeholder_are_undecided() -> None:
+    text = f"if torch.cuda.is_available():\n{DEF.format(1)}elif torch.xpu.is_available():\n{DEF.format(2)}else:\n    f = None\n"
+    assert "f is defined in 3 branches" in parse_source(HEAD + text, "k.py").undecided["f"]
 
 
 @pytest.mark.parametrize(
