@@ -18,6 +18,7 @@ UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""
 
 _MISSING = object()
+_Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
 _Scope = ast.FunctionDef | ast.ClassDef
 
 
@@ -26,8 +27,8 @@ class ModuleNames:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self._found: dict[int, dict[str, list[ast.stmt]]] = {}
-        self._second: dict[int, SecondNames] = {}
+        self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
+        self._second: dict[_Block, SecondNames] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -116,7 +117,7 @@ class ModuleNames:
     def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[Event]:
         if not body:
             return []
-        key = id(body[0])
+        key = (id(body[0]), len(body))
         if key not in self._second:
             self._second[key] = SecondNames.of(body)
         return self._second[key].events(name, self._touching(body), place.position, _rebinds, _touched)
@@ -192,25 +193,30 @@ class ModuleNames:
             return [handler.body]
         if _holds(main, place):
             return [main]
+        if (run := self._run(reader, statement, place)) is not None:
+            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
+            return [run, caught, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
-        if failing and (ends := self._ends(reader, statement, place)) is not None:
-            return [main, statement.finalbody] if ends else [failing[0], statement.finalbody]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
 
-    def _ends(self, reader: FunctionReader, statement: ast.Try, place: Place) -> bool | None:
-        """Whether a `try` that does nothing but take names of triton's modules, `f = tl.gather`, ends well; None: it does more, or it is
-        not known."""
-        values = [each.value for each in statement.body if isinstance(each, ast.Assign) and isinstance(each.value, ast.Attribute)]
+    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
+        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
+        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
         caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        if not ("AttributeError" in caught or caught == "Exception") or len(values) < len(statement.body) or statement.orelse:
+        if not ("AttributeError" in caught or caught == "Exception") or statement.orelse:
+            return None
+        plain = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
+        values = [each.value for each in plain if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        if len(values) < len(statement.body):
             return None
         try:
             with reader.at(place, {}):
-                return all(reader.has(value) for value in values)
+                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
         except NotLiteralError:
             return None
+        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]
@@ -223,7 +229,7 @@ class ModuleNames:
         """The statements of a block by the names they assign or change, in order."""
         if not body:
             return {}
-        key = id(body[0])
+        key = (id(body[0]), len(body))
         if key not in self._found:
             found: dict[str, list[ast.stmt]] = {}
             for statement in body:
