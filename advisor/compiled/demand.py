@@ -81,12 +81,14 @@ def read_demand(
         evaluator = Evaluator(module, inputs, full, part)
         evaluator.work_left /= -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluator.run())
-    for access in collected.kept.values():
+    certain = {key for key, totals in collected.accesses.items() if totals["certain_executions"]}
+    for key, access in sorted(collected.kept.items(), key=lambda item: item[0] not in certain):  # the one that is counted speaks first
         if access.unknown_extent and access.base:
             where = f"line {access.operation.location.line}" if access.operation.location else "an access"
             sized = access.base in inputs.sizes or access.base in inputs.shapes
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
-            assumed = f"{where}: the bound counts those of one execution, the prediction {predicted}"
+            counted = "those of one execution" if key in certain else "none, as no execution is certain"
+            assumed = f"{where}: the bound counts {counted}, the prediction {predicted}"
             collected.unknown.setdefault(f"which bytes of {access.base} are touched", assumed)
     return collected.finish(full, total, exact, inputs, module)
 

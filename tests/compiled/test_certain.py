@@ -178,6 +178,26 @@ def test_no_data_do_less_than_is_certain(case: str, tmp_path: Path) -> None:
     assert certain.likely_footprint_bytes > sum(certain.footprint_bytes.values())  # what is predicted assumes more
 
 
+ANYWHERE = """
+    @triton.jit
+    def k(x, out, data, BLOCK: tl.constexpr):
+        lanes = tl.arange(0, BLOCK)
+        row = tl.load(data + tl.program_id(0))
+        value = tl.load(x + row * BLOCK + lanes, mask=lanes < row, other=0.0)
+        tl.store(out + tl.program_id(0) * BLOCK + lanes, value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "line", "counted"),
+    [("", 9, "none, as no execution is certain"), ("tl.store(out + lanes, tl.load(x + row + lanes))", 11, "those of one execution")],
+)
+def test_what_the_bound_counts_at_unknown_addresses_is_said(last: str, line: int, counted: str, tmp_path: Path) -> None:
+    demand = demand_of(f"{ANYWHERE}        {last}\n", tmp_path)
+    assert f"line {line}: the bound counts {counted}," in demand.unknown["which bytes of x are touched"]
+    assert bool(demand.footprint_bytes["x"]) == bool(last)
+
+
 RAGGED = """
     @triton.jit
     def k(x, out, data, BLOCK: tl.constexpr):
