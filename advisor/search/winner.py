@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -39,20 +40,23 @@ class Winner:
 def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuration, float, Mapping[str, float]] | None:
     """The best measured configuration of a decision, its latency and that of its parts; None: nothing was measured.
 
+    What an earlier run of the study measured and this one may not try (w2 is held to the BLOCK_SIZE_M that w13 has by now) cannot win.
     Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then the one the prior ranks first,
     then the one whose name comes first. So the same measurements, or ones that differ by noise, give the same winner.
     """
     sampler = tuner.sampler(decision.task.id)
     found: dict[int, tuple[float, Mapping[str, float]]] = {}
+    incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
     for trial, us, parts in measured_latencies(tuner.study(decision.task.id)):
         index = sampler.index_of(trial)
-        if index is not None and (index not in found or us < found[index][0]):
+        if index is None or not (index == incumbent or math.isfinite(decision.prior.mean[index])):
+            continue
+        if index not in found or us < found[index][0]:
             found[index] = (us, parts)
     if not found:
         return None
     fastest = min(us for us, _ in found.values())
     near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band)]
-    incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
     index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
     return tuner.space.configurations[index], *found[index]
 

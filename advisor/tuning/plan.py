@@ -29,6 +29,7 @@ from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target, resolve_target
 from advisor.tuning.backends import Subject, holds_only_best
+from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
 from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales
 
 if TYPE_CHECKING:
@@ -111,12 +112,11 @@ def make_plan(order: Order) -> Plan:
         target = replace(target, launches=launches)
     if order.export is not None:
         check_exported(target)
-    # What runs with another table's entries is tuned by naming that one.
-    target = replace(target, launches=tuple(launch for launch in target.launches if launch.table is None))
+    target, of_others = of_own_table(target, order.op)
     base = _base_table(order, target)
     if base is not None:
         target = _with_incumbents(target, base)
-    warnings, recording = list(target.warnings), None
+    warnings, recording = [*target.warnings, *of_others], None
     if order.recorded is not None:
         recording = read_recording(order.recorded, target.gpu.name)
         target, left_out = _only_recorded(target, recording)
@@ -137,10 +137,8 @@ def make_plan(order: Order) -> Plan:
     for share, group in shares.items():
         prior = prior_of([launch.problem for launch in group], space, target.gpu, predictor)
         if share in valid:
-            out = int((np.isfinite(prior.mean) & ~valid[share]).sum())
-            why = "not recorded" if recording is not None else "refused by the kernel's file"
-            stopped = {**prior.stopped_by, why: out} if out else prior.stopped_by
-            prior = replace(prior, mean=np.where(valid[share], prior.mean, np.inf), stopped_by=stopped)
+            prior = restricted(prior, valid[share], "not recorded" if recording is not None else "refused by the kernel's file")
+        prior = restricted(prior, may_be_tried(space, group[0]), f"another {', '.join(group[0].fixed)} than w13 and w2 share")
         today = group[0].configuration
         identity = "; ".join(f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
                              f"{launch.problem.block_shape} {launch.problem.routing}" for launch in group)  # fmt: skip
@@ -211,7 +209,8 @@ def _why_today_fails(target: Target, launch: PlannedLaunch) -> str | None:
     name = table_name(target)
     if launch.entry is None or name is None:
         return None
-    return "; ".join(issue.message for issue in entry_errors(launch.entry, name, target.gpu) if issue.check != "wrong-scales") or None
+    entry = with_fixed(launch.entry, launch)
+    return "; ".join(issue.message for issue in entry_errors(entry, name, target.gpu) if issue.check != "wrong-scales") or None
 
 
 def within(space: SearchSpace, configuration: Configuration) -> Configuration:
@@ -319,9 +318,10 @@ def _with_incumbents(target: Target, base: Table) -> Target:
         if launch.tokens is None or chosen.configuration is None:
             launches.append(launch)
             continue
+        configuration = clamp(chosen.configuration, base.name)
         launches.append(
-            replace(launch, configuration=clamp(chosen.configuration, base.name), entry=chosen.configuration, entry_key=chosen.key,
-                    source=f"table entry {chosen.key}")
+            replace(launch, configuration=with_fixed(configuration, launch) if base.name.down else configuration,
+                    entry=chosen.configuration, entry_key=chosen.key, source=f"table entry {chosen.key}")
         )  # fmt: skip
     return replace(target, launches=tuple(launches), table=target.table)
 
