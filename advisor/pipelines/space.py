@@ -94,7 +94,12 @@ def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
         stack: Whose launcher it is; where that is not known, what is right for both.
     """
     clamped = problem.family == "fused_moe" and stack != "sglang"
-    return least_block_k(problem.dtype, vendor), most_block_k(problem.dtype, problem.weight_dtype, problem.block_shape, clamped=clamped)
+    most = most_block_k(problem.dtype, problem.weight_dtype, problem.block_shape, clamped=clamped)
+    if most is not None and problem.block_shape is not None:
+        # A depth is a power of two (tl.arange): steps of one that does not divide the block (128 of 192) span two blocks all the same.
+        along_k = problem.block_shape[1]
+        most = min(most, along_k & -along_k)
+    return least_block_k(problem.dtype, vendor), most
 
 
 def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, vendor: str = "nvidia",

@@ -27,6 +27,9 @@ def gemm(**types) -> Problem:
         (moe(dtype="fp8", block_shape=(64, 128)), "vllm", 64),  # cut down to the smaller side
         (moe(dtype="fp8", block_shape=(64, 128)), "sglang", 128), (moe(dtype="fp8", block_shape=(64, 128)), None, 64),
         (gemm(dtype="fp8", block_shape=(32, 32)), "sglang", 32), (gemm(dtype="fp8", block_shape=(64, 128)), "vllm", 128),
+        # The greatest power of two that divides the block's depth, in whose steps no block ends.
+        (moe(dtype="fp8", block_shape=(128, 192)), "sglang", 64), (moe(dtype="fp8", block_shape=(128, 192)), "vllm", 64),
+        (moe(dtype="fp8", block_shape=(128, 96)), None, 32), (gemm(dtype="fp8", block_shape=(128, 96)), "sglang", 32),
         (moe(dtype="bf16", weight_dtype="int4", block_shape=(1, 128)), None, 256),  # its kernel finds the scale of every element
         (moe(dtype="fp8"), None, 256), (moe(), None, 256), (gemm(), None, 128),
     ],
