@@ -36,7 +36,7 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("the same, the forest's correction halved or dropped on GPUs unlike those learned",
      "fp8 6.9 %, fp32 22.9 % on a GPU left out (38.5 % before)"),
     ("library kernels on GPUs whose figures lie outside of those learned: the analytical model / the learned one all the same",
-     "a GPU left out: fp8 30.2 / 8.3 %, fp32 gemm 35.5 / 28.9 %, rows 27.9 / 15.9 %"),
+     "a GPU left out: fp8 30.2 / 7.5 %, fp32 gemm 35.5 / 28.6 %, rows 27.9 / 15.1 %"),
     ("fp8 gemm: DRAM's share free (5.6 was fitted, as if DRAM were as many times faster) / at most 1, and what exceeds the L2 many times "
      "from DRAM", "H20, H800 left out 3.9, 10.0 / 5.1, 10.0 %; shapes 0.61 / 0.61 %; but weights streamed at 864 GB/s are no longer "
      "predicted faster than they can be read: the latter used"),
