@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {
-    "resolve_target": "advisor.targets",
+    "resolve_target": "advisor.resolve",
     "Request": "advisor.targets",
     "load_gpu": "advisor.hardware",
     "list_gpus": "advisor.hardware",

@@ -11,7 +11,8 @@ from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
-from advisor.targets import Request, table_target
+from advisor.table_targets import table_target
+from advisor.targets import Request
 
 ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
 

@@ -90,7 +90,8 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> st
     from advisor.configs.routing import read_routing
     from advisor.errors import UsageError
     from advisor.learned import load_predictor
-    from advisor.targets import Request, is_folder
+    from advisor.resolve import is_folder
+    from advisor.targets import Request
 
     request = Request(
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
@@ -222,7 +223,7 @@ def _resolve(text: str, request: Request) -> Target:
 
     from advisor.configs.models import candidates
     from advisor.configs.names import is_table_name, parse_table_name
-    from advisor.targets import resolve_target
+    from advisor.resolve import resolve_target
 
     settled = request.model or (request.hidden_size and request.top_k)
     if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):
@@ -301,7 +302,8 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
 
     from advisor.errors import AdvisorError, NothingMatchedError
     from advisor.rendering.figures import share_text
-    from advisor.targets import table_target, tables_in
+    from advisor.resolve import tables_in
+    from advisor.table_targets import table_target
 
     found = tables_in(path)
     if not found:

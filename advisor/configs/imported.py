@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,18 +37,23 @@ def _read(path: Path, changed_ns: int) -> SourceFile:
     return read_source(path)
 
 
-def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which `source` imports as `name`, and the kernel's name there; None: not to be found."""
+def _followed(source: SourceFile, name: str, holds: Callable[[SourceFile, str], bool], depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that holds what `source` imports as `name`, also where one hands on what another does, and the name there."""
     for item in source.imports.get(name, ()):
         other = imported_source(source, item) if item.name is not None and not item.is_triton else None
         if other is None or item.name is None:
             continue
-        if item.name in other.functions:
+        if holds(other, item.name):
             return other, item.name
-        handed = imported_kernel(other, item.name, depth + 1) if depth < MOST_HANDS else None
+        handed = _followed(other, item.name, holds, depth + 1) if depth < MOST_HANDS else None
         if handed is not None:
             return handed
     return None
+
+
+def imported_kernel(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which `source` imports as `name`, and the kernel's name there; None: not to be found."""
+    return _followed(source, name, lambda file, there: there in file.functions)
 
 
 def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any:
@@ -61,24 +67,10 @@ def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any
     Raises:
         NotLiteralError: It is not one of a file nearby, or not literal.
     """
-    found = _assigned(source, name)
+    found = _followed(source, name, lambda file, there: there in file.alternatives)
     if found is None or (str(found[0].path), found[1]) in asking.importing:
         raise NotLiteralError(f"{name} is imported in line {source.module_names.statements(name)[0].lineno}")
     return found[0].constant(found[1], asking)
-
-
-def _assigned(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The file that assigns what `source` imports as `name`, and the name there; None: not to be found."""
-    for item in source.imports.get(name, ()):
-        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
-        if other is None or item.name is None:
-            continue
-        if item.name in other.alternatives:
-            return other, item.name
-        handed = _assigned(other, item.name, depth + 1) if depth < MOST_HANDS else None
-        if handed is not None:
-            return handed
-    return None
 
 
 def imported_function(source: SourceFile, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:

@@ -21,13 +21,14 @@ from advisor.measurement import KernelRef, configurations, find_kernels, read_ke
 from advisor.measurement.kernel_file import block_shape_of, check_sizes
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
+from advisor.resolve import resolve_target
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace, flat
 from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
-from advisor.targets import PlannedLaunch, Request, Target, resolve_target
+from advisor.targets import PlannedLaunch, Request, Target
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
 from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales

@@ -11,8 +11,9 @@ from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering import markdown, page, terminal
+from advisor.resolve import resolve_target
 from advisor.schema import Latency, LaunchReport
-from advisor.targets import Request, resolve_target
+from advisor.targets import Request
 
 from .launches import tile
 

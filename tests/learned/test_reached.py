@@ -10,9 +10,10 @@ from advisor.learned import load_predictor
 from advisor.learned.base import Prediction
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import configuration_batch, problem_batch
+from advisor.resolve import resolve_target
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
-from advisor.targets import Request, resolve_target
+from advisor.targets import Request
 
 
 def test_what_is_predicted_faster_is_reached_and_nothing_is_below_the_bound() -> None:
