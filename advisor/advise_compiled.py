@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
-from advisor.advise import gpu_figures, triton_config
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
@@ -18,8 +17,10 @@ from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
+from advisor.exports import triton_config
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
+from advisor.launch_facts import gpu_figures
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import unmeasured_vendor
 from advisor.schema import (

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"learned", "fingerprint"}),
     frozenset({"measurement", "search", "diagnosis"}),
     frozenset({"rendering"}),
-    frozenset({"advise", "advise_compiled", "verdict", "audit_regret", "measured_rows", "shared_sort"})
+    frozenset({"advise", "choice", "exports", "launch_facts", "advise_compiled", "verdict", "audit_regret", "measured_rows", "shared_sort"})
     | frozenset({"targets", "table_targets", "kernel_targets", "resolve"})
     | frozenset({"autotune", "autotuning", "comparison", "tuning"}),
     frozenset({"cli"}),

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from advisor import __version__, pipelines
-from advisor.advise import Measured, advise, gpu_figures, triton_config
+from advisor.advise import Measured, advise
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
 from advisor.configs.names import SIZE_LIMIT
 from advisor.diagnosis import Pricing, actions, context, diagnose
 from advisor.errors import AdvisorError, NothingMatchedError
+from advisor.exports import triton_config
 from advisor.hardware import GpuSpec
+from advisor.launch_facts import gpu_figures
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths

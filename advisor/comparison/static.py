@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.advise import triton_config
 from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
 from advisor.configs.tables import entry_of
-from advisor.schema import Configuration, Finding, Latency, LaunchReport, Recommendation
+from advisor.exports import triton_config
+from advisor.schema import Finding, Latency, LaunchReport, Recommendation
 
 PREDICTED_TAU = 0.05
 """A predicted change counts from here on; smaller differences are shown, and called unchanged. Predictions of one problem share most
@@ -164,8 +164,3 @@ def _advice(group: Group, base: Group | None) -> Recommendation | None:
         advice, configuration=configuration, latency=before, speedup=now.us / before.us if now is not None else advice.speedup,
         reason=BASE_IS_FASTER, triton_config=triton_config(configuration), table_entry=entry,
     )  # fmt: skip
-
-
-def configuration_text(configuration: Configuration | None) -> str:
-    """A configuration in one line."""
-    return configuration.label() if configuration is not None else "not known"

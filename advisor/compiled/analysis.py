@@ -258,8 +258,3 @@ def _pipeline_times(needed: Work, asked: Demand, gpu: GpuSpec, least: Bound, con
             )
         )  # fmt: skip
     return tuple(found)
-
-
-def by_pipeline(analysis: KernelAnalysis) -> Mapping[str, PipelineTime]:
-    """Pipeline times by name."""
-    return {p.pipeline: p for p in analysis.pipelines}

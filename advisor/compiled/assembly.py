@@ -76,7 +76,6 @@ class CodeLoop:
     depth: int
     instructions: int
     mix: Mapping[str, int]
-    opcodes: Mapping[str, int]
     wide_integer: int
     start: int
     end: int
@@ -185,8 +184,8 @@ def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets
         found.append(
             CodeLoop(
                 first_line=min(lines) if lines else None, depth=depth, instructions=len(body), start=start, end=end,
-                mix=dict(Counter(i.kind for i in body)), opcodes=dict(Counter(i.opcode.split(".")[0] for i in body)),
-                wide_integer=sum(bool(WIDE.match(i.opcode)) for i in body), innermost=not inner,
+                mix=dict(Counter(i.kind for i in body)), wide_integer=sum(bool(WIDE.match(i.opcode)) for i in body),
+                innermost=not inner,
             )
         )  # fmt: skip
     return tuple(found)

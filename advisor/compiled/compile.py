@@ -126,13 +126,12 @@ def read_resources(
     text = tools.get("resources", "")
     block = text.split(f"Function {name}:", 1)[-1]
     found = {k: int(v) for k, v in _RESOURCE.findall(block.split("Function ")[0])}
-    registers, spill, scalar = found.get("REG"), None, None
+    registers, spill = found.get("REG"), None
     if registers is not None:
         spill = found.get("STACK", 0) + found.get("LOCAL", 0)
     assembly = asm.get("amdgcn", "")
     if assembly:
         registers = _amd(assembly, "vgpr_count")
-        scalar = _amd(assembly, "sgpr_count")
         spills = _amd(assembly, "vgpr_spill_count")
         spill = spills * 4 if spills is not None else _amd(assembly, "private_segment_fixed_size")
     reserved = re.search(r"\.reqntid\s+(\d+)", asm.get("ptx", ""))
@@ -141,7 +140,7 @@ def read_resources(
         warps = max(warps, int(reserved.group(1)) // target.warp_size)
     return Resources(
         registers=registers, spill_bytes=spill, shared_memory_bytes=int(metadata.get("shared") or 0), num_warps=warps,
-        barriers=found.get("BAR"), scalar_registers=scalar,
+        barriers=found.get("BAR"),
     )  # fmt: skip
 
 

@@ -108,7 +108,6 @@ class Resources:
     shared_memory_bytes: int
     num_warps: int
     barriers: int | None = None
-    scalar_registers: int | None = None  # AMD sgpr
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ published sweeps took their default latency (`default_*` of `fused_moe_sweep_sum
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from advisor.configs.entries import (
 from advisor.errors import UsageError
 from advisor.schema import Configuration
 
-DefaultStack = Literal["vllm", "sglang", "sglang-early"]
 DEFAULT_STACKS: tuple[str, ...] = ("vllm", "sglang", "sglang-early")
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 

@@ -19,7 +19,6 @@ from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
-TRITON_MODULES = ("triton", "triton.language")
 _TRITON_PREFIXES = ("triton.language.", "tl.")
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {

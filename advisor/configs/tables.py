@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -377,9 +377,3 @@ def write_table(table: Table, path: str | os.PathLike[str]) -> None:
     """
     with replacing(Path(path), "choose another place") as place:
         place.write_text(render_table(table), encoding="utf-8")
-
-
-def iterate_selected(table: Table, tokens: tuple[int, ...] | None = None) -> Iterator[tuple[int, Selection]]:
-    """(M, selection) for the token counts given, or for every key of the table in ascending order."""
-    for M in tokens if tokens is not None else tuple(sorted(set(table.keys))):
-        yield M, select(table, M)

@@ -233,9 +233,3 @@ def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:
     return ConfigurationBatch(
         parameters={n: found[n] for n in CONFIG_COLUMNS[:4]}, num_warps=found["num_warps"], num_stages=found["num_stages"]
     )
-
-
-def concatenate_problems(parts: Sequence[Measured]) -> dict[str, Array]:
-    """Sizes of several batches of one family, column by column."""
-    names = parts[0].problem.sizes
-    return {n: np.concatenate([np.broadcast_to(p.problem.sizes[n], (len(p),)) for p in parts]) for n in names}

@@ -22,8 +22,6 @@ from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeMode
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-ROWS_PER_CALL = 4096
-
 
 class LearnedPredictor:
     """Predicts from weights; see `base.Predictor`."""

@@ -62,12 +62,8 @@ class Launch:
     warm_dram_us: Array  # what exceeds the L2
     least_l2_us: Array
     l2_us: Array  # with re-reads
-    l2_sm_us: Array
-    dram_sm_us: Array
-    least_tensor_us: Array
     padded_tensor_us: Array
     tensor_sm_us: Array
-    smem_us: Array
     smem_sm_us: Array
     in_flight_bytes: Array
     l2_traffic_bytes: Array
@@ -148,7 +144,6 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     tile_flop = 2 * bm * bn * padded_depth
     loads = slots * p.depth * size * column_tiles + row_tiles * column_tiles * bn * p.depth * p.b_bytes
     traffic = loads + p.output_bytes
-    per_cta_bytes = size * (bm + bn) * padded_depth
     along_m = np.minimum(np.where((warps >= 8) & (bm >= bn), 4, 2), bm / 16)
     along_n = warps / along_m
     fragments = np.where(warp_group > 0, bm + bn, warps * (bm / along_m + bn / along_n))
@@ -166,11 +161,7 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
         "shared_bytes": shared, "accumulators": accumulators, "warp_group": warp_group,
         "dram_us": compulsory / gpu.dram_bytes, "warm_dram_us": np.maximum(0, compulsory - gpu.l2_capacity_bytes) / gpu.dram_bytes,
         "least_l2_us": compulsory / gpu.l2_rate_bytes, "l2_us": traffic / gpu.l2_rate_bytes,
-        "l2_sm_us": per_sm * per_cta_bytes / (gpu.l2_rate_bytes / gpu.num_sms),
-        "dram_sm_us": per_sm * size * (np.minimum(bm, most) + bn) * padded_depth / (gpu.dram_bytes / gpu.num_sms),
-        "least_tensor_us": 2 * slots * p.width * p.depth / gpu.peak_flop, "padded_tensor_us": tile_flop * ctas / gpu.peak_flop,
-        "tensor_sm_us": per_sm * tile_flop / (gpu.peak_flop / gpu.num_sms),
-        "smem_us": ctas * 4 * (bm + bn) * padded_depth / (smem_rate * gpu.num_sms),
+        "padded_tensor_us": tile_flop * ctas / gpu.peak_flop, "tensor_sm_us": per_sm * tile_flop / (gpu.peak_flop / gpu.num_sms),
         "smem_sm_us": per_sm * padded_depth * smem_per_depth / smem_rate,
         "in_flight_bytes": running * np.maximum(stages - 1, 1) * (bm * np.minimum(1, filled) + bn) * bk * size,
         "l2_traffic_bytes": traffic,

@@ -174,11 +174,6 @@ def to_win(launch: LaunchReport) -> float:
     return current(launch).us - (launch.ceiling or launch.bound).us
 
 
-def by_gain(launches: tuple[LaunchReport, ...]) -> list[LaunchReport]:
-    """The launches, the one with most to win first."""
-    return sorted(launches, key=to_win, reverse=True)
-
-
 def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
     """Errors first, then by saving; where no saving can be said, by severity."""
     return sorted(

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from advisor.advise import Measured, advise, triton_config
+from advisor.advise import Measured, advise
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
+from advisor.exports import triton_config
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
 from advisor.targets import PlannedLaunch, Target

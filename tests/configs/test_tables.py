@@ -16,7 +16,6 @@ from advisor.configs.tables import (
     clamp,
     down_configuration,
     inspect_table,
-    iterate_selected,
     merge,
     new_table,
     read_table,
@@ -61,7 +60,6 @@ def test_every_shipped_table(corpus_dir: Path) -> None:
         for tokens in (1, 3, 37, 5000):
             expected = min((int(k) for k in json.loads(text) if k != "triton_version"), key=lambda k: abs(k - tokens))
             assert select(table, tokens).key == expected
-        assert dict(iterate_selected(table)).keys() == set(table.keys)
     assert read >= 690 and skipped >= 39
     assert same >= 500  # as vLLM writes them; the others have another indentation, or no newline at the end
 
