@@ -170,6 +170,7 @@ def fused_moe_kernel(
     GROUP_N: tl.constexpr,  # 0: not block-scaled
     GROUP_K: tl.constexpr,
     EVEN_K: tl.constexpr,  # K % BLOCK_SIZE_K == 0: loads need no mask along K
+    SWAP_AB: tl.constexpr,  # multiply transposed: few rows are then the columns of the matrix instruction (`swaps_operands`)
     BLOCK_SIZE_M: tl.constexpr,
     BLOCK_SIZE_N: tl.constexpr,
     BLOCK_SIZE_K: tl.constexpr,
@@ -213,7 +214,10 @@ def fused_moe_kernel(
         a_scale_ptrs = a_scale_ptr + a_rows * stride_asm
         b_scale_ptrs = b_scale_ptr + expert * stride_bse + (wrapped // GROUP_N) * stride_bsn
 
-    accumulator = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
+    if SWAP_AB:
+        accumulator = tl.zeros((BLOCK_SIZE_N, BLOCK_SIZE_M), dtype=tl.float32)
+    else:
+        accumulator = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
     for step in range(tl.cdiv(K, BLOCK_SIZE_K)):
         if EVEN_K:
             a = tl.load(a_ptrs, mask=slot_mask[:, None], other=0.0)
@@ -222,17 +226,26 @@ def fused_moe_kernel(
             left = K - step * BLOCK_SIZE_K
             a = tl.load(a_ptrs, mask=slot_mask[:, None] & (ks[None, :] < left), other=0.0)
             b = tl.load(b_ptrs, mask=ks[:, None] < left, other=0.0)
+        if SWAP_AB:
+            left_operand, right_operand = tl.trans(b), tl.trans(a)
+        else:
+            left_operand, right_operand = a, b
         if GROUP_K > 0:
             # BLOCK_SIZE_K divides GROUP_K, so that one scale holds for the whole step.
             group = (step * BLOCK_SIZE_K) // GROUP_K
             a_scale = tl.load(a_scale_ptrs + group * stride_ask, mask=slot_mask, other=0.0)
             b_scale = tl.load(b_scale_ptrs + group * stride_bsk)
-            accumulator += tl.dot(a, b) * a_scale[:, None] * b_scale[None, :]
+            if SWAP_AB:
+                accumulator += tl.dot(left_operand, right_operand) * b_scale[:, None] * a_scale[None, :]
+            else:
+                accumulator += tl.dot(left_operand, right_operand) * a_scale[:, None] * b_scale[None, :]
         else:
-            accumulator = tl.dot(a, b, accumulator)
+            accumulator = tl.dot(left_operand, right_operand, accumulator)
         a_ptrs += BLOCK_SIZE_K * stride_ak
         b_ptrs += BLOCK_SIZE_K * stride_bk
 
+    if SWAP_AB:
+        accumulator = tl.trans(accumulator)
     if MUL_ROUTED_WEIGHT:
         weights = tl.load(topk_weights_ptr + slots, mask=slot_mask, other=0.0).to(tl.float32)
         accumulator *= weights[:, None]
@@ -358,6 +371,22 @@ def align_tokens(
     return sorted_token_ids, expert_ids.to(torch.int32), ends[-1:].to(torch.int32)
 
 
+def swaps_operands(dtype: str, compute_capability: str | None, config: Mapping[str, int]) -> bool:
+    """Whether the product is computed transposed, so that few rows of fp8 still make a wgmma (64 rows of weights at least).
+
+    vLLM 0.33 (`enable_swap_ab`) and SGLang 0.5.23 (`should_enable_swap_ab`) do just there, and what is tuned here is for them.
+    """
+    return dtype == "fp8" and compute_capability == "9.0" and config["BLOCK_SIZE_M"] < 64 <= config["BLOCK_SIZE_N"]
+
+
+def _compute_capability() -> str | None:
+    """ "9.0", ... of the NVIDIA GPU that a launch goes to; None elsewhere, and in Triton's interpreter."""
+    if not isinstance(fused_moe_kernel, triton.runtime.JITFunction):
+        return None
+    target = triton.runtime.driver.active.get_current_target()
+    return f"{target.arch // 10}.{target.arch % 10}" if target.backend == "cuda" else None
+
+
 def launch_fused_moe_kernel(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -379,7 +408,7 @@ def launch_fused_moe_kernel(
         c: [slots, N] output, written in full.
         topk_weights: [tokens, topk] fp32, contiguous.
         alignment: What `align_tokens` returned for BLOCK_SIZE_M of `config`.
-        config: Block sizes, GROUP_SIZE_M, num_warps and num_stages.
+        config: Block sizes, GROUP_SIZE_M, num_warps and num_stages; SWAP_AB, where it is not to follow from the GPU.
         slots_per_row: topk for w13, 1 for w2.
         mul_routed_weight: Multiply by the routed weight (w2).
         a_scale: [rows, ceil(K / 128)] fp32, with `b_scale` for block-scaled fp8.
@@ -393,6 +422,8 @@ def launch_fused_moe_kernel(
     config = dict(config)
     if b_scale is not None:  # one scale per step: what serving stacks do to a table's BLOCK_SIZE_K
         config["BLOCK_SIZE_K"] = min(config["BLOCK_SIZE_K"], GROUP)
+        if "SWAP_AB" not in config:
+            config["SWAP_AB"] = swaps_operands("fp8", _compute_capability(), config)
     blocks = triton.cdiv(sorted_token_ids.numel(), config["BLOCK_SIZE_M"])
     fused_moe_kernel[(blocks * triton.cdiv(n, config["BLOCK_SIZE_N"]),)](
         a,
@@ -418,7 +449,7 @@ def launch_fused_moe_kernel(
         GROUP_N=GROUP if b_scale is not None else 0,
         GROUP_K=GROUP if b_scale is not None else 0,
         EVEN_K=k % config["BLOCK_SIZE_K"] == 0,
-        **config,
+        **{"SWAP_AB": False, **config},
     )
 
 
@@ -604,6 +635,7 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
         "MUL_ROUTED_WEIGHT": problem["op"] == "w2",
         "GROUP_N": GROUP if block_scaled else 0, "GROUP_K": GROUP if block_scaled else 0,
         "EVEN_K": k % config["BLOCK_SIZE_K"] == 0,
+        "SWAP_AB": swaps_operands(problem["dtype"], problem.get("compute_capability"), config),
     }  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from advisor.schema import Configuration, Problem
 
 
 def described_arguments(
-    source: SourceFile, entry: Mapping[str, Any], problem: Problem, configuration: Configuration
+    source: SourceFile, entry: Mapping[str, Any], problem: Problem, configuration: Configuration, compute_capability: str
 ) -> dict[str, Any] | None:
     """Every argument of a call but the configuration's: pointers as Triton types, the rest as values; None: not known."""
-    flat = {**problem.sizes, "op": problem.op, "dtype": problem.dtype}
+    flat = {**problem.sizes, "op": problem.op, "dtype": problem.dtype, "compute_capability": compute_capability}
     if problem.output_dtype is not None:
         flat["output_dtype"] = problem.output_dtype
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}

@@ -99,7 +99,7 @@ def _compile(
     types: dict[str, str] = {}
     scalars: dict[str, Any] = {}
     if problem is not None and configuration is not None:
-        described = described_arguments(version.source, version.entry, problem, configuration)
+        described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
         own = frozenset(parameter.name for parameter in version.function.parameters if parameter.is_constexpr)
         if described is not None:
             types, known_constants, scalars = split(described, own)

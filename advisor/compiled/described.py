@@ -46,6 +46,7 @@ class Described:
         options: num_warps, num_stages, ...
         routing: Token slots per expert; None: uniform.
         num_sms: Of the GPU; None: a grid that depends on it is not known.
+        compute_capability: Of the GPU, `9.0` or `gfx942`; None: what depends on it is as on another GPU.
     """
 
     sizes: Mapping[str, int]
@@ -56,6 +57,7 @@ class Described:
     options: Mapping[str, Any]
     routing: Sequence[int] | None = None
     num_sms: int | None = None
+    compute_capability: str | None = None
 
 
 def description(source: SourceFile, kernel: str) -> Mapping[str, Any] | None:
@@ -106,8 +108,9 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         configuration = {**_plain_dict(call_function(source, entry.get("default"), dict(problem))), **chosen}
         rest = {k: v for k, v in configuration.items() if k not in chosen}
         assumed.append("the configuration that the file gives untuned: " + " ".join(f"{k}={v}" for k, v in rest.items()))
+    on_gpu = {**problem, **({"compute_capability": asked.compute_capability} if asked.compute_capability is not None else {})}
     arguments = {
-        **_plain_dict(call_function(source, entry.get("arguments"), dict(problem), dict(configuration))),
+        **_plain_dict(call_function(source, entry.get("arguments"), on_gpu, dict(configuration))),
         **asked.arguments, **{k: v for k, v in asked.constexprs.items() if k not in space},
     }  # fmt: skip
     values = {**sizes, **configuration, **{k: v for k, v in arguments.items() if isinstance(v, (int, float, bool))}}

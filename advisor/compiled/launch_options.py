@@ -241,7 +241,7 @@ def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
         dtype=asked.dtype or toml.get("dtype"), arguments={**toml.get("arguments", {}), **asked.arguments},
         constexprs={**toml.get("constexprs", {}), **asked.constexprs},
         options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options}, routing=asked.routing,
-        num_sms=gpu.num_sms if gpu is not None else None,
+        num_sms=gpu.num_sms if gpu is not None else None, compute_capability=gpu.compute_capability if gpu is not None else None,
     )  # fmt: skip
 
 

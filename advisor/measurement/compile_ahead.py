@@ -81,6 +81,14 @@ def use_offline_target(backend: str, architecture: int | str, warp_size: int) ->
     answer_for(GPUTarget(backend, architecture, warp_size))
 
 
+def _compute_capability() -> str:
+    """Of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
+    from triton.runtime import driver
+
+    target = driver.active.get_current_target()
+    return f"{target.arch // 10}.{target.arch % 10}" if target.backend == "cuda" else str(target.arch)
+
+
 def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configuration) -> bool:
     """Compiles one launch into Triton's disk cache; False where the kernel file does not say its arguments.
 
@@ -90,6 +98,7 @@ def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configura
     if describe is None:
         return False
     flat = flat_configuration(configuration)
-    values = {name: _argument(value) for name, value in describe(flat_problem(problem), flat).items()}
+    asked = {**flat_problem(problem), "compute_capability": _compute_capability()}
+    values = {name: _argument(value) for name, value in describe(asked, flat).items()}
     getattr(load_module(kernel.file), kernel.function).warmup(grid=(1,), **{**flat, **values})
     return True

@@ -64,12 +64,12 @@ def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
     best = launch.recommendation.configuration
     source = read_source(folder("triton_kernels") / "gemm.py")
     entry = source.kernels_literal["gemm_persistent_kernel"]
-    described = described_arguments(source, entry, launch.problem, best)
+    spec = load_gpu(gpu)
+    described = described_arguments(source, entry, launch.problem, best, spec.compute_capability)
     function = source.functions["gemm_persistent_kernel"]
     types, constants, scalars = split(described, frozenset(p.name for p in function.parameters if p.is_constexpr))
     given = Given(types=types, scalars=scalars, constexprs={**constants, **best.parameters},
                   options={"num_warps": best.num_warps, "num_stages": best.num_stages})  # fmt: skip
-    spec = load_gpu(gpu)
     compiled, _, _ = compile_launch(KernelLaunch(source=source, kernel="gemm_persistent_kernel", given=given), Target.of(spec))
     assert compiled.resources.shared_memory_bytes <= spec.smem_bytes_per_cta
     assert launch.occupancy is None or launch.occupancy.shared_memory_bytes <= spec.smem_bytes_per_cta

@@ -217,7 +217,8 @@ def test_a_bound_that_reckons_with_the_swap_holds_without_it(gpu: str, op: str) 
 
 
 LIVE = [
-    (80, "bf16", 16, 64, 64, 4, 3), (90, "bf16", 64, 64, 64, 4, 3), (90, "bf16", 16, 128, 128, 4, 4), (120, "bf16", 64, 128, 64, 4, 3)
+    (80, "bf16", 16, 64, 64, 4, 3), (90, "bf16", 64, 64, 64, 4, 3), (90, "bf16", 16, 128, 128, 4, 4), (120, "bf16", 64, 128, 64, 4, 3),
+    (90, "fp8", 16, 128, 128, 4, 4), (90, "fp8", 32, 64, 64, 8, 3), (90, "fp8", 16, 32, 128, 4, 3),
 ]  # fmt: skip
 
 
@@ -238,7 +239,7 @@ def test_shared_memory_of_a_live_compilation(
     spec.loader.exec_module(bundled)
     sizes = {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768}
     config = {"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": block_n, "BLOCK_SIZE_K": block_k, "GROUP_SIZE_M": 1}
-    arguments = bundled.arguments({**sizes, "op": "w13", "dtype": dtype}, config) | config
+    arguments = bundled.arguments({**sizes, "op": "w13", "dtype": dtype, "compute_capability": f"{sm / 10}"}, config) | config
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(bundled.fused_moe_kernel.params):
         value = arguments[parameter.name]
@@ -252,7 +253,9 @@ def test_shared_memory_of_a_live_compilation(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel = triton.compile(source, target=GPUTarget("cuda", sm, 32), options={"num_warps": warps, "num_stages": stages})
-    problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype)
+    problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: column(v) for n, v in sizes.items()}, dtype=dtype,
+                           block_shape=(128, 128) if dtype == "fp8" else None)  # fmt: skip
     batch = configuration_batch([Configuration(parameters=dict(config), num_warps=warps, num_stages=stages)])
     asked = demand(problem, batch, load_gpu(GPU_OF[str(sm)]))
     assert asked.resources.shared_memory_bytes[0] == kernel.metadata.shared
+    assert ("wgmma.mma_async" in kernel.asm["ptx"]) == (sm == 90 and (block_m >= 64 or (dtype == "fp8" and block_n >= 64)))

@@ -43,6 +43,11 @@ def test_product_matches_reference(problem, config, seed):
     check(MODULE, "fused_moe_kernel", problem, config, seed=seed)
 
 
+@given(problems(), CONFIGS, st.integers(0, 3))
+def test_swapped_operands_give_the_same_product(problem, config, seed):
+    check(MODULE, "fused_moe_kernel", problem, {**config, "SWAP_AB": True}, seed=seed)
+
+
 @pytest.mark.parametrize("op", ["w13", "w2"])
 @pytest.mark.parametrize("routing", [(0, 0, 6, 0), (6, 6, 0, 0), (3, 6, 1, 2)])
 def test_empty_and_crowded_experts(op, routing):
