@@ -12,18 +12,20 @@ from typing import Literal
 
 from advisor.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 
-COMPARISON_SCHEMA_VERSION = "1.0"
+COMPARISON_SCHEMA_VERSION = "1.1"
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
 
 StaticVerdict = Literal[
-    "predicted-regressed", "predicted-improved", "predicted-unchanged", "cannot-launch", "launches-again", "never-launches",
+    "failed", "predicted-regressed", "predicted-improved", "predicted-unchanged", "cannot-launch", "launches-again", "never-launches",
     "new", "missing", "not comparable",
 ]  # fmt: skip
+FailureCondition = Literal["failed", "cannot-launch"]
 MeasuredVerdict = Literal["regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed"]
 
 STATIC_WORDS: dict[str, str] = {
+    "failed": "failed",
     "cannot-launch": "cannot launch",
     "predicted-regressed": "predicted slower",
     "launches-again": "launches again",
@@ -86,7 +88,7 @@ class StaticRow:
     gpu: str
     problems: tuple[Problem, ...]
     base: StaticSide | None
-    head: StaticSide | None
+    head: StaticSide | None  # of a removed table: what the stack runs without it
     default: StaticSide | None  # what runs where there is no table
     compared_with: Literal["base", "default", "nothing"]
     bound: Latency | None
@@ -155,6 +157,15 @@ def evidence(rows: Iterable[MeasuredRow]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is certain to fail in head and did not in base, without a row that says so: nothing need be predicted to know it."""
+
+    condition: FailureCondition  # what it triggers
+    what: str  # "entry 64"; empty: the file as a whole
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What was compared: one table, one kernel, two results, two files of rows."""
 
@@ -167,6 +178,7 @@ class Subject:
     resources: tuple[ResourceRow, ...] = ()
     new_issues: tuple[Finding, ...] = ()  # of the table or file as a whole
     cured_issues: tuple[Finding, ...] = ()
+    failures: tuple[Failure, ...] = ()
     configurations_added: tuple[str, ...] = ()
     configurations_removed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what was assumed, and what could not be compared and why
@@ -220,6 +232,7 @@ __all__ = [
     "STATIC_WORDS",
     "Compared",
     "ComparisonResult",
+    "Failure",
     "Gate",
     "MeasuredEffect",
     "MeasuredRow",

@@ -9,14 +9,15 @@ from pathlib import Path, PurePosixPath
 from advisor import __version__, result_json
 from advisor.comparison import gate as gates
 from advisor.comparison.changed_files import ChangedFiles
+from advisor.comparison.failures import broken_source
 from advisor.comparison.files import result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
-from advisor.comparison.kernels import kernel_subjects, parse
+from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, parse
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
-from advisor.comparison.trees import Tree, changes
+from advisor.comparison.trees import FileChange, Tree, changes
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.configs.names import parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
@@ -71,7 +72,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         request = table_request(options.request, settings, str(head))
         subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
                                   base_path=str(base), anywhere=bool(options.gpus))]  # fmt: skip
-        warnings = () if options.gpus else _other_gpu(base, head, gpus)
+        warnings = () if options.gpus else _other_gpu(base, head)
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         named = [(path, Path(path)) for path in settings.launches]
@@ -93,7 +94,7 @@ def refuse_gpus(options: Options) -> None:
                          "leave it out, or make the results with `advisor advise --gpu NAME`")  # fmt: skip
 
 
-def _other_gpu(base: Path, head: Path, gpus: Sequence[GpuSpec]) -> tuple[str, ...]:
+def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
     """A warning where two tables are for two GPUs: what is predicted holds for one."""
     try:
         names = [parse_table_name(path).device_name for path in (base, head)]
@@ -103,8 +104,9 @@ def _other_gpu(base: Path, head: Path, gpus: Sequence[GpuSpec]) -> tuple[str, ..
     known = [name if gpu is None else gpu.name for name, gpu in zip(names, found, strict=True)]
     if known[0] == known[1]:
         return ()
-    on = found[1].name if found[1] is not None else ", ".join(gpu.name for gpu in gpus)
-    return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {on}",)
+    if found[1] is None:  # nothing is predicted, which a note says
+        return ()
+    return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {known[1]}",)
 
 
 def assemble(
@@ -169,7 +171,8 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
             skipped.append(str(error))
             continue
         except AdvisorError as error:
-            found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
+            broken = _broken(base, head, change)
+            found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
         except Exception as error:  # one odd file must not hide what there is to say of the others
             said = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
             found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,))]
@@ -179,6 +182,19 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
         settings, predictor, gpus, warnings=warnings, skipped=skipped,
     )  # fmt: skip
+
+
+def _broken(base: Tree, head: Tree, change: FileChange) -> Subject | None:
+    """What to say of a kernel file that no longer is Python; None where it is none, or still is, or was not before."""
+    if not change.path.endswith(".py"):
+        return None
+    try:
+        data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
+    except AdvisorError:
+        return None
+    if any(each is not None and len(each) > LARGEST_SOURCE_BYTES for each in data):
+        return None
+    return broken_source(change.path, change.word, *data)
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:

@@ -12,7 +12,7 @@ from advisor.rendering.figures import share_text
 CONDITIONS: dict[str, str] = {
     "regressed": "a measured regression",
     "inconclusive": "a measurement that settles nothing",
-    "failed": "a launch that failed or wrote something wrong",
+    "failed": "a launch that failed or wrote something wrong, or is certain to",
     "cannot-launch": "a configuration that cannot launch, and could before or is new",
     "spills": "registers that spill, and did not before",
     "predicted-regressed": "a predicted regression",
@@ -22,6 +22,7 @@ DEFAULT = ("regressed", "failed", "cannot-launch")
 
 _CEILING = re.compile(r"ceiling<(\d{1,3}(?:\.\d+)?)%?")
 SHOWN = 8
+LABELS_SHOWN = 4
 
 
 def conditions(words: Sequence[str]) -> tuple[str, ...]:
@@ -65,12 +66,19 @@ def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
                 yield from _below_measured(subject, row, float(limit[1]))
             elif row.verdict == condition:
                 yield f"{condition}: {_name(subject, row)} ({row.reason})"
+        alike: dict[tuple[str, str], list[str]] = {}
         for static in subject.static:
             if limit:
                 yield from _below(subject, static, float(limit[1]))
+            elif static.verdict == condition and static.change is not None:
+                yield f"{condition}: {_name(subject, static)} ({100 * static.change:+.1f} %)"
             elif static.verdict == condition:
-                change = f" ({100 * static.change:+.1f} %)" if static.change is not None else f" ({static.reason})"
-                yield f"{condition}: {_name(subject, static)}{change}"
+                alike.setdefault((static.gpu, static.reason), []).append(static.label)
+        for (gpu, reason), labels in alike.items():  # a file that cannot be read is one reason for every row
+            yield f"{condition}: {subject.title} {_listed(labels)} on {gpu} ({reason})"
+        for failure in subject.failures:
+            if failure.condition == condition:
+                yield f"{condition}: {' '.join(filter(None, (subject.title, failure.what)))} ({failure.reason})"
         if condition == "spills":
             yield from _spills(subject)
         if condition == "cannot-launch":
@@ -97,6 +105,10 @@ def _below(subject: Subject, row: StaticRow, percent: float) -> Iterator[str]:
 def _below_measured(subject: Subject, row: MeasuredRow, percent: float) -> Iterator[str]:
     if row.head is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * row.head.us:
         yield f"ceiling<{percent:g}: {_name(subject, row)} (measured at {share_text(row.ceiling.us / row.head.us)} of the ceiling)"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:LABELS_SHOWN]) + (f" and {len(labels) - LABELS_SHOWN} more" if len(labels) > LABELS_SHOWN else "")
 
 
 def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:

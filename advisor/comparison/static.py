@@ -59,8 +59,9 @@ def estimated_resources(report: LaunchReport) -> Resources | None:
 
 
 def static_row(
-    identifier: str, label: str, gpu: str, base: Group | None, head: Group | None, *, default: StaticSide | None = None
-) -> StaticRow:
+    identifier: str, label: str, gpu: str, base: Group | None, head: Group | None, *, default: StaticSide | None = None,
+    removed: bool = False, failure: str = "",
+) -> StaticRow:  # fmt: skip
     """One row from the reports of both sides; at least one side has some.
 
     Args:
@@ -70,13 +71,15 @@ def static_row(
         base: Reports of the old version, None where it has no such row.
         head: Reports of the new version.
         default: What runs where there is no table at all.
+        removed: Whether the head has no table at all, so that the default runs.
+        failure: Why what the head launches is certain to fail, whatever is predicted.
     """
     shown = head or base
     assert shown
     before = side_of(base) if base else None
-    after = side_of(head) if head else None
+    after = side_of(head) if head else default if removed else None
     against = before or default
-    verdict, reason, change = judge(against, after, in_base=before is not None)
+    verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure)
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [each for each in ceilings if each is not None]
     old, new = _findings(base), _findings(head)
@@ -89,25 +92,28 @@ def static_row(
         changed=before is None or after is None or before.configuration != after.configuration,
         # What cannot launch has hardly a finding besides: next to it the other side's are neither new nor cured.
         new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
-        cured_findings=tuple(old[key] for key in old if key not in new) if after and after.predicted else (),
+        cured_findings=tuple(old[key] for key in old if key not in new) if head and after and after.predicted else (),
         advice=_advice(head, base) if head else None,
     )  # fmt: skip
 
 
-def judge(against: StaticSide | None, head: StaticSide | None, *, in_base: bool) -> tuple[StaticVerdict, str, float | None]:
+def judge(
+    against: StaticSide | None, head: StaticSide | None, *, in_base: bool, failure: str = ""
+) -> tuple[StaticVerdict, str, float | None]:  # fmt: skip
     """The one decision on static evidence: verdict, reason in words, relative change of the prediction.
 
     Args:
         against: What the head is compared with: the base, or what runs without it.
         head: The new version.
         in_base: Whether the base has the row.
+        failure: Why what the head launches is certain to fail.
     """
-    if head is None:
+    if head is None and not failure:
         return "missing", "only in base", None
-    if head.predicted is None:
+    if head is None or head.predicted is None:
         if in_base and against is not None and against.predicted is None:
             return "never-launches", "the configuration can launch on neither side", None
-        return "cannot-launch", _why_not(head), None
+        return ("failed", failure, None) if head is None else ("cannot-launch", failure or _why_not(head), None)
     if against is None:
         return "new", "only in head", None
     if against.predicted is None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from advisor.advise import advise
+from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.fallbacks import Fallback
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
@@ -92,9 +93,11 @@ def read_version(data: bytes | None, path: str, folder: Path) -> _Version | None
 
 def table_subject(
     path: str, change: CHANGES, base: bytes | None, head: bytes | None, *, request: Request, gpus: Sequence[GpuSpec],
-    predictor: Predictor, base_path: str | None = None, anywhere: bool = False, fallback: Fallback | None = None,
+    predictor: Predictor, base_path: str | None = None, anywhere: bool = False, fallback: Fallback | None = None, predict: bool = True,
 ) -> Subject:  # fmt: skip
     """Compare two versions of one table; either may be missing.
+
+    A table that no launch asks for, or whose GPU is not described, has no rows: whatever was predicted of it would run nowhere.
 
     Args:
         path: Where the head version lies, as it is shown.
@@ -102,11 +105,12 @@ def table_subject(
         base: Content of the old version.
         head: Content of the new version.
         request: What is known of the model; the token counts to compare, where they are not the tables' own.
-        gpus: The GPUs to predict for, where the table's own name says none that is known.
+        gpus: The GPUs to predict for with `anywhere`; else it is that of the table's own name.
         predictor: Where predictions come from.
         base_path: Where the old version lies, if elsewhere.
         anywhere: Predict for `gpus`, whatever the name says.
         fallback: The table that runs on the side that is missing, where one does. The audit is of the files; it has no part in that.
+        predict: Whether to predict at all, or only audit.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         old = read_version(base, base_path or path, Path(folder, "base"))
@@ -114,7 +118,12 @@ def table_subject(
         before, after = old, new  # what runs on either side
         name = parse_table_name(path)
         own = match_device_name(name.device_name)
-        notes = [] if own is not None else [f"The GPU in its name is not described in ceilings/ ({name.device_name})."]
+        notes = []
+        unasked = change != "compared" and _is_unasked(new or old)
+        if unasked:
+            notes.append("No launch asks for a table of this name: it changes nothing that runs.")
+        elif own is None and not anywhere:
+            notes.append(f"The GPU in its name is not described in ceilings/ ({name.device_name}): nothing is predicted.")
         if fallback is not None:
             runs = _read_fallback(fallback, path, Path(folder, "fallback"))
             before, after = (runs, new) if base is None else (old, runs)
@@ -122,7 +131,7 @@ def table_subject(
             side = "base" if base is None else "head"
             notes.append(f"The {side} does not have this table: SGLang falls back to {fallback.label} there{unreadable}.")
         rows: list[StaticRow] = []
-        for gpu in (own,) if own is not None and not anywhere else tuple(gpus):
+        for gpu in () if unasked or not predict else tuple(gpus) if anywhere else (own,) if own is not None else ():
             try:
                 found, said = _rows(before, after, replace(request, gpu=gpu.name), gpu, predictor)
             except AdvisorError as error:
@@ -132,7 +141,15 @@ def table_subject(
         return Subject(
             kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
             new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None else (),
+            failures=() if unasked or new is None else table_failures(
+                new.issues, old.issues if old is not None else (),
+                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches"))),
         )  # fmt: skip
+
+
+def _is_unasked(version: _Version | None) -> bool:
+    """Whether no launch asks for a table of its name."""
+    return version is not None and any(issue.check == "unreachable-name" for issue in version.issues)
 
 
 def _read_fallback(fallback: Fallback, path: str, folder: Path) -> _Version | None:
@@ -160,7 +177,8 @@ def _rows(
     shown = next(target for target in reversed(targets) if target is not None)
     if shown.assumption:
         notes.append(shown.assumption + ".")
-    notes += [warning for target in targets if target is not None for warning in target.warnings]
+    told = tuple(f"M = {count}: " for count in tokens if new is not None and why_it_fails(new.table, new.issues, count))
+    notes += [warning for target in targets if target is not None for warning in target.warnings if not warning.startswith(told)]
     sides = [_groups(target, predictor) for target in targets]
     rows = []
     for count in tokens:
@@ -169,13 +187,18 @@ def _rows(
             continue
         problems = [report.problem for report in (pair[1] or pair[0] or [])]
         default = _default(tables[-1].name, problems, gpu, predictor)
-        rows.append(static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default))
+        failure = why_it_fails(new.table, new.issues, count) if new is not None else ""
+        rows.append(static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None,
+                               failure=failure))  # fmt: skip
     return rows, notes
 
 
 def _token_counts(old: _Version | None, new: _Version | None, wanted: Sequence[int] | None) -> tuple[tuple[int, ...], list[str]]:
     """Those that are wanted, else the keys of both versions; where there are too many, those whose entry differs first."""
-    entries = [dict(version.table.entries) if version is not None and version.table is not None else {} for version in (old, new)]
+    entries: list[dict[int, Configuration | None]] = [
+        {**dict.fromkeys(version.table.unreadable_keys), **dict(version.table.entries)}
+        if version is not None and version.table is not None else {} for version in (old, new)
+    ]  # fmt: skip
     everything = sorted(wanted or {*entries[0], *entries[1]})
     if len(everything) <= LARGEST_TOKEN_COUNTS:
         return tuple(everything), []

@@ -77,7 +77,7 @@ def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) ->
 def _rank(subject: Subject) -> int:
     """Subjects with something to act on come first."""
     verdicts = {row.verdict for row in subject.measured} | {row.verdict for row in subject.static}
-    if verdicts & {"failed", "regressed", "cannot-launch"}:
+    if verdicts & {"failed", "regressed", "cannot-launch"} or subject.failures:
         return 0
     if verdicts & {"predicted-regressed", "inconclusive"} or any(issue.severity == "error" for issue in subject.new_issues):
         return 1

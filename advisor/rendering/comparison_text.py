@@ -42,7 +42,7 @@ def _subject(subject: Subject) -> list[str]:
             f"  {words.verdict_word(static.verdict):<20} {static.label}  {static.gpu}  {_side(before)} ({against}) -> "
             f"{_side(static.head)}  {words.change_text(static.change)}"
             f"  ceiling {words.latency_text(static.ceiling)}" + (f"  {change}" if change else "")
-            + (f"  ({static.reason})" if static.verdict == "not comparable" else "")
+            + (f"  ({static.reason})" if static.verdict in words.REASONED else "")
         )
     for compiled in subject.resources:
         cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in words.resource_cells(compiled))

@@ -30,7 +30,7 @@ QUIET = frozenset({"unchanged", "predicted-unchanged", "never-launches"})
 """Verdicts whose rows are folded."""
 
 
-REASONED = frozenset({"cannot-launch", "not comparable"})
+REASONED = frozenset({"failed", "cannot-launch", "not comparable"})
 """Static verdicts that mean little without their reason."""
 
 
@@ -109,7 +109,7 @@ def configuration_change(row: StaticRow) -> list[str]:
 
 def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """The rows that look worse than what they replace."""
-    return [row for row in rows if row.verdict in ("predicted-regressed", "cannot-launch")]
+    return [row for row in rows if row.verdict in ("predicted-regressed", "cannot-launch", "failed")]
 
 
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:

@@ -1,0 +1,87 @@
+"""What is certain to fail in head, by the audit and the parser alone: whether or not anything could be predicted of it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterable
+
+from advisor.comparison.kernels import mentions_triton
+from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
+from advisor.configs.audit import AuditIssue
+from advisor.configs.tables import Table, nearest_key
+from advisor.schema import Finding
+
+CERTAIN: dict[str, FailureCondition] = {
+    "unreadable": "failed", "bad-entry": "failed", "wrong-scales": "failed",
+    "does-not-fit": "cannot-launch", "num-warps": "cannot-launch", "shallow-dot": "cannot-launch", "unknown-option": "cannot-launch",
+}  # fmt: skip
+"""Checks of the audit that a launch cannot survive. Errors that are none: the stacks take the last of two equal keys, and where a GPU
+refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which asks for no table."""
+
+
+def is_certain(issue: AuditIssue) -> bool:
+    """Whether what the audit found makes a launch fail, or its output wrong; the stacks do not read `triton_version`."""
+    return issue.check in CERTAIN and issue.key != "triton_version"
+
+
+def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: Iterable[str]) -> tuple[Failure, ...]:
+    """What fails in the new version of a table, and did not in the old one.
+
+    Args:
+        new: What the audit finds in the new version.
+        old: The same of the old one: an entry that failed there does not begin to.
+        told: The keys of entries of which a row says it. Where the file as a whole cannot be read, every row does.
+    """
+    told = set(told)
+    before = [issue for issue in old if is_certain(issue)]
+    known = {issue.key for issue in before if issue.key is not None} | told
+    whole = {issue.message for issue in before if issue.key is None}
+    return tuple(
+        Failure(condition=CERTAIN[issue.check], what=f"entry {issue.key}" if issue.key is not None else "", reason=reason_of(issue))
+        for issue in new
+        if is_certain(issue) and (not told and issue.message not in whole if issue.key is None else issue.key not in known)
+    )
+
+
+def why_it_fails(table: Table | None, issues: Iterable[AuditIssue], tokens: int) -> str:
+    """Why what a version of a table launches for a token count is certain to fail; empty where it is not, and where a row says it with
+    its own figures (`does-not-fit`)."""
+    certain = [issue for issue in issues if is_certain(issue) and issue.check != "does-not-fit"]
+    key = str(nearest_key(table.keys, tokens)) if table is not None else None
+    found = next((issue for issue in certain if key is None or issue.key in (None, key)), None)
+    if found is None:
+        return ""
+    return reason_of(found) if found.key is not None else reason_of(found).partition("; ")[0]  # in short, for every row says it
+
+
+def reason_of(issue: AuditIssue) -> str:
+    """What the audit says, less the file's name, which stands beside it."""
+    return issue.message.rpartition(".json: ")[2]
+
+
+def broken_source(path: str, change: CHANGES, base: bytes | None, head: bytes | None) -> Subject | None:
+    """A kernel file that was Python and no longer is; None where that cannot be said."""
+    if head is None or not mentions_triton(base) or _refused(base) is not None or (why := _refused(head)) is None:
+        return None
+    reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
+    issue = Finding(rule="unreadable", severity="error", title="The file is no longer Python", evidence=reason, scope="kernel",
+                    remedy="correct the syntax; where it is that of a newer Python, compare with that one")  # fmt: skip
+    return Subject(kind="file", title=path, path=path, change=change, new_issues=(issue,),
+                   failures=(Failure(condition="failed", what="", reason=reason),))  # fmt: skip
+
+
+def _refused(data: bytes | None) -> str | None:
+    """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(data or b"")
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+    except ValueError as error:
+        return str(error)
+    except (RecursionError, MemoryError):  # nothing is certain of these
+        return None
+    return None

@@ -1,0 +1,100 @@
+"""What is certain to fail gates, whether or not anything could be predicted of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.comparison import Options, compare_trees
+from advisor.comparison.trees import RevisionTree
+from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_text import to_text
+
+from .conftest import KERNEL, TABLE, entry, table
+
+SOUND = table(M1=entry(), M64=entry(), M256=entry())
+
+
+def compared(repository, base, head, predictor, **options):
+    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
+    return compare_trees(*trees, Options(compiling=False, **options), predictor)
+
+
+def changed(repository, predictor, before, after, path=TABLE, **options):
+    base = repository.commit({path: before})
+    return compared(repository, base, repository.commit({path: after}), predictor, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [('<<<<<<< HEAD\n{"64": {}}', "not valid JSON"), ("{}", "no entries"), ('{"64": {"BLOCK_SIZE_M": 16}}', "BLOCK_SIZE_N is missing")],
+)  # fmt: skip
+def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reason):
+    found = changed(repository, predictor, SOUND, content)
+    (subject,) = found.subjects
+    assert {row.verdict for row in subject.static} == {"failed"} and all(reason in row.reason for row in subject.static)
+    assert found.gate.failed and reason in found.gate.sentence and len(found.gate.triggered) == 1
+    for surface in (to_comment(found), to_page(found), to_text(found), to_sarif(found)):
+        assert "failed" in surface and reason in surface.replace("\\", "")
+    back = changed(repository, predictor, content, SOUND)
+    assert not back.gate.failed
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"), [({"BLOCK_SIZE_M": 48}, "BLOCK_SIZE_M; got 48"), ({"num_warps": "4"}, 'num_warps; got "4"'),
+                           ({"BLOCK_SIZE_N": None}, "BLOCK_SIZE_N")],
+)  # fmt: skip
+def test_an_entry_that_cannot_be_read_fails(repository, predictor, broken, reason):
+    content = table(M1=entry(), M64={**entry(), **broken}, M256=entry())
+    found = changed(repository, predictor, SOUND, content)
+    (subject,) = found.subjects
+    assert {row.label: row.verdict for row in subject.static}["M=64"] == "failed"
+    assert found.static_counts == {"failed": 1, "predicted-unchanged": 2} and "left out" not in to_text(found)
+    assert found.gate.failed and reason in found.gate.sentence
+    new = compared(repository, repository.commit({TABLE: None}), repository.commit({TABLE: content}), predictor)
+    assert new.gate.failed and reason in new.gate.sentence
+
+
+def test_what_failed_before_is_nothing_new(repository, predictor):
+    worse = table(M1=entry(), M64={**entry(), "num_warps": "8"})
+    assert not changed(repository, predictor, table(M1=entry(32), M64={**entry(), "num_warps": "4"}), worse).gate.failed
+
+
+def test_a_key_that_the_stacks_cannot_turn_into_a_number_fails(repository, predictor):
+    found = changed(repository, predictor, SOUND, json.dumps({**json.loads(SOUND), "many": entry()}))
+    assert found.gate.failed and "entry many" in found.gate.sentence
+
+
+@pytest.mark.parametrize("odd", ['"triton_version": 3', '"64": {0}, "64": {0}'])
+def test_what_the_stacks_put_up_with_does_not_gate(repository, predictor, odd):
+    content = SOUND[:-1] + ", " + odd.replace("{0}", json.dumps(entry())) + "}"
+    found = changed(repository, predictor, SOUND, content)
+    assert any(issue.severity == "error" for issue in found.subjects[0].new_issues) and not found.gate.failed
+
+
+def test_the_reason_of_a_row_is_the_audits(repository, predictor):
+    found = changed(repository, predictor, SOUND, table(M1=entry(), M64=entry(warps=3), M256=entry()))
+    assert found.static_counts["cannot-launch"] == 1
+    assert "num_warps 3 is no power of two" in found.gate.sentence and "no CTA fits" not in found.gate.sentence
+
+
+def test_what_does_not_fit_gates_though_nothing_could_be_predicted(repository, predictor):
+    base = repository.commit({"advisor.toml": '[tables."*.json"]\nmodel = "Mixtral-8x7B"', TABLE: SOUND})  # of 8 experts, not 128
+    found = compared(repository, base, repository.commit({TABLE: table(M64=entry(block_k=256, stages=9))}), predictor)
+    (subject,) = found.subjects
+    assert subject.static == () and any("No prediction" in note for note in subject.notes)
+    assert found.gate.failed and "entry 64 (needs" in found.gate.sentence
+    assert not compared(repository, base, "HEAD", predictor, fail_on=("failed",)).gate.failed
+
+
+def test_a_kernel_file_that_is_no_longer_python_fails(repository, predictor):
+    text = KERNEL.format(m=16)
+    found = changed(repository, predictor, text, text.replace("def matmul(", "def matmul(:"), path="matmul.py")
+    assert found.gate.failed and "matmul.py (line" in found.gate.sentence
+    still = changed(repository, predictor, text + "\n(", text + "\n((", path="other.py")
+    assert not still.gate.failed and still.subjects[0].notes
+    latin = b"# -*- coding: latin-1 -*-\n" + text.encode() + b"# \xe9\n"
+    assert not changed(repository, predictor, text, latin, path="latin.py").gate.failed
