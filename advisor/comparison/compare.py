@@ -12,14 +12,14 @@ from advisor.comparison.changed_files import ChangedFiles
 from advisor.comparison.failures import broken_source
 from advisor.comparison.files import result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, parse
+from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
-from advisor.comparison.settings import FILE_NAME, Settings, read_settings
+from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
-from advisor.comparison.trees import FileChange, Tree, changes
+from advisor.comparison.trees import Entry, FileChange, Tree, changes
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.configs.names import parse_table_name
+from advisor.configs.names import TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned.base import Predictor
@@ -29,7 +29,7 @@ from advisor.targets import Request
 
 DEFAULT_GPUS = ("H100", "H200")
 LARGEST_CHANGES = 100
-"""Changed tables and kernel files compared; a pull request that touches more gets a sentence that says so."""
+"""Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
 
 def assemble(
     base: Compared, head: Compared, subjects: Sequence[Subject], options: Options, settings: Settings, predictor: Predictor,
-    gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (),
+    gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
 ) -> ComparisonResult:  # fmt: skip
     """The result of the subjects: counts, headline and gate."""
     wanted = options.fail_on if options.fail_on is not None else settings.fail_on
@@ -125,7 +125,8 @@ def assemble(
         tool_version=__version__, command=options.command, base=base, head=head,
         gpus=tuple(shown) or tuple(gpu.name for gpu in gpus), predictor=predictor.name,
         headline=headline(subjects, measured, static), measured_counts=measured, static_counts=static,
-        measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects), gate=gates.gate(subjects, conditions),
+        measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects),
+        gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings), skipped=tuple(skipped),
     )  # fmt: skip
 
@@ -152,18 +153,22 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     """
     differing = changes(base, head)
     settings, warnings = _settings(base, head)
+    warnings += _unmatched(settings, base, head)
     gpus = _gpus(options, settings)
     files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
                          compiling=Compiling(wanted=options.compiling),
                          recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
-    relevant = [change for change in differing if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
+    relevant = [change for change in _moved(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
     subjects: list[Subject] = []
     skipped: list[str] = []
-    taken = 0
-    for change in relevant:
+    taken = unjudged = 0
+    for number, change in enumerate(relevant):
         if taken >= LARGEST_CHANGES:
-            warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: the rest was left out.")
+            unjudged, failing = _audited(base, head, relevant[number:], predictor)
+            if unjudged:
+                warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
+            subjects += failing
             break
         try:
             found = files.subjects(change)
@@ -176,12 +181,64 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         except Exception as error:  # one odd file must not hide what there is to say of the others
             said = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
             found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,))]
+        if change.base is not None and change.base.path != change.path:
+            found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
         taken += bool(found)
         subjects += found
     return assemble(
         Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
-        settings, predictor, gpus, warnings=warnings, skipped=skipped,
+        settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
     )  # fmt: skip
+
+
+def _moved(differing: Sequence[FileChange]) -> list[FileChange]:
+    """The changes, with a table that went to another folder as one: it runs there as before."""
+    places: dict[TableName, list[FileChange]] = {}
+    for change in differing:
+        if change.word in ("added", "removed") and is_table_name(change.path):
+            places.setdefault(parse_table_name(change.path), []).append(change)
+    moved: dict[str, FileChange] = {}
+    for pair in places.values():
+        if sorted(each.word for each in pair) == ["added", "removed"]:
+            new, old = sorted(pair, key=lambda each: each.word)
+            moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
+    return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
+
+
+def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:
+    """Of changes past the limit: how many hold a table or a kernel, and those of them that are certain to fail."""
+    count, failing = 0, []
+    for change in changed:
+        try:
+            data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
+            if change.path.endswith(".py"):
+                count += any(map(mentions_triton, data))
+                found = broken_source(change.path, change.word, *data)
+            elif named_like_table(change.path):
+                count += 1
+                found = table_subject(change.path, change.word, *data, request=Request(), gpus=(), predictor=predictor, predict=False)
+            else:
+                continue
+        except AdvisorError:  # another kernel's table, a link, something too large
+            continue
+        if found is not None and found.failures:
+            failing.append(found)
+    return count, failing
+
+
+def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
+    """What advisor.toml says of tables and kernels that neither side has: most likely misspelled."""
+    trees = [(tree, tree.entries()) for tree in (base, head)]
+    lost = [f'tables."{pattern}" matches no file of either side; a pattern is of the whole path'
+            for pattern in settings.tables if not any(matches(path, pattern) for _, entries in trees for path in entries)]  # fmt: skip
+    for key in settings.kernels:
+        path, _, name = key.partition("::")
+        found = [(tree, entries[path]) for tree, entries in trees if path in entries]
+        if not found:
+            lost.append(f'kernels."{key}": neither side has a file {path}')
+        elif name and not any(_defines(tree, entry, name) for tree, entry in found):
+            lost.append(f'kernels."{key}": neither side has a kernel {name} there')
+    return [f"{FILE_NAME}: {each}" for each in lost]
 
 
 def _broken(base: Tree, head: Tree, change: FileChange) -> Subject | None:
@@ -192,8 +249,6 @@ def _broken(base: Tree, head: Tree, change: FileChange) -> Subject | None:
         data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
     except AdvisorError:
         return None
-    if any(each is not None and len(each) > LARGEST_SOURCE_BYTES for each in data):
-        return None
     return broken_source(change.path, change.word, *data)
 
 
@@ -203,6 +258,15 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
         if entry is not None and entry.kind == "file":
             return read_settings(tree.read(entry)), [warning] if warning else []
     return Settings(), []
+
+
+def _defines(tree: Tree, entry: Entry, name: str) -> bool:
+    """Whether a file holds a kernel; also where it cannot be read or parsed, so that nobody can say it does not."""
+    try:
+        source = parse(tree.read(entry), entry.path)
+    except AdvisorError:
+        return True
+    return source is not None and name in source.definitions
 
 
 def _given(options: Options) -> list[tuple[str, Path | bytes]]:

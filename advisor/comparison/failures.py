@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-from advisor.comparison.kernels import mentions_triton
+from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton
 from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
 from advisor.configs.audit import AuditIssue
 from advisor.configs.tables import Table, nearest_key
@@ -63,7 +63,9 @@ def reason_of(issue: AuditIssue) -> str:
 
 def broken_source(path: str, change: CHANGES, base: bytes | None, head: bytes | None) -> Subject | None:
     """A kernel file that was Python and no longer is; None where that cannot be said."""
-    if head is None or not mentions_triton(base) or _refused(base) is not None or (why := _refused(head)) is None:
+    if head is None or not mentions_triton(base) or max(len(base or b""), len(head)) > LARGEST_SOURCE_BYTES:
+        return None
+    if _refused(base) is not None or (why := _refused(head)) is None:
         return None
     reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
     issue = Finding(rule="unreadable", severity="error", title="The file is no longer Python", evidence=reason, scope="kernel",

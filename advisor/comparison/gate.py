@@ -40,8 +40,8 @@ def conditions(words: Sequence[str]) -> tuple[str, ...]:
     return out
 
 
-def gate(subjects: Sequence[Subject], wanted: tuple[str, ...]) -> Gate:
-    """Whether the subjects pass."""
+def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int = 0) -> Gate:
+    """Whether the subjects pass; `unjudged` files were past the limit of what is compared."""
     triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
     listed = ", ".join(wanted) or "nothing"
     verdicts: set[str] = {row.verdict for subject in subjects for row in subject.measured}
@@ -55,6 +55,8 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...]) -> Gate:
     else:
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
         sentence = f"Failed: {shown}."
+    if unjudged:
+        sentence += f" {unjudged} more changed {'file was' if unjudged == 1 else 'files were'} only audited, not judged."
     return Gate(conditions=wanted, triggered=tuple(triggered), failed=bool(triggered), sentence=sentence)
 
 

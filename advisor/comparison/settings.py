@@ -11,21 +11,23 @@
     configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
     sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of recorded launches, by the kernel's arguments; dtype = "a_ptr"
 
-    [tables."configs/E=128,*.json"]                 # a pattern as the shell's; the first that matches counts
+    [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
     model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
     tokens = [1, 64, 4096]                          # token counts to compare, in place of the table's own
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from advisor.configs.models import find_model
 from advisor.configs.names import SIZE_LIMIT
-from advisor.errors import AdvisorError, InputError
+from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.hardware import load_gpu
 from advisor.pipelines.batch import problem_batch
 from advisor.schema import FAMILIES, Problem
@@ -35,6 +37,7 @@ LARGEST_BYTES = 256 * 1024
 TOP = ("gpus", "fail_on", "launches", "kernels", "tables")
 KERNEL = ("family", "op", "problems", "configuration", "sizes", "dtype")
 TABLE = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens")
+_BLOCK_SHAPE = re.compile(r"block_shape=\[(?!\[\])")  # not where it is written as `[[]` already
 PROBLEM_OPTIONS = ("op", "dtype", "weight_dtype", "output_dtype", "cache")
 
 
@@ -70,7 +73,12 @@ class Settings:
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""
-        return next((said for pattern, said in self.tables.items() if fnmatchcase(path, pattern) or path == pattern), {})
+        return next((said for pattern, said in self.tables.items() if matches(path, pattern)), {})
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path is meant by a pattern: the shell's, but for the bracket of `block_shape=[128,128]`, which is in the files' names."""
+    return path == pattern or fnmatchcase(path, _BLOCK_SHAPE.sub("block_shape=[[]", pattern))
 
 
 def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
@@ -131,6 +139,11 @@ def _of_table(values: dict[str, Any], where: str) -> dict[str, Any]:
     _known(values, TABLE, where)
     if not isinstance(values.get("model", ""), str):
         raise InputError(f"{where}: model", values["model"], "a text")
+    if "model" in values:
+        try:
+            find_model(values["model"])
+        except UsageError as error:
+            raise InputError(f"{where}: model", values["model"], error.limit, "correct it, or say hidden_size and top_k instead") from None
     for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
         if name in values and not _is_size(values[name]):
             raise InputError(f"{where}: {name}", values[name], f"an integer from 1 to {SIZE_LIMIT - 1}")
@@ -189,4 +202,4 @@ def _texts(value: Any, where: str) -> list[str]:
     return value
 
 
-__all__ = ["FILE_NAME", "KernelSettings", "Settings", "problem_of", "read_settings"]
+__all__ = ["FILE_NAME", "KernelSettings", "Settings", "matches", "problem_of", "read_settings"]

@@ -1,0 +1,55 @@
+"""advisor.toml: what it names is there, or it says so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor.comparison import Options, compare_trees
+from advisor.comparison.settings import matches
+from advisor.comparison.trees import RevisionTree
+from advisor.errors import InputError
+
+from .conftest import KERNEL, TABLE, entry, table
+
+BLOCKED = "vllm/configs/E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+
+
+def warnings(repository, predictor, settings):
+    base = repository.commit({"advisor.toml": settings, f"vllm/configs/{TABLE}": table(M64=entry()), "k/matmul.py": KERNEL.format(m=16)})
+    head = repository.commit({f"vllm/configs/{TABLE}": table(M64=entry(32))})
+    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
+    return compare_trees(*trees, Options(compiling=False), predictor).warnings
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [("*/E=128,*,block_shape=[128,128].json", True), ("*,block_shape=[[]128,128].json", True), ("*/E=[1-9]*", True), (BLOCKED, True),
+     ("*/E=128,*,block_shape=[64,128].json", False), ("configs/E=128,*.json", False)],
+)  # fmt: skip
+def test_the_bracket_of_a_block_shape_is_one(pattern, matched):
+    assert matches(BLOCKED, pattern) is matched
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [('[tables."configs/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"', r'tables\."configs/E=128.*matches no file'),
+     ('[kernels."kernel/matmul.py::matmul"]\nfamily = "gemm"', r"neither side has a file kernel/matmul\.py"),
+     ('[kernels."k/matmul.py::matmull"]\nfamily = "gemm"', "neither side has a kernel matmull")],
+)  # fmt: skip
+def test_what_matches_nothing_is_said(repository, predictor, settings, said):
+    (warning,) = warnings(repository, predictor, settings)
+    assert re.search(said, warning)
+
+
+def test_what_matches_is_not_warned_of(repository, predictor):
+    settings = '[tables."*/E=128,*.json"]\nmodel = "Qwen3-30B-A3B"\n'
+    settings += '[kernels."k/matmul.py::matmul"]\nfamily = "gemm"\n[kernels."k/matmul.py"]\nfamily = "gemm"'
+    assert warnings(repository, predictor, settings) == ()
+
+
+def test_an_unknown_model_is_an_error_of_the_file(repository, predictor):
+    with pytest.raises(InputError, match=r'tables\."\*\.json": model; got Qwen3-30B-A3; .*Qwen3-30B-A3B.*correct it') as found:
+        warnings(repository, predictor, '[tables."*.json"]\nmodel = "Qwen3-30B-A3"')
+    assert "--hidden-size" not in str(found.value)
