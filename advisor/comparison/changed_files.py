@@ -146,10 +146,10 @@ def _siblings(tree: Tree, path: str, folder: Path) -> None:
     beside = [
         entry for other, entry in tree.entries().items()
         if PurePosixPath(other).parent == parent and other.endswith(".py") and entry.kind == "file"
-        and entry.size_bytes <= LARGEST_SOURCE_BYTES
     ]  # fmt: skip
-    for entry in beside[:LARGEST_SIBLINGS]:
-        (folder / PurePosixPath(entry.path).name).write_bytes(tree.read(entry))
+    for entry in tree.sized(beside[:LARGEST_SIBLINGS]):
+        if entry.size_bytes <= LARGEST_SOURCE_BYTES:
+            (folder / PurePosixPath(entry.path).name).write_bytes(tree.read(entry))
 
 
 def _without_folder(subject: Subject, folder: str) -> Subject:

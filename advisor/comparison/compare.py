@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from advisor import __version__, result_json
 from advisor.comparison import gate as gates
+from advisor.comparison import git
 from advisor.comparison.changed_files import ChangedFiles
 from advisor.comparison.failures import broken_source
 from advisor.comparison.files import result_subject, rows_subject, title_of
@@ -17,7 +18,7 @@ from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
-from advisor.comparison.trees import Entry, FileChange, Tree, changes
+from advisor.comparison.trees import Entry, FileChange, Tree, changes, sized
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.configs.names import TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
@@ -159,6 +160,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
                          compiling=Compiling(wanted=options.compiling),
                          recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
     relevant = [change for change in _moved(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
+    relevant = sized(relevant, base, head)
     relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
     subjects: list[Subject] = []
     skipped: list[str] = []
@@ -175,6 +177,8 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         except NotOursError as error:
             skipped.append(str(error))
             continue
+        except git.PartialCloneError:
+            raise
         except AdvisorError as error:
             broken = _broken(base, head, change)
             found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
@@ -219,6 +223,8 @@ def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: P
                 found = table_subject(change.path, change.word, *data, request=Request(), gpus=(), predictor=predictor, predict=False)
             else:
                 continue
+        except git.PartialCloneError:
+            raise
         except AdvisorError:  # another kernel's table, a link, something too large
             continue
         if found is not None and found.failures:

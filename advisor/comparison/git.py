@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,10 @@ LARGEST_LISTING_BYTES = 256 * 1024 * 1024
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
 
 
+class PartialCloneError(InputError):
+    """Something was left out when the repository was cloned: nothing of the comparison would be worth anything without it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitEntry:
     """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule)."""
@@ -24,16 +29,15 @@ class GitEntry:
     path: str
     mode: str
     identity: str
-    size_bytes: int | None
 
 
-def _run(folder: Path, *arguments: str) -> bytes:
+def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             ["git", *_SAFE, "-C", str(folder), *arguments], capture_output=True, env=environment, timeout=TIMEOUT_S, check=False,
-            stdin=subprocess.DEVNULL,
+            input=given,
         )  # fmt: skip
     except FileNotFoundError:
         raise UsageError("comparing revisions needs git, which is not installed", remedy="install git, or name two files") from None
@@ -42,16 +46,32 @@ def _run(folder: Path, *arguments: str) -> bytes:
                          "name two files or folders instead") from None  # fmt: skip
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
-        raise InputError(f"git {arguments[0]} failed", words[-1] if words else f"exit code {done.returncode}")
+        if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
+            raise _partial("an object that is needed is not here")
+        fatal = next((line for line in words if line.startswith("fatal: ")), words[-1] if words else f"exit code {done.returncode}")
+        advice = next((line.strip() for line in words if line.strip().startswith("git config ")), None)
+        raise InputError(f"git {arguments[0]} failed", fatal.removeprefix("fatal: "), None, f"run `{advice}`" if advice else None)
     return done.stdout
 
 
+def _partial(what: str) -> PartialCloneError:
+    return PartialCloneError(f"partial clone: {what}", None, "the changed files on this machine",
+                             "fetch them with `git diff --stat BASE HEAD`, or clone without --filter")  # fmt: skip
+
+
 def repository(folder: Path) -> Path | None:
-    """The top folder of the repository that `folder` lies in; None where there is none."""
+    """The repository that `folder` lies in, bare ones included; None where there is none.
+
+    Raises:
+        InputError: There is one, but git refuses it; the message is git's.
+        UsageError: There is no git.
+    """
     try:
-        return Path(_run(folder, "rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
-    except (InputError, UsageError):
-        return None
+        return Path(_run(folder, "rev-parse", "--absolute-git-dir").decode(errors="surrogateescape").rstrip("\n"))
+    except InputError as error:
+        if "not a git repository" in str(error.got) or not folder.is_dir():
+            return None
+        raise
 
 
 def commit(folder: Path, revision: str) -> str | None:
@@ -73,7 +93,9 @@ def merge_base(folder: Path, first: str, second: str) -> str:
     """
     try:
         return _run(folder, "merge-base", first, second).decode("ascii", "replace").strip()
-    except InputError:
+    except InputError as error:
+        if error.got != "exit code 1":  # which says nothing else
+            raise
         raise InputError(
             "the two revisions have no commit in common", f"{first[:12]} and {second[:12]}",
             remedy="fetch more history (actions/checkout: fetch-depth: 0)",
@@ -83,7 +105,7 @@ def merge_base(folder: Path, first: str, second: str) -> str:
 @lru_cache(maxsize=4)
 def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
     """Every entry of a commit's tree, by path; a commit does not change, so the listing is kept."""
-    out = _run(folder, "ls-tree", "-r", "-z", "--long", "--full-tree", commit_id)
+    out = _run(folder, "ls-tree", "-r", "-z", "--full-tree", commit_id)
     if len(out) > LARGEST_LISTING_BYTES:
         raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
     found = {}
@@ -91,10 +113,23 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         head, tab, raw = line.partition(b"\t")
         if not tab:
             continue
-        mode, _, identity, size = head.decode("ascii").split()
+        mode, _, identity = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=None if size == "-" else int(size))
+        found[path] = GitEntry(path=path, mode=mode, identity=identity)
     return found
+
+
+def sizes(folder: Path, identities: Iterable[str]) -> dict[str, int]:
+    """The sizes in bytes of blobs, which is the first that needs them to be here.
+
+    Raises:
+        InputError: One was left out of a partial clone.
+    """
+    found = _run(folder, "cat-file", "--batch-check=%(objectname) %(objectsize)", given="\n".join(identities).encode("ascii"))
+    lines = [line.split() for line in found.decode("ascii", "replace").splitlines()]
+    if any(size == "missing" for _, size in lines):
+        raise _partial("a file that changed is not here")
+    return {identity: int(size) for identity, size in lines}
 
 
 def blob(folder: Path, identity: str) -> bytes:

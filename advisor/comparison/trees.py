@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol
 
@@ -21,7 +22,10 @@ IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One path of a tree. Equal identities mean equal contents, within one kind of tree."""
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree.
+
+    `size_bytes` is 0 where it has not been asked for (`Tree.sized`).
+    """
 
     path: str
     kind: EntryKind
@@ -44,6 +48,14 @@ class Tree(Protocol):
 
     def entries(self) -> dict[str, Entry]:
         """Everything in it, by path."""
+        ...
+
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with their sizes.
+
+        Raises:
+            InputError: One is not on this machine.
+        """
         ...
 
     def read(self, entry: Entry) -> bytes:
@@ -75,13 +87,19 @@ class RevisionTree:
         """Every entry of the commit."""
         kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
         return {
-            path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=entry.size_bytes or 0)
+            path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
             for path, entry in git.entries(self.folder, self.revision or "").items()
         }
 
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries with the sizes of their blobs, asked for at once."""
+        files = {entry.identity for entry in entries if entry.kind == "file"}
+        found = git.sizes(self.folder, sorted(files)) if files else {}
+        return [replace(entry, size_bytes=found.get(entry.identity, 0)) for entry in entries]
+
     def read(self, entry: Entry) -> bytes:
         """The blob."""
-        check_readable(entry)
+        check_readable(entry if entry.size_bytes else self.sized([entry])[0])
         return git.blob(self.folder, entry.identity)
 
 
@@ -106,6 +124,10 @@ class FolderTree:
                     relative = path.relative_to(self.folder).as_posix()
                     found[relative] = self._entry(path, relative)
         return found
+
+    def sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries, which have their sizes."""
+        return list(entries)
 
     def _entry(self, path: Path, relative: str) -> Entry:
         if path.is_symlink():
@@ -144,6 +166,18 @@ class FileChange:
         if self.head is None:
             return "removed"
         return "modified" if self.base.kind == self.head.kind else "type changed"
+
+
+def sized(differing: Sequence[FileChange], base: Tree, head: Tree) -> list[FileChange]:
+    """The changes, with the sizes of what differs.
+
+    Raises:
+        InputError: Something that differs is not on this machine.
+    """
+    old = {entry.path: entry for entry in base.sized([each.base for each in differing if each.base is not None])}
+    new = {entry.path: entry for entry in head.sized([each.head for each in differing if each.head is not None])}
+    return [replace(each, base=old.get(each.base.path) if each.base is not None else None,
+                    head=new.get(each.head.path) if each.head is not None else None) for each in differing]  # fmt: skip
 
 
 def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:

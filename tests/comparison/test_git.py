@@ -1,0 +1,65 @@
+"""Repositories of every kind: bare ones, partial clones, and those that git refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.cli import main
+from advisor.comparison import git
+from advisor.errors import InputError
+
+from .conftest import TABLE, entry, table
+
+
+@pytest.fixture
+def history(repository):
+    repository.commit({TABLE: table(M64=entry()), "README": "1"})
+    repository.commit({TABLE: table(M64=entry(stages=3)), "odd.bin": b"\0" * 100})
+    return repository
+
+
+def test_a_bare_repository_is_compared(history, tmp_path, capsys):
+    bare = tmp_path / "bare.git"
+    history.git("clone", "--quiet", "--bare", str(history.folder), str(bare))
+    assert main(["compare", "HEAD^", "HEAD", "--no-compile", "--repository", str(bare)]) == 0
+    assert "M=64" in capsys.readouterr().out
+
+
+def test_a_partial_clone_is_compared_once_what_changed_is_here(history, tmp_path, capsys):
+    history.git("config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    history.git("clone", "--quiet", "--filter=blob:none", history.folder.as_uri(), str(clone))
+    command = ["compare", "HEAD^", "HEAD", "--no-compile", "--repository", str(clone)]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "partial clone: " in said and "git diff --stat" in said
+    history.git("-C", str(clone), "diff", "--stat", "HEAD^", "HEAD")
+    assert main(command) == 0
+    assert "M=64" in capsys.readouterr().out
+
+
+def test_why_git_refuses_a_repository_is_passed_on(history, capsys):
+    (history.folder / ".git/config").write_text("[core\n")
+    with pytest.raises(InputError, match=r"git rev-parse failed; got bad config line"):
+        git.repository(history.folder)
+    assert main(["compare", "HEAD^", "HEAD", "--repository", str(history.folder)]) == 2
+    assert "bad config line" in capsys.readouterr().err
+
+
+def test_where_there_is_no_repository(tmp_path):
+    assert git.repository(tmp_path / "nowhere") is None
+
+
+def test_advice_of_git_is_the_remedy(tmp_path, monkeypatch):
+    fake = tmp_path / "git"
+    fake.write_text("#!/bin/sh\nprintf \"fatal: detected dubious ownership in '/r'\\nTo add an exception, call:\\n\\n"
+                    "\\tgit config --global --add safe.directory /r\\n\" >&2\nexit 128\n")  # fmt: skip
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(InputError, match=r"dubious ownership in '/r'; run `git config --global --add safe\.directory /r`"):
+        git.repository(tmp_path)
+
+
+def test_sizes_are_those_of_the_blobs(history):
+    found = git.entries(history.folder, "HEAD")
+    assert git.sizes(history.folder, [found["odd.bin"].identity]) == {found["odd.bin"].identity: 100}
