@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -22,13 +23,25 @@ LARGEST_RESULTS = 5_000
 """GitHub takes 25,000 results per run, and shows 5,000."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """One result. `where` is what it is about within the file ("M=64 on H200"), and stays the same when the figures change."""
+
+    rule: str
+    level: str
+    text: str
+    path: str
+    where: str
+    line: int | None = None
+
+
 def to_sarif(comparison: ComparisonResult) -> str:
     """SARIF text, ending in a newline."""
-    found: list[tuple[str, str, str, str, int | None]] = []
+    found: list[Reported] = []
     for subject in comparison.subjects:
         found += _results(subject)
     found = found[:LARGEST_RESULTS]
-    rules = sorted({rule for rule, *_ in found})
+    rules = sorted({each.rule for each in found})
     numbers = {rule: number for number, rule in enumerate(rules)}
     run: dict[str, Any] = {
         "tool": {
@@ -40,11 +53,14 @@ def to_sarif(comparison: ComparisonResult) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [
             {
-                "ruleId": rule, "ruleIndex": numbers[rule], "level": level, "message": {"text": figures.clean(text)},
-                "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": line or 1}}}],
-                "partialFingerprints": {"advisor/v1": f"{rule}:{_uri(path)}:{figures.clean(text)[:120]}"},
+                "ruleId": each.rule, "ruleIndex": numbers[each.rule], "level": each.level, "message": {"text": figures.clean(each.text)},
+                "locations": [{
+                    "physicalLocation": {"artifactLocation": {"uri": _uri(each.path)}, "region": {"startLine": each.line or 1}},
+                }],
+                # Without the message: its figures change from one comparison to the next, and an alert would close and open anew.
+                "partialFingerprints": {"advisor/v2": f"{each.rule}:{_uri(each.path)}:{figures.clean(each.where)[:120]}"},
             }
-            for rule, level, text, path, line in found
+            for each in found
         ],
     }  # fmt: skip
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
@@ -56,29 +72,33 @@ def _uri(path: str) -> str:
     return "/".join(quote(part) for part in parts) or "unnamed"
 
 
-def _results(subject: Subject) -> list[tuple[str, str, str, str, int | None]]:
-    """(rule, level, message, path, line)."""
-    path = subject.path.split("::")[0]
-    out: list[tuple[str, str, str, str, int | None]] = []
+def _results(subject: Subject) -> list[Reported]:
+    path, name = subject.path.split("::")[0], subject.title.partition("::")[2]
+    out: list[Reported] = []
+
+    def add(verdict: str, text: str, where: str) -> None:
+        out.append(Reported(rule=verdict.replace(" ", "-"), level=VERDICT_LEVELS[verdict], text=text, path=path, where=where))
+
     for row in subject.measured:
         if row.verdict in VERDICT_LEVELS:
             effect = f", {words.effect_text(row)} measured" if row.effect is not None else ""
-            text = f"{row.label} on {row.gpu}: {row.verdict}{effect} ({row.reason})"
-            out.append((row.verdict.replace(" ", "-"), VERDICT_LEVELS[row.verdict], text, path, None))
+            where = f"{row.label} on {row.gpu}"
+            add(row.verdict, f"{where}: {row.verdict}{effect} ({row.reason})", f"{name} {where}")
     for static in subject.static:
+        where = f"{static.label} on {static.gpu}"
         if static.verdict in VERDICT_LEVELS:
             change = f", {words.change_text(static.change)}" if static.change is not None else ""
-            text = f"{static.label} on {static.gpu}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
-            out.append((static.verdict.replace(" ", "-"), VERDICT_LEVELS[static.verdict], text + _to_try(static), path, None))
-        out += [_finding(item, f"{static.label} on {static.gpu}: ", path) for item in static.new_findings
+            text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
+            add(static.verdict, text + _to_try(static), f"{name} {where}")
+        out += [_finding(item, f"{where}: ", path, f"{name} {where}") for item in static.new_findings
                 if item.severity != "info" and item.rule != static.verdict]  # fmt: skip
     for compiled in subject.resources:
         before = compiled.base.spill_bytes if compiled.base is not None else 0
         after = compiled.head.spill_bytes if compiled.head is not None else None
         if after and after > (before or 0):
             text = f"{compiled.kernel} with {compiled.label} spills on {compiled.gpu}: {before} to {after} bytes per thread"
-            out.append(("spills", VERDICT_LEVELS["spills"], text, path, None))
-    return out + [_finding(item, "", path) for item in subject.new_issues]
+            add("spills", text, f"{compiled.kernel} with {compiled.label} on {compiled.gpu}")
+    return out + [_finding(item, "", path, item.scope) for item in subject.new_issues]
 
 
 def _to_try(row: StaticRow) -> str:
@@ -88,6 +108,7 @@ def _to_try(row: StaticRow) -> str:
     return f". To try: {words.advice_text(row.advice)}, {figures.microseconds(row.advice.latency.us)} µs {row.advice.latency.origin}"
 
 
-def _finding(item: Finding, prefix: str, path: str) -> tuple[str, str, str, str, int | None]:
+def _finding(item: Finding, prefix: str, path: str, where: str) -> Reported:
     text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
-    return item.rule, LEVELS[item.severity], text, item.source_file or path, item.source_line
+    return Reported(rule=item.rule, level=LEVELS[item.severity], text=text, path=item.source_file or path, where=where,
+                    line=item.source_line)  # fmt: skip
