@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,7 @@ from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
 from advisor.comparison.tables import named_like_table, table_request, table_subject
 from advisor.comparison.trees import Entry, FileChange, Tree, changes, sized
+from advisor.comparison_json import comparison_from_json
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
 from advisor.configs.names import TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
@@ -315,7 +317,18 @@ def _kind(path: Path) -> str:
 
 
 def _result(path: Path) -> Result:
-    return result_json.from_json(_bytes(path), name=path.name)
+    """A result; of what `compare` wrote it says how to look at it.
+
+    Raises:
+        InputError: It is none.
+    """
+    data = _bytes(path)
+    try:
+        comparison_from_json(data, name=path.name)
+    except InputError:
+        return result_json.from_json(data, name=path.name)
+    raise InputError(f"{path.name}: what `advisor compare` wrote, not a result", None, "a result.json of `advisor advise`",
+                     f"show it with `advisor compare --render {shlex.quote(str(path))}`")  # fmt: skip
 
 
 def _bytes(path: Path) -> bytes:

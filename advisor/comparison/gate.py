@@ -34,6 +34,8 @@ def conditions(words: Sequence[str]) -> tuple[str, ...]:
     out = tuple(dict.fromkeys(word.strip() for word in words if word.strip()))
     if out == ("none",):
         return ()
+    if "none" in out:
+        raise UsageError("--fail-on: `none` stands alone", ",".join(out), "either `none` or conditions", "leave one of them out")
     for word in out:
         if word not in CONDITIONS and not _CEILING.fullmatch(word):
             raise UsageError("--fail-on: no such condition", word, "one of " + ", ".join((*CONDITIONS, "ceiling<PERCENT", "none")))

@@ -113,10 +113,23 @@ def test_sarif_has_the_shape_of_2_1_0():
         assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "rows.csv"
 
 
+def test_an_alert_stays_the_same_when_its_figures_change():
+    def marks(found) -> list[str]:
+        return [each["partialFingerprints"]["advisor/v2"] for each in json.loads(to_sarif(found))["runs"][0]["results"]]
+
+    found = comparison(*CASES)
+    (subject,) = found.subjects
+    later = [replace(row, reason="another", effect=row.effect and replace(row.effect, relative=9.0)) for row in subject.measured]
+    assert marks(found) == marks(replace(found, subjects=(replace(subject, measured=tuple(later)),)))
+    assert all("%" not in mark and mark.count(":") >= 2 for mark in marks(found))
+
+
 def test_conditions_are_checked():
     assert conditions(["none"]) == () and conditions(["ceiling<70", "spills"]) == ("ceiling<70", "spills")
     with pytest.raises(UsageError, match="one of regressed"):
         conditions(["slower"])
+    with pytest.raises(UsageError, match="`none` stands alone; got none,regressed"):
+        conditions(["none", "regressed"])
 
 
 # --------------------------------------------------------------------------------------------------------- files, command
@@ -125,13 +138,16 @@ def test_conditions_are_checked():
 def test_two_results(capsys, tmp_path):
     before, after = str(DATA / "before.json"), str(DATA / "after.json")
     assert main(["compare", before, after, "--output", str(tmp_path)]) == 0
-    assert "5 predicted faster" in capsys.readouterr().out
+    assert "4 predicted faster" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "comment.md", "comparison.html", "comparison.json", "comparison.sarif", "summary.md",
     ]  # fmt: skip
     assert main(["compare", after, before, "--fail-on", "predicted-regressed"]) == 1
     assert main(["compare", before, before]) == 0
     capsys.readouterr()
+    written = str(tmp_path / "comparison.json")
+    assert main(["compare", written, written]) == 2
+    assert f"show it with `advisor compare --render {written}`" in capsys.readouterr().err
     assert main(["compare", "--render", str(tmp_path / "comparison.json"), "--format", "md"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == (tmp_path / "comment.md").read_text(encoding="utf-8").rstrip("\n")
 
@@ -154,7 +170,7 @@ def test_baselines_change_only_when_asked(tmp_path, capsys):
     content = stored.read_bytes()
     shutil.copy(DATA / "after.json", result)
     assert main(["compare", "--baseline", str(folder), str(result)]) == 0
-    assert "5 predicted faster" in capsys.readouterr().out and stored.read_bytes() == content
+    assert "4 predicted faster" in capsys.readouterr().out and stored.read_bytes() == content
     assert main(["compare", str(result), str(result), "--update"]) == 2
 
 
