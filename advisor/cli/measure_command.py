@@ -137,9 +137,9 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
     if arguments.configurations != 1:
         raise UsageError("a record has one configuration per launch", "--configurations", None, "measure the kernel itself for others")
     path, _, kernel = arguments.target.partition("::")
-    found, left_out = recorded_launches(path, folder, problem_of_record)
-    for reason in left_out:
-        warn(f"left out: {reason}")
+    found, remarks = recorded_launches(path, folder, problem_of_record)
+    for remark in remarks:
+        warn(remark)
     warn(NOT_CHECKED)
     chosen = [each for each in found if kernel in ("", each.kernel.function)]
     if not chosen:

@@ -13,6 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+SHOWN = 10
+"""Warnings that are printed; all are in the record."""
+
 HELP = "run a program and write down every Triton launch"
 
 
@@ -20,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor record`."""
     parser.add_argument("-o", "--output", required=True, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)")
     parser.add_argument("--contents", action="append", default=[], metavar="NAME",
-                        help="also write what this small integer tensor holds (an argument's name; `all` for all)")  # fmt: skip
+                        help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
+                             "`advisor measure` needs it of indices, lengths and counts")  # fmt: skip
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the program and its arguments")
 
 
@@ -57,6 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
     print(f"advisor: {times} launches of {len(kernels)} kernels, {len(records.launches)} distinct, in {arguments.output}", file=sys.stderr)
-    for problem in records.problems[:3]:
+    problems = list(dict.fromkeys(records.problems))  # several processes may say the same
+    for problem in problems[:SHOWN]:
         print(f"advisor: warning: {problem}", file=sys.stderr)
+    if len(problems) > SHOWN:
+        print(f"advisor: warning: {len(problems) - SHOWN} more like these are in the record", file=sys.stderr)
     return code if code >= 0 else 128 - code

@@ -118,7 +118,7 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         values["NUM_SMS"] = asked.num_sms
     contents: dict[str, Any] = {}
     if isinstance(entry.get("routing"), dict):
-        contents = _aligned(entry["routing"], problem, configuration, arguments, asked.routing)
+        contents = aligned_routing(entry["routing"], problem, configuration, arguments, asked.routing)
         if asked.routing is None:
             assumed.append("uniform routing of tokens to experts")
     launch = described_launch(
@@ -220,7 +220,7 @@ def _problem(entry: Mapping[str, Any], op: str, sizes: Mapping[str, int], dtype:
     return Problem(family=entry["family"], op=op, sizes=dict(sizes), dtype=dtype, routing=tuple(routing) if routing else None)
 
 
-def _aligned(
+def aligned_routing(
     names: Mapping[str, Any], problem: Mapping[str, Any], configuration: Mapping[str, Any], arguments: Mapping[str, Any],
     routing: Sequence[int] | None,
 ) -> dict[str, Any]:  # fmt: skip

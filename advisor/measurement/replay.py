@@ -1,8 +1,9 @@
 """Recorded launches as launches that can be measured: the kernel rebuilt from its parsed source, the arguments made anew.
 
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
-(`advisor.configs.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (indices: what the
-record holds of them, else zeros). A record has no reference, so what a replayed launch writes is not checked.
+(`advisor.configs.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
+record holds of them, else zeros). A launch that such zeros would make another is left out (`advisor.measurement.index_tensors`), unless
+they are a routing, which is made anew. A record has no reference, so what a replayed launch writes is not checked.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import math
 import pprint
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from advisor.configs.literals import Symbol
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
 from advisor.configs.source import SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError, NothingMatchedError
+from advisor.measurement.index_tensors import deciding
 from advisor.measurement.kernel_file import LAUNCH_OPTIONS, KernelRef
 from advisor.measurement.launch import Launch
 from advisor.schema import Configuration, Problem
@@ -32,7 +34,10 @@ NOT_CHECKED = "outputs of recorded launches are not checked: a record has no ref
 ProblemOf = Callable[[Mapping[str, Any], RecordedLaunch], Problem]
 """What problem a launch is, by the kernel's `KERNELS` entry; raises where it is none that it knows."""
 
+_INTEGER = re.compile(r"u?int\d+|bool")
 _DESCRIPTOR = re.compile(r"tensordesc<\w+\[([\d, ]+)\]")
+_USUAL = {"padding": "zero", "round_f32_to_tf32": False}
+"""Of a tensor descriptor, where nothing else is asked for."""
 _ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
 _FILE = '''"""A launch of `{kernel}`, written by `advisor measure` from a record: parsed source, and the arguments of the call."""
 
@@ -62,7 +67,9 @@ def reference(inputs):
 
 
 def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> tuple[list[Launch], list[str]]:
-    """The launches of a record, the most costly first, each with a kernel file of its own below `folder`; and what was left out.
+    """The launches of a record, the most costly first, each with a kernel file of its own below `folder`; and what to say of others.
+
+    That is: which were left out and why, and for which a routing was made up.
 
     Trials of autotuners are left out. A launch of a kernel that no KERNELS literal describes stands under an operator of its own
     (`recorded_NAME`), which no model knows; B is then the number of programs, H the elements of its largest tensor.
@@ -72,18 +79,30 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         NothingMatchedError: None of its launches can be rebuilt.
     """
     records = read_launches(path)
-    found, reasons = [], list(records.problems)
+    found, reasons, assumed = [], [], []
     chosen = [launch for launch in records.launches if not launch.tuning]
     for launch in sorted(chosen, key=lambda each: (-each.cost_us, -each.count, each.id)):
         try:
             source = _source(records, launch)
-            found.append(_launch(source, launch, folder, problem_of))
+            made = _launch(source, launch, folder, problem_of)
+            found.append(made.launch)
+            if made.routing is not None:
+                assumed.append(f"{launch.kernel} {launch.id[:6]}: its routing was not recorded: uniform routing in its place; "
+                               + _remedy(made.routing.values()))  # fmt: skip
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
     if not found:
-        raise NothingMatchedError(f"{path}: no launch that can be measured", reasons[0] if reasons else "no launch was recorded", None,
-                                  "record a program that launches Triton kernels")  # fmt: skip
-    return found, reasons
+        reason = next(iter([*reasons, *records.problems]), "no launch was recorded")
+        raise NothingMatchedError(f"{path}: no launch that can be measured ({reason})")
+    return found, [*records.problems, *(f"left out: {reason}" for reason in reasons), *assumed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A launch, and which of its arguments get a made-up routing; None: none do."""
+
+    launch: Launch
+    routing: Mapping[str, str] | None
 
 
 def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
@@ -95,7 +114,7 @@ def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
     return replace(parse_source(text, path), values=dict(launch.constants), siblings=siblings)
 
 
-def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> Launch:
+def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of: ProblemOf) -> _Made:
     rebuilt = rebuild(source, launch.kernel)
     entry = source.kernels_literal.get(launch.kernel)
     entry = dict(entry) if isinstance(entry, dict) else {}
@@ -103,6 +122,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         problem = problem_of(entry, launch)
     except (AdvisorError, *_ODD):
         problem = _stand_in(launch)
+    routing = _missing(launch, rebuilt.modules.values(), entry, problem)
     name = re.sub(r"\W", "_", f"{launch.kernel[:80]}_{launch.id[:16]}")
     place = folder / name
     place.mkdir(parents=True)
@@ -119,12 +139,59 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         "kernel": launch.kernel, "module": rebuilt.entry, "signature": dict(launch.signature), "arguments": dict(launch.arguments),
         "constexprs": {key: _plain(value) for key, value in launch.constexprs.items()}, "grid": list(launch.grid),
         "tensors": {key: dict(value) for key, value in launch.tensors.items()}, "contents": dict(launch.contents),
-        "options": dict(launch.options),
+        "options": dict(launch.options), "routing": routing, "problem": dict(problem.sizes),
     }  # fmt: skip
     file = place / f"{name}.py"
     text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(said)))
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
-    return Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
+    made = Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
+    return _Made(launch=made, routing=routing)
+
+
+def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str, Any], problem: Problem) -> dict[str, str] | None:
+    """The arguments that get a made-up routing, where what decides the launch was not recorded; None: nothing is missing.
+
+    Raises:
+        InputError: Something is missing that cannot be made up.
+    """
+    unknown = [
+        name for name, tensor in launch.tensors.items()
+        if _INTEGER.fullmatch(str(tensor.get("dtype"))) and all(tensor.get("shape", ())) and not isinstance(launch.contents.get(name), list)
+    ]  # fmt: skip
+    missing = deciding(modules, launch.kernel, unknown) if unknown else []
+    if not missing:
+        return None
+    names = entry.get("routing")
+    if problem.family == "fused_moe" and isinstance(names, dict) and set(missing) <= set(names.values()):
+        routing = {str(role): str(name) for role, name in names.items()}
+        if _uniform_routing(routing, problem.sizes, launch.constexprs, launch.arguments, launch.tensors):
+            return routing
+    raise InputError(f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches follow from it",
+                     remedy=_remedy(missing))  # fmt: skip
+
+
+def _remedy(names: Iterable[str]) -> str:
+    return f"record again with {' '.join(f'--contents {name}' for name in sorted(set(names)))}"
+
+
+def _uniform_routing(
+    names: Mapping[str, str], sizes: Mapping[str, int], constexprs: Mapping[str, Any], arguments: Mapping[str, Any],
+    tensors: Mapping[str, Mapping[str, Any]],
+) -> dict[str, list[int]]:  # fmt: skip
+    """What the launcher's alignment makes of uniform routing, in tensors as large as recorded; empty where it finds no room in them."""
+    from advisor.compiled.described import aligned_routing
+
+    if "BLOCK_SIZE_M" not in constexprs or not all(name in tensors for name in names.values()):
+        return {}
+    aligned = aligned_routing(names, sizes, constexprs, arguments, None)
+    found = {name: [int(value) for value in (values if hasattr(values, "__len__") else [values])] for name, values in aligned.items()}
+    padding = {names["slots"]: sizes["M"] * sizes["topk"], names["experts"]: sizes["E"] - 1}
+    for name, values in found.items():
+        room = math.prod(int(size) for size in tensors[name]["shape"])
+        if len(values) > room:
+            return {}
+        values += [padding.get(name, 0)] * (room - len(values))
+    return found
 
 
 def _stand_in(launch: RecordedLaunch) -> Problem:
@@ -170,8 +237,13 @@ def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[
 
     seed = generator.initial_seed() if hasattr(generator, "initial_seed") else generator.getrandbits(62)
     random = torch.Generator(device=device).manual_seed(seed)
+    contents = dict(launch["contents"])
+    if launch["routing"] is not None:
+        contents |= _uniform_routing(
+            launch["routing"], launch["problem"], launch["constexprs"], launch["arguments"], launch["tensors"]
+        )
     tensors = {
-        name: _tensor(name, said, launch["contents"].get(name), str(launch["signature"].get(name, "")), device, random)
+        name: _tensor(name, said, contents.get(name), str(launch["signature"].get(name, "")), device, random)
         for name, said in launch["tensors"].items()
     }
     return {"tensors": tensors, "output": ()}
@@ -184,7 +256,9 @@ def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device:
     if not isinstance(dtype, torch.dtype):
         raise InputError(f"the record's tensor {name}: type", said["dtype"], "a type of torch")
     shape, strides = [int(size) for size in said["shape"]], [int(stride) for stride in said["strides"]]
-    length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+    block = _DESCRIPTOR.match(kind)
+    viewed = _view(said) if block is not None else (shape, strides)
+    length = max(_extent(shape, strides), _extent(*viewed))
     offset = 0 if said.get("aligned", True) else 1  # an address that 16 does not divide compiles to other code
     storage = torch.zeros(length + offset, dtype=dtype, device=device)
     if isinstance(content, list) and not dtype.is_floating_point:
@@ -195,12 +269,31 @@ def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device:
     elif dtype.is_floating_point:
         storage.copy_(torch.randn(length + offset, device=device, generator=generator))
     tensor = storage[offset:].as_strided(shape, strides)
-    found = _DESCRIPTOR.match(kind)
-    if found is None:
+    if block is None:
         return tensor
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    return TensorDescriptor(tensor, shape, strides, [int(size) for size in found[1].split(",")])
+    more = {name: said.get(f"descriptor_{name}", usual) for name, usual in _USUAL.items()}
+    more = {name: value for name, value in more.items() if value != _USUAL[name]}  # Triton 3.6 has no word for some
+    return TensorDescriptor(tensor, *viewed, [int(size) for size in block[1].split(",")], **more)
+
+
+def _view(said: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Shape and strides of a descriptor, which need not be its tensor's.
+
+    Records of before they were written down have no strides: the tensor's where the shape is, else those of packed rows.
+    """
+    shape = [int(size) for size in said.get("descriptor_shape") or said["shape"]]
+    if "descriptor_strides" in said:
+        return shape, [int(stride) for stride in said["descriptor_strides"]]
+    if shape == [int(size) for size in said["shape"]]:
+        return shape, [int(stride) for stride in said["strides"]]
+    return shape, [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a view."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
 
 
 def prepare(launch: Mapping[str, Any], inputs: Mapping[str, Any], folder: Path) -> Callable[[], tuple]:

@@ -13,6 +13,8 @@ import pytest
 
 from advisor.autotuning.recognise import problem_of_record
 from advisor.cli import main
+from advisor.configs.launches import read_launches
+from advisor.errors import NothingMatchedError
 from advisor.measurement.replay import recorded_launches
 
 pytest.importorskip("triton")
@@ -171,3 +173,162 @@ def test_options_that_a_record_leaves_no_room_for(recorded, tmp_path, capsys):
     assert main(["measure", str(recorded[0]), "--configurations", "4", *output]) == 2
     assert main(["measure", f"{recorded[0]}::other", *output]) == 5
     assert "no launch of this kernel" in capsys.readouterr().err
+
+
+def recorded_run(tmp_path, text, *options):
+    """A record of a program, made in Triton's interpreter, and what `advisor record` said."""
+    program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
+    program.write_text(text)
+    command = [sys.executable, "-m", "advisor", "record", *options, "-o", str(record), "--", sys.executable, str(program)]
+    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return record, done.stderr
+
+
+def replayed(launch):
+    """The launch's kernel file, run in the interpreter: its tensors before and after, as lists, and how long each is."""
+    script = f"""
+import json, sys, torch
+sys.path[:0] = {[entry for entry in sys.path if entry]!r}
+from advisor.measurement.kernel_file import KernelRef, function_of
+ref = KernelRef(file=sys.argv[1], function=sys.argv[2])
+tensors = function_of(ref, "make_inputs")({{}}, "cpu", torch.Generator().manual_seed(3))["tensors"]
+plain = {{name: getattr(each, "base", each) for name, each in tensors.items()}}
+before = {{name: each.clone() for name, each in plain.items()}}
+function_of(ref, "prepare")({{"tensors": tensors}}, {{}})()
+print(json.dumps({{name: [before[name].flatten().tolist(), each.flatten().tolist()] for name, each in plain.items()}}))
+"""
+    done = subprocess.run([sys.executable, "-c", script, launch.kernel.file, launch.kernel.function],
+                          env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_launch_whose_indices_were_not_recorded_is_left_out_and_what_to_do_is_said(recorded, tmp_path, capsys):
+    def change(line):
+        line.pop("contents", None)
+
+    path = changed(recorded[0], tmp_path, change)
+    output = tmp_path / "rows.csv"
+    assert main(["measure", path, "--device", "fake", "-o", str(output)]) == 5
+    error = capsys.readouterr().err
+    assert "shifted: what index_ptr held was not recorded" in error and "record again with --contents index_ptr" in error
+    assert not output.exists()
+
+
+QUANTIZED = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def widen(q_ptr, count_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(q_ptr + offsets, mask=offsets < n).to(tl.float32), mask=offsets < n)
+    tl.store(count_ptr, n)
+
+widen[(2,)](torch.ones(40, dtype=torch.int8), torch.zeros(1, dtype=torch.int32), torch.empty(40), 40, BLOCK=32)
+"""
+
+
+def test_integers_that_are_only_data_stop_nothing(tmp_path):
+    record, _ = recorded_run(tmp_path, QUANTIZED)
+    launches, remarks = recorded_launches(record, tmp_path / "kernels", problem_of_record)
+    assert len(launches) == 1 and not remarks
+
+
+LARGE = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def gathered(index_ptr, few_ptr, y_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + tl.load(index_ptr + offsets) + tl.load(few_ptr), 1.0)
+
+for _ in range(2):
+    gathered[(1,)](torch.zeros(70_000, dtype=torch.int32), torch.zeros(1, dtype=torch.uint16), torch.empty(64), BLOCK=16)
+"""
+
+
+def test_contents_that_are_too_large_to_record_are_said_then_and_there(tmp_path):
+    record, said = recorded_run(tmp_path, LARGE, "--contents", "index_ptr", "--contents", "few_ptr")
+    assert said.count("gathered: what index_ptr holds is not recorded: it has 70000 elements, and at most 65536 are") == 1
+    assert "few_ptr" not in said
+    with pytest.raises(NothingMatchedError, match=r"what index_ptr held was not recorded"):
+        recorded_launches(record, tmp_path / "kernels", problem_of_record)
+
+
+MOE = """
+import torch
+from advisor.measurement.kernel_file import find_kernels, load_module
+from kernel_harness import mend_interpreter
+
+mend_interpreter()
+module = load_module(find_kernels("fused_moe")[0].file)
+problem = {"op": "w13", "M": 13, "E": 8, "topk": 2, "H": 64, "N": 32, "dtype": "fp16"}
+inputs = module.make_inputs(problem, "cpu", torch.Generator().manual_seed(0))
+module.prepare(inputs, module.default(problem))()
+"""
+
+
+def test_a_routing_that_was_not_recorded_is_made_uniform_and_said(tmp_path, monkeypatch):
+    kernels = str(Path(__file__).parents[1] / "kernels")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([kernels, *(entry for entry in sys.path if entry)]))
+    record, _ = recorded_run(tmp_path, MOE)
+    (launch,), (remark,) = recorded_launches(record, tmp_path / "kernels", problem_of_record)
+    assert launch.problem.family == "fused_moe" and "uniform routing in its place" in remark
+    assert "--contents expert_ids_ptr" in remark
+    file = Path(launch.kernel.file)
+    file.write_text("from kernel_harness import mend_interpreter\n\nmend_interpreter()\n" + file.read_text())
+    tensors = replayed(launch)
+    slots, owners = tensors["sorted_token_ids_ptr"][0], tensors["expert_ids_ptr"][0]
+    (used,) = tensors["num_tokens_post_padded_ptr"][0]
+    assert sorted(slot for slot in slots[:used] if slot < 26) == list(range(26))
+    assert set(owners[: used * len(owners) // len(slots)]) == set(range(8))
+    before, after = tensors["c_ptr"]
+    assert sum(a != b for a, b in zip(before, after, strict=True)) > 0.99 * len(before)  # every slot's row was computed
+
+    def less(line):
+        if "launch" in line:
+            line["tensors"]["expert_ids_ptr"]["shape"] = [2]
+
+    with pytest.raises(NothingMatchedError, match="record again with --contents"):  # there is no room for a uniform one
+        recorded_launches(changed(record, tmp_path, less), tmp_path / "others", problem_of_record)
+
+
+DESCRIPTORS = """
+import torch, triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def copy_rows(x_desc, y_desc, BLOCK: tl.constexpr, D: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    y_desc.store([row, 0], x_desc.load([row, 0]))
+
+def of(tensor, **options):  # two dimensions of a tensor that has four, and every other row
+    return TensorDescriptor(tensor, shape=[64, 16], strides=[32, 1], block_shape=[32, 16], **options)
+
+copy_rows[(2,)](of(torch.randn(2, 4, 16, 16), padding="nan"), of(torch.zeros(2, 4, 16, 16)), BLOCK=32, D=16)
+"""
+
+
+@pytest.mark.parametrize("age", ["new", "old"])
+def test_descriptors_that_see_a_tensor_in_another_shape(tmp_path, age):
+    record, _ = recorded_run(tmp_path, DESCRIPTORS)
+    (recorded_launch,) = read_launches(record).launches
+    assert recorded_launch.tensors["x_desc"]["descriptor_strides"] == [32, 1]
+    assert recorded_launch.tensors["x_desc"]["descriptor_padding"] == "nan"
+
+    def older(line):
+        for tensor in line.get("tensors", {}).values():
+            for name in ("strides", "padding", "round_f32_to_tf32"):
+                tensor.pop(f"descriptor_{name}", None)
+
+    path = changed(record, tmp_path, older) if age == "old" else record
+    (launch,), _ = recorded_launches(path, tmp_path / "kernels", problem_of_record)
+    tensors = replayed(launch)
+    (x, _), (_, y) = tensors["x_desc"], tensors["y_desc"]
+    stride = 32 if age == "new" else 16  # rows without gaps are the best guess where nothing is known
+    rows = [slice(start, start + 16) for start in range(0, 64 * stride, stride)]
+    assert len(x) == 2048 and all(y[row] == x[row] for row in rows)

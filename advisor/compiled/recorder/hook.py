@@ -44,6 +44,7 @@ class Recorder:
         self.tuning = threading.local()
         self.pid = os.getpid()
         self.complaints = 0
+        self.said: set[tuple[str, str]] = set()
         self.path, self.incomplete = path, False
 
     def write(self, value: dict[str, Any]) -> None:
@@ -91,6 +92,8 @@ class Recorder:
         bound.apply_defaults()
         values = dict(bound.arguments)
         launch = describe(values, signature, self.contents)
+        for name, reason in launch.pop("dropped").items():
+            self.say_dropped(function.__name__, name, reason)
         launch["options"] = {k: keywords[k] for k in OPTIONS if isinstance(keywords.get(k), int)}
         launch["grid"] = grid_of(grid, values)
         launch["kernel"] = function.__name__
@@ -145,6 +148,14 @@ class Recorder:
                 with contextlib.suppress(OSError):
                     self.write(line)
 
+    def say_dropped(self, kernel: str, name: str, reason: str) -> None:
+        """Say, once for each argument, that its contents were asked for in vain."""
+        with self.lock:
+            if (kernel, name) in self.said:
+                return
+            self.said.add((kernel, name))
+            self.write({"problem": f"{kernel}: what {name} holds is not recorded: {reason}"})
+
     def complain(self, error: BaseException) -> None:
         """Say once that something could not be written down."""
         self.complaints += 1
@@ -154,12 +165,13 @@ class Recorder:
 
 
 def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[str]) -> dict[str, Any]:
-    """Types, constants, numbers and tensors of a launch."""
+    """Types, constants, numbers and tensors of a launch; under `dropped`, why contents that were asked for are not among them."""
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
     tensors: dict[str, Any] = {}
     contents: dict[str, Any] = {}
+    dropped: dict[str, Any] = {}
     for name, value in values.items():
         annotation = signature.parameters[name].annotation
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
@@ -170,15 +182,14 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
         elif hasattr(value, "data_ptr") and hasattr(value, "dtype"):
             types[name] = "*" + TYPES.get(str(value.dtype).split(".")[-1], "fp32")
             tensors[name] = tensor(value)
-            if (name in wanted or "all" in wanted) and types[name][1:] in ("i32", "i64", "i16", "i8", "u8", "i1"):
+            if (name in wanted or "all" in wanted) and types[name][1] in "iu":
                 content = content_of(value)
-                if content is not None:
-                    contents[name] = content
+                (contents if isinstance(content, list) else dropped)[name] = content
         elif hasattr(value, "base") and hasattr(value, "block_shape"):  # a tensor descriptor
             base = value.base
             kind = TYPES.get(str(base.dtype).split(".")[-1], "fp32")
             types[name] = f"tensordesc<{kind}[{','.join(str(int(n)) for n in value.block_shape)}]>"
-            tensors[name] = {**tensor(base), "descriptor_shape": [int(n) for n in value.shape]}
+            tensors[name] = {**tensor(base), **view(value)}
         elif isinstance(value, bool):
             types[name], numbers[name] = "i1", value
         elif isinstance(value, int):
@@ -188,7 +199,8 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
             types[name], numbers[name] = "fp32", value
         else:
             types[name], constants[name] = "constexpr", plain(value)
-    return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents}
+    return {"signature": types, "constexprs": constants, "arguments": numbers, "tensors": tensors, "contents": contents,
+            "dropped": dropped}  # fmt: skip
 
 
 def tensor(value: Any) -> dict[str, Any]:
@@ -199,12 +211,24 @@ def tensor(value: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def content_of(value: Any) -> list | None:
-    """What a small integer tensor holds."""
-    if int(value.numel()) > MAX_CONTENT or capturing():
-        return None
+def view(descriptor: Any) -> dict[str, Any]:
+    """How a tensor descriptor sees its tensor; what Triton's version has no word for is left out."""
+    found: dict[str, Any] = {f"descriptor_{name}": [int(n) for n in getattr(descriptor, name)] for name in ("shape", "strides")}
+    if isinstance(getattr(descriptor, "padding", None), str):
+        found["descriptor_padding"] = descriptor.padding
+    if isinstance(getattr(descriptor, "round_f32_to_tf32", None), bool):
+        found["descriptor_round_f32_to_tf32"] = descriptor.round_f32_to_tf32
+    return found
+
+
+def content_of(value: Any) -> list | str:
+    """What a small integer tensor holds, or why that is not written down."""
+    if int(value.numel()) > MAX_CONTENT:
+        return f"it has {int(value.numel())} elements, and at most {MAX_CONTENT} are"
+    if capturing():
+        return "a CUDA graph was being captured"
     if tuple(value.stride()) != tuple(value.contiguous().stride()):
-        return None
+        return "its strides leave gaps"
     return value.detach().cpu().reshape(-1).tolist()
 
 
