@@ -50,11 +50,12 @@ def autotune(
         reset_to_zero: Arguments zeroed before every measured run.
         restore_value: Arguments restored after every measured run.
         pre_hook: Called before every measured run, instead of the two above.
-        post_hook: Called after every measured run.
+        post_hook: Called after every measured run. What these four take is no part of a latency; what a configuration's own
+            `pre_hook` takes is, for it runs with every launch.
         warmup: Milliseconds, deprecated by Triton.
         rep: Milliseconds, deprecated by Triton.
         use_cuda_graph: Measure in a CUDA graph, deprecated by Triton.
-        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. What the hooks took meanwhile is subtracted.
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from advisor.autotuning import internals, watching
 from advisor.autotuning.cache import Cache, Row
 from advisor.autotuning.failures import LeftOut, TooSlowError, left_out
 from advisor.autotuning.leases import Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
+from advisor.autotuning.run_clock import RunClock
 
 if TYPE_CHECKING:
     from advisor.autotuning.tuner import Tuner
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
 """How often a process looks whether another has finished what it waits for: from often to rarely."""
+
+
+def _nothing() -> None:
+    """Where nothing is to be told."""
 
 
 @dataclass(kw_only=True)
@@ -142,16 +149,20 @@ class Session:
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 
-    def _launcher(self, config: Any) -> Callable[[], None]:
-        """One run with the hooks around it, as `triton.autotune` runs it while it measures."""
+    def _launcher(self, config: Any, clock: RunClock | None) -> Callable[[], None]:
+        """One run with the hooks around it, as `triton.autotune` runs it while it measures; the clock is told where each part begins."""
         tuner, call = self.tuner, self.call
         current = {**call.kwargs, **config.all_kwargs()}
         full = {**tuner.nargs, **current}
+        begin, mark = (clock.begin, clock.mark) if clock is not None else (_nothing, _nothing)
 
         def kernel_call() -> None:
+            begin()
             if config.pre_hook:
                 config.pre_hook(full)
+            mark()
             tuner.pre_hook(full)
+            mark()
             try:
                 tuner.fn.run(*call.args, **current)
             except Exception as error:
@@ -159,15 +170,18 @@ class Session:
                     tuner.post_hook(full, exception=error)
                 finally:
                     raise
+            mark()
             tuner.post_hook(full, exception=None)
+            mark()
 
         return kernel_call
 
     def _bench(self, place: int, config: Any) -> tuple[float, float, float]:
-        """Median, 20 % and 80 % quantile in milliseconds."""
+        """Median, 20 % and 80 % quantile in milliseconds, of the launch without the tuner's hooks."""
         if internals.prints():
             print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
-        run = self._launcher(config)
+        clock = RunClock() if self.tuner.has_hooks else None
+        run = self._launcher(config, clock)
         limit = self.tuner.options.time_limit_s
         runs = 0
 
@@ -190,11 +204,16 @@ class Session:
             return None
 
         result = self.tuner.do_bench(limited, quantiles=QUANTILES)
+        launches = clock.launches_ms() if clock is not None and self.tuner.times_itself else []
+        if launches:  # as the driver's benchmark has them, and what it gave is not of the launch alone
+            result = [float(each) for each in np.quantile(launches, QUANTILES)]
         self.raw[place] = result
-        if isinstance(result, (list, tuple)):
-            values = [float(each) for each in result]
-            return (values[0], values[1], values[2]) if len(values) >= 3 else (values[0], values[0], values[0])
-        return float(result), float(result), float(result)
+        values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
+        median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
+        hooks = clock.hooks_ms() if clock is not None and not launches else 0.0
+        if hooks >= median:  # then the benchmark does not time what it is given, and its figures stand as they are
+            hooks = 0.0
+        return median - hooks, max(low - hooks, 0.0), high - hooks
 
     def _wait(self, place: int) -> None:
         """Waits for what was launched; a kernel that never ends becomes an error."""

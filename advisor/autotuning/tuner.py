@@ -285,6 +285,16 @@ class Tuner(Autotuner):
                 pruned = [pruned[i] for i in sorted(range(len(pruned)), key=estimated.__getitem__)[:count]]
         return list(pruned)
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether something runs around the kernel while it is measured, and only then."""
+        return bool(self.user_defined_pre_hook or self.user_defined_post_hook or self.reset_to_zero or self.restore_value)
+
+    @property
+    def times_itself(self) -> bool:
+        """Whether the driver's benchmark measures, and no other that was asked for."""
+        return self._do_bench is None
+
     def source_hash(self) -> str | None:
         """Hash of the kernel's source and dependencies, computed once."""
         if self._source is None:

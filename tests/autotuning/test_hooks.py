@@ -1,0 +1,109 @@
+"""What the tuner's hooks take is no part of a latency, and decides nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .fakes import FakeKernel
+from .kernels import configs
+
+HOOK_S, KERNEL_S, NOISE = 0.02, {16: 0.016, 32: 0.010}, 0.2
+"""The kernels differ by 60 %, with the hooks by less than the noise."""
+
+
+class Cache:
+    """A large tensor that a kernel updates in place: cloning, restoring or zeroing it takes long."""
+
+    dtype = "torch.bfloat16"
+    shape = (1,)
+
+    def clone(self):
+        time.sleep(HOOK_S)
+        return self
+
+    def copy_(self, other):
+        time.sleep(HOOK_S)
+
+    def zero_(self):
+        time.sleep(HOOK_S)
+
+
+def update(kv, n, BLOCK):
+    time.sleep(KERNEL_S[BLOCK])
+
+
+def whole_call(run, quantiles):
+    """As a user's benchmark does: the time of all that it is given."""
+    run()
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - began))
+    times.sort()
+    return [times[3], times[1], times[5]]
+
+
+def slow_hook(*_, **__):
+    time.sleep(HOOK_S)
+
+
+HOOKS = {
+    "restored": {"restore_value": ["kv"]}, "zeroed": {"reset_to_zero": ["kv"]}, "own": {"pre_hook": slow_hook, "post_hook": slow_hook},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bench", [whole_call, None], ids=["own benchmark", "the driver's"])
+@pytest.mark.parametrize("hooks", HOOKS.values(), ids=HOOKS)
+def test_the_kernel_alone_is_timed(hooks, bench):
+    from advisor.autotune import autotune
+
+    kernel = autotune(configs(16, 32), ["n"], do_bench=bench, noise=NOISE, **hooks)(FakeKernel(update))
+    kernel[(1,)](Cache(), 1024)
+    assert kernel.best_config.kwargs["BLOCK"] == 32
+    for timing in kernel.decision.timings:
+        seconds = KERNEL_S[timing.config.kwargs["BLOCK"]]
+        assert 0.9e6 * seconds < timing.us < 1e6 * (seconds + HOOK_S / 2), "in microseconds, and not the hooks'"
+        assert 0 <= timing.low_us <= timing.us <= timing.high_us
+
+
+def test_a_configurations_own_hook_counts_for_it_runs_with_every_launch():
+    import triton
+
+    from advisor.autotune import autotune
+
+    space = [triton.Config({"BLOCK": 32}, pre_hook=slow_hook), triton.Config({"BLOCK": 16})]
+    kernel = autotune(space, ["n"], reset_to_zero=["kv"])(FakeKernel(update))
+    kernel[(1,)](Cache(), 1024)
+    assert kernel.best_config.kwargs["BLOCK"] == 16
+    assert max(timing.us for timing in kernel.decision.timings) > 1e6 * HOOK_S
+
+
+def test_a_benchmark_with_figures_of_its_own_is_taken_at_its_word():
+    from advisor.autotune import autotune
+
+    told = {16: 0.1, 32: 0.2}
+    launched = FakeKernel(update)
+
+    def bench(run, quantiles):
+        run()
+        return [told[launched.launches[-1]["BLOCK"]]] * 3
+
+    kernel = autotune(configs(16, 32), ["n"], do_bench=bench, restore_value=["kv"])(launched)
+    kernel[(1,)](Cache(), 1024)
+    assert {timing.config.kwargs["BLOCK"]: timing.us for timing in kernel.decision.timings} == pytest.approx({16: 100.0, 32: 200.0})
+
+
+def test_what_a_graph_captures_has_no_time(monkeypatch):
+    from advisor.autotuning import internals
+    from advisor.autotuning.run_clock import RunClock
+
+    clock = RunClock()
+    for capturing in (False, True):
+        monkeypatch.setattr(internals, "is_capturing", lambda capturing=capturing: capturing)
+        clock.begin()
+        for _ in range(4):
+            clock.mark()
+    assert clock.launches_ms() == [] and clock.hooks_ms() == 0.0
