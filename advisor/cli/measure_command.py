@@ -17,6 +17,7 @@ import argparse
 import re
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 HELP = "time launches on this machine's GPU"
 PROGRESS_INTERVAL_S = 10.0
+
+PROBLEM_OPTIONS: Mapping[str, Any] = dict.fromkeys(
+    ("op", "sizes", "tokens", "dtype", "routing", "gpu", "model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+)
+"""Options that name a target's problems, with their defaults."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
+    if arguments.plan:
+        _refuse(arguments, {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0}, "the campaign's file says what is measured",
+                "leave them out, or write them into the file")  # fmt: skip
+    else:
+        _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     watch = _Watch()
     common: dict[str, Any] = {
         "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
@@ -125,17 +136,30 @@ def launches_of_target(arguments: argparse.Namespace, folder: Path) -> list[Laun
     return [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
 
 
+def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str, remedy: str) -> None:
+    """Options that would be left unread must not pass for obeyed.
+
+    Args:
+        arguments: The command line's.
+        options: Which, by their names as attributes, with their defaults.
+        why: What says otherwise.
+        remedy: What to do.
+
+    Raises:
+        UsageError: One was given.
+    """
+    if given := [f"--{name.replace('_', '-')}" for name, usual in options.items() if getattr(arguments, name) != usual]:
+        raise UsageError(why, ", ".join(given), None, remedy)
+
+
 def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
     """The launches of a record, as they were."""
     from advisor.autotuning.recognise import problem_of_record
     from advisor.errors import NothingMatchedError
     from advisor.measurement.replay import NOT_CHECKED, recorded_launches
 
-    said = ("op", "sizes", "tokens", "dtype", "routing", "model", "hidden_size", "top_k")
-    if given := [f"--{name.replace('_', '-')}" for name in said if getattr(arguments, name)]:
-        raise UsageError("a record says what was launched", ", ".join(given), None, "leave them out, or measure the kernel itself")
-    if arguments.configurations != 1:
-        raise UsageError("a record has one configuration per launch", "--configurations", None, "measure the kernel itself for others")
+    _refuse(arguments, PROBLEM_OPTIONS, "a record says what was launched", "leave them out, or measure the kernel itself")
+    _refuse(arguments, {"configurations": 1}, "a record has one configuration per launch", "measure the kernel itself for others")
     path, _, kernel = arguments.target.partition("::")
     found, remarks = recorded_launches(path, folder, problem_of_record)
     for remark in remarks:

@@ -188,6 +188,27 @@ def test_a_gpu_that_says_nothing(monkeypatch, answer):
     assert monitor.read() == nvml.Reading() and monitor.facts().default_clock_mhz is None
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--cache cold", "--configurations 4", "--op w13", "--sizes B=64", "--tokens 4", "--dtype bf16", "--routing r.json", "--gpu H200",
+        "--seed 3", "--model Qwen3-30B-A3B", "--hidden-size 64", "--top-k 2", "--tensor-parallel 2", "--expert-parallel 2",
+    ],
+)  # fmt: skip
+def test_a_campaign_leaves_no_option_unread(given, tmp_path, capsys):
+    plan = tmp_path / "plan.toml"
+    plan.write_text("")
+    assert main(["measure", "--plan", str(plan), "--device", "fake", "-o", str(tmp_path / "rows.csv"), *given.split()]) == 2
+    error = capsys.readouterr().err
+    assert "the campaign's file says what is measured" in error and given.split()[0] in error and "leave them out" in error
+
+
+def test_ceilings_are_a_campaigns(tmp_path, capsys):
+    out = ["-o", str(tmp_path / "rows.csv"), "--device", "fake"]
+    assert main(["measure", "softmax", "--sizes", "B=4,H=64", "--ceilings-dir", str(tmp_path), *out]) == 2
+    assert "--ceilings-dir" in capsys.readouterr().err
+
+
 def test_the_file_is_plain_csv(tmp_path):
     out = tmp_path / "rows.csv"
     main(["measure", "fused_moe::combine_kernel", "--device", "fake", "-o", str(out)])
