@@ -290,13 +290,12 @@ def _ordering_gpu(arguments: argparse.Namespace) -> Any:
         return None
     from advisor.hardware import load_gpu, match_device_name
     from advisor.measurement import find_device
-    from advisor.measurement.probe import probe_gpu
 
     if arguments.gpu:
         return load_gpu(arguments.gpu)
     device = find_device(arguments.device)
     if device.kind == "cuda":
-        return match_device_name(probe_gpu().name or "")
+        return match_device_name(device.gpu or "")
     name = device.options.get("gpu", "H200" if device.kind == "fake" else "")
     return match_device_name(str(name))
 

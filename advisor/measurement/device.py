@@ -82,11 +82,13 @@ class DeviceSpec:
         kind: cuda, fake or recorded.
         path: The file of a recorded device.
         options: Settings of a fake or recorded device (`gpu=H200`, `noise=0.01`).
+        gpu: What the driver calls the GPU, where it was looked for: it is not looked for again.
     """
 
     kind: str
     path: str | None = None
     options: dict[str, float | str] = field(default_factory=dict)
+    gpu: str | None = None
 
     @property
     def in_process(self) -> bool:
@@ -148,15 +150,17 @@ def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> Devi
         NoGpuError: There is no usable GPU; says what is needed.
     """
     spec = parse_device(device) if isinstance(device, str) else device
-    if spec.kind not in ("auto", "cuda"):
+    if spec.kind not in ("auto", "cuda") or spec.gpu is not None:
         return spec
+    name = None
     if look:
         from advisor.measurement.probe import probe_gpu
 
         found = probe_gpu()
         if found.error is not None:
             raise no_gpu(found.error)
-    return DeviceSpec(kind="cuda", options=spec.options)
+        name = found.name
+    return DeviceSpec(kind="cuda", options=spec.options, gpu=name)
 
 
 def no_gpu(reason: str) -> NoGpuError:

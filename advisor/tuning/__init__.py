@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
@@ -66,7 +66,7 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
         from advisor.measurement import find_device
 
         try:
-            find_device(order.device)
+            order = replace(order, device=find_device(order.device))  # once for all: looking takes seconds, of the time limit too
         except NoGpuError as error:
             remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
             raise NoGpuError(error.what, error.got, error.limit, remedy) from None
@@ -151,7 +151,10 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
 
 def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
     """Runs workers to their end. One that dies costs its trial and nothing else: the others, or the caller, go on."""
-    if order.recorded is None and order.device in ("auto", "cuda") and (found := _count_gpus()) < workers:
+    from advisor.measurement import find_device
+
+    cuda = order.recorded is None and find_device(order.device, look=False).kind == "cuda"
+    if cuda and (found := _count_gpus()) < workers:
         raise UsageError("more workers than GPUs", workers, f"at most {found}", "several workers on one GPU disturb each other's "
                          "timings; start workers on other machines with the same --storage and --study")  # fmt: skip
     context = multiprocessing.get_context("spawn")  # a forked CUDA or database connection is of no use

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from advisor.measured_rows import holds_simulated
-from advisor.measurement import Batch, Launch, Outcome, Recording, Scheduler, Side, verdict
+from advisor.measurement import Batch, DeviceSpec, Launch, Outcome, Recording, Scheduler, Side, verdict
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
@@ -98,18 +98,18 @@ class MeasuringBackend:
     """Times launches on a device. A context manager: its workers end with it.
 
     Args:
-        device: As `advisor measure --device`.
+        device: As `advisor measure --device`; or the device itself, found.
         subjects: The launches, by name.
         launched: What is launched for a configuration, by launch.
         search_until: On `time.monotonic`; a measurement that has not ended then is left.
     """
 
-    def __init__(self, device: str, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
+    def __init__(self, device: str | DeviceSpec, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
                  search_until: float | None = None) -> None:  # fmt: skip
         from advisor.measurement import find_device
 
         self.subjects, self.launched, self.search_until = subjects, launched, search_until
-        found = find_device(device)
+        found = find_device(device, look=False)  # the worker that opens it finds out
         self.scheduler = Scheduler(found)
         self.gpu = self.scheduler.description.gpu
         self.name = f"measured on {self.gpu}" + (" (a fake device)" if found.kind == "fake" else "")

@@ -17,7 +17,7 @@ from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
-from advisor.measurement import KernelRef, configurations, find_kernels, read_kernels
+from advisor.measurement import DeviceSpec, KernelRef, configurations, find_kernels, read_kernels
 from advisor.measurement.kernel_file import block_shape_of, check_sizes
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
@@ -48,7 +48,7 @@ class Order:
         target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.
         request: GPU, model, tokens and the like.
         recorded: Rows to replay; None: measure on `device`.
-        device: As `advisor measure --device`.
+        device: As `advisor measure --device`; or the device itself, found.
         op: Only launches of this operator.
         sizes: Problems of a kernel.
         trials, time_limit_s, margin: See `advisor.search`.
@@ -62,7 +62,7 @@ class Order:
     request: Request
     storage: str
     recorded: str | None = None
-    device: str = "auto"
+    device: str | DeviceSpec = "auto"
     op: str | None = None
     sizes: tuple[Mapping[str, int], ...] = ()
     trials: int | None = None
@@ -295,8 +295,12 @@ def _gpu(order: Order) -> GpuSpec:
     else:
         from advisor.measurement import Scheduler, find_device
 
-        with Scheduler(find_device(order.device), compile_workers=0) as scheduler:
-            found = match_device_name(scheduler.description.gpu)
+        device = find_device(order.device)
+        if device.gpu is not None:
+            found = match_device_name(device.gpu)
+        else:
+            with Scheduler(device, compile_workers=0) as scheduler:
+                found = match_device_name(scheduler.description.gpu)
     if found is None:
         raise UsageError("the GPU is not described in ceilings/", None, "a name that `advisor gpus` lists", "say which with --gpu NAME")
     return found

@@ -18,9 +18,10 @@ from advisor.cli import main
 from advisor.configs.audit import audit_table
 from advisor.configs.defaults import default_configuration
 from advisor.configs.tables import read_table, select
-from advisor.measurement import configurations, find_kernels
+from advisor.measurement import configurations, find_kernels, probe
 from advisor.measurement.device import no_gpu
 from advisor.measurement.fake import unit
+from advisor.measurement.probe import Probe
 from advisor.rendering.markdown import environment, to_markdown
 from advisor.result_json import from_json
 from advisor.schema import Configuration, Problem
@@ -304,6 +305,25 @@ def test_without_a_gpu_the_remedy_is_one_that_tune_knows(tmp_path, capsys, monke
     monkeypatch.setattr("advisor.measurement.find_device", find_device)
     assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
     assert "--recorded ROWS.csv" in capsys.readouterr().err
+
+
+def test_the_gpu_is_looked_for_once(tmp_path, monkeypatch):
+    """Seconds each time, and of the time limit."""
+    looked, opened = [], []
+
+    def probe_gpu() -> Probe:
+        looked.append(1)
+        return Probe(name="NVIDIA H200", capability=90)
+
+    def scheduler(device, **_):
+        opened.append(device.gpu)
+        raise no_gpu("only told that it would be opened")
+
+    monkeypatch.setattr(probe, "probe_gpu", probe_gpu)
+    monkeypatch.setattr("advisor.measurement.Scheduler", scheduler)
+    monkeypatch.setattr("advisor.tuning.backends.Scheduler", scheduler)
+    assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
+    assert len(looked) == 1 and opened == ["NVIDIA H200"]
 
 
 def test_workers_are_processes(tmp_path, capsys):
