@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from advisor.errors import InputError, UsageError
-from advisor.hardware import GpuSpec
+from advisor.hardware import FMA_DTYPES, TENSOR_DTYPES, GpuSpec
 from advisor.pipelines.batch import SIZES
 from advisor.resources import folder
 from advisor.schema import FAMILIES, Configuration, Problem
@@ -126,17 +127,48 @@ def block_shape_of(entry: Mapping[str, Any], dtype: str) -> tuple[int, int] | No
     return block[0], block[1]
 
 
+_DTYPES = tuple(dict.fromkeys((*TENSOR_DTYPES, *FMA_DTYPES)))
 DEFAULT_TOLERANCE = (1e-2, 1e-3)
 
 
 def tolerance_of(entry: Mapping[str, Any], dtype: str, sizes: Mapping[str, Any]) -> tuple[float, float]:
-    """(relative, absolute): what a kernel's file allows its output to differ from the reference, for a type and a problem's sizes."""
+    """(relative, absolute): what a kernel's file allows its output to differ from the reference, for a type and a problem's sizes.
+
+    Raises:
+        InputError: `tolerance` or `tolerance_beyond` is not what triton_kernels/README.md says.
+    """
+    _check_tolerances(entry)
     beyond = (entry.get("tolerance_beyond") or {}).get(dtype, {})
     limits = {name: value for name, value in beyond.items() if name != "tolerance"}
     relative, absolute = (entry.get("tolerance") or {}).get(dtype, DEFAULT_TOLERANCE)
     if limits and all(sizes.get(name, 0) > value for name, value in limits.items()):
         relative, absolute = beyond["tolerance"]
     return float(relative), float(absolute)
+
+
+def _check_tolerances(entry: Mapping[str, Any]) -> None:
+    tolerance, beyond = entry.get("tolerance") or {}, entry.get("tolerance_beyond") or {}
+    for name, table in (("tolerance", tolerance), ("tolerance_beyond", beyond)):
+        if not isinstance(table, Mapping):
+            raise InputError(f"KERNELS: {name}", table, 'a dictionary by dtype, as {"bf16": …}', _REMEDY)
+        if unknown := [str(dtype) for dtype in table if dtype not in _DTYPES]:
+            raise InputError(f"KERNELS: {name} of a type that is none", ", ".join(unknown), f"among {', '.join(_DTYPES)}", _REMEDY)
+    for dtype, pair in tolerance.items():
+        _check_tolerance(f"tolerance of {dtype}", pair)
+    for dtype, given in beyond.items():
+        limits = {name: value for name, value in given.items() if name != "tolerance"} if isinstance(given, Mapping) else {}
+        if not limits or not all(_is_number(value) for value in limits.values()):
+            raise InputError(f"KERNELS: tolerance_beyond of {dtype}", given, '{SIZE: number, "tolerance": [relative, absolute]}', _REMEDY)
+        _check_tolerance(f"tolerance_beyond of {dtype}: tolerance", given.get("tolerance"))
+
+
+def _check_tolerance(what: str, pair: Any) -> None:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(_is_number(each) and each >= 0 for each in pair):
+        raise InputError(f"KERNELS: {what}", pair, "[relative, absolute], two numbers of at least 0", _REMEDY)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def bundled_files() -> tuple[Path, ...]:
@@ -217,8 +249,10 @@ def function_of(kernel: KernelRef, role: str) -> Any:
 
 
 def check_runnable(kernel: KernelRef) -> None:
-    """Raises InputError where the entry lacks what measuring needs."""
-    missing = [role for role in _FUNCTIONS if role not in kernel_entry(kernel)]
+    """Raises InputError where the entry lacks what measuring needs, or says it wrongly."""
+    entry = kernel_entry(kernel)
+    _check_tolerances(entry)
+    missing = [role for role in _FUNCTIONS if role not in entry]
     if missing:
         raise InputError(f"{kernel.label}: cannot be measured without {', '.join(missing)}", None, None, _REMEDY)
 

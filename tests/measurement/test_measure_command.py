@@ -47,6 +47,23 @@ def test_a_users_file_with_many_configurations(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"tolerance": [0.01, 0.01]', '"tolerance": {"fp32": 0.01}', '"tolerance": {"fp32": [0.01]}', '"tolerance": {"fp32": ["0", 1]}',
+        '"tolerance": {"fp32": [-0.1, 0]}', '"tolerance": {"fp32": [1e999, 0]}', '"tolerance": {"float32": [0.01, 0.01]}',
+        '"tolerance_beyond": 3', '"tolerance_beyond": {"fp32": [0.1, 0.1]}', '"tolerance_beyond": {"fp32": {"tolerance": [0.1, 0.1]}}',
+        '"tolerance_beyond": {"fp32": {"H": 4}}', '"tolerance_beyond": {"fp32": {"H": "4", "tolerance": [0.1, 0.1]}}',
+    ],
+)  # fmt: skip
+def test_a_users_file_with_a_tolerance_that_is_none(wrong, tmp_path, capsys):
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS.read_text().replace('"tolerance": {"fp32": [1e-6, 1e-6]}', wrong))
+    assert main(["measure", str(path), "--sizes", "B=4,H=8", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
+    error = capsys.readouterr().err
+    assert f"KERNELS: {wrong.split(chr(34))[1]}" in error and "triton_kernels/README.md" in error
+
+
 @pytest.mark.parametrize("block_shape", [[128, 128], {"fp32": 128}, {"fp32": [128]}, {"fp32": [128, 0]}, {"fp32": [128.0, 128.0]}])
 def test_a_users_file_with_a_block_shape_that_is_none(block_shape, tmp_path, capsys):
     path = tmp_path / "mine.py"
