@@ -1,13 +1,17 @@
 """Every kernel at real sizes on a GPU: fresh random inputs, poisoned outputs, references in fp64."""
 
 import itertools
+import multiprocessing
 import os
 import random
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from kernel_harness import check_inputs, compare, load, poison
 
-from advisor.measurement.kernel_file import tolerance_of
+from advisor.measurement.compile_ahead import compile_launch, use_offline_target
+from advisor.measurement.kernel_file import block_shape_of, bundled_files, configuration_of, find_kernels, load_module, tolerance_of
+from advisor.schema import Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -80,8 +84,58 @@ def configurations(module, entry, problem):
     return [getattr(module, entry["default"])(problem), *candidates]
 
 
+def bundled(file):
+    """A kernel file under the name that processes share: Triton's disk cache goes by it."""
+    return load_module(next(path for path in bundled_files() if path.stem == file))
+
+
+def compiling(pool, file, kernel, problem, capability):
+    """What `test_matches_reference` is likely to launch, on its way into Triton's disk cache."""
+    module = bundled(file)
+    entry = module.KERNELS[kernel]
+    sizes = {name: value for name, value in problem.items() if name not in ("op", "dtype")}
+    described = Problem(family=entry["family"], op=problem["op"], sizes=sizes, dtype=problem["dtype"],
+                        block_shape=block_shape_of(entry, problem["dtype"]))  # fmt: skip
+    (ref,) = find_kernels(f"{file}::{kernel}")
+    chosen = configurations(module, entry, {**problem, "capability": capability})[: SAMPLED + 1]
+    return [pool.submit(compile_launch, ref, described, configuration_of(config)) for config in chosen]
+
+
+@pytest.fixture(scope="module")
+def compiled(request):
+    """(file, kernel, problem) → waits until its launches are compiled: on all cores, those of later tests while the first ones run.
+
+    One after the other they take longer than everything else together. A launch that fails to compile fails again where it is made.
+    """
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    major, minor = torch.cuda.get_device_capability()
+    capability = 10 * major + minor
+    asked = [item.callspec.params for item in request.session.items if getattr(item, "function", None) is test_matches_reference]
+    workers = max(1, (os.cpu_count() or 2) - 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # as the fixture `device` does: the cache goes by it, too
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), use_offline_target, ("cuda", capability, 32))
+        futures = {
+            str(each): compiling(pool, each["file"], each["kernel"], each["problem"], capability)
+            for each in asked if capability >= least_capability(bundled(each["file"]).KERNELS[each["kernel"]], each["problem"])
+        }  # fmt: skip
+
+        def wait(file, kernel, problem):
+            for future in futures.get(str({"file": file, "kernel": kernel, "problem": problem}), ()):
+                future.exception()
+
+        yield wait
+        pool.shutdown(cancel_futures=True)
+
+
+def least_capability(entry, problem):
+    return max(entry.get("min_capability", 0), 89 if problem["dtype"] == "fp8" else 0)
+
+
 def skip_what_cannot_run(entry, problem, capability):
-    needs = max(entry.get("min_capability", 0), 89 if problem["dtype"] == "fp8" else 0)
+    needs = least_capability(entry, problem)
     if capability < needs:
         pytest.skip(f"needs sm_{needs}, this is sm_{capability}")
 
@@ -89,13 +143,14 @@ def skip_what_cannot_run(entry, problem, capability):
 @pytest.mark.parametrize(
     ("file", "kernel", "problem"), PROBLEMS, ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value
 )
-def test_matches_reference(device, capability, file, kernel, problem):
+def test_matches_reference(device, capability, compiled, file, kernel, problem):
     import torch
     from triton.runtime.errors import OutOfResources
 
-    module = load(file)
+    module = bundled(file)
     entry = module.KERNELS[kernel]
     skip_what_cannot_run(entry, problem, capability)
+    compiled(file, kernel, problem)
     inputs = getattr(module, entry["make_inputs"])(problem, device, torch.Generator(device).manual_seed(SEED))
     want = getattr(module, entry["reference"])(inputs)
     ran = 0
