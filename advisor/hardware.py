@@ -65,8 +65,9 @@ _REAL: dict[str, tuple[float, float]] = {
 _TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possible entries, required entries)
     "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
     "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
+    "plain_dot_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
 }
-OPTIONAL = ("boost_clock_mhz", "l2_near_bytes", "l2_far_bytes_per_s")
+OPTIONAL = ("boost_clock_mhz", "l2_near_bytes", "l2_far_bytes_per_s", "plain_dot_flop_per_clock_per_sm")
 """Figures that may be unknown, or mean nothing on a GPU."""
 
 _TABLE_RANGE = (1e-3, 1e7)
@@ -113,6 +114,8 @@ class GpuSpec:
         warp_size: Threads.
         launch_latency_us: Cost of a launch in a stream, in microseconds; a bound counts less (`pipelines.bound.LEAST_LAUNCH_US`).
         boost_clock_mhz: The boost clock of the datasheet, where it is known; for display.
+        plain_dot_flop_per_clock_per_sm: Matrix units without block scales, FLOP by input type, where only instructions that scale blocks
+            reach `tensor_flop_per_clock_per_sm`.
         sources: Where each figure is from, by key.
 
     Raises:
@@ -151,6 +154,7 @@ class GpuSpec:
     boost_clock_mhz: float | None = None
     l2_near_bytes: float | None = None
     l2_far_bytes_per_s: float | None = None
+    plain_dot_flop_per_clock_per_sm: dict[str, float] | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +174,11 @@ class GpuSpec:
     def supports(self, dtype: str) -> bool:
         """Whether the matrix units take inputs of `dtype`."""
         return dtype in self.tensor_flop_per_clock_per_sm
+
+    def plain_dot_share(self, dtype: str) -> float:
+        """Share of the matrix units' rate that a product without block scales (`tl.dot`) can reach."""
+        rate = self.tensor_flop_per_clock_per_sm.get(dtype)
+        return (self.plain_dot_flop_per_clock_per_sm or {}).get(dtype, rate) / rate if rate else 1.0
 
     def reaches(self, least: object) -> bool:
         """Whether the GPU has the `min_capability` of a KERNELS entry: compute capability × 10, NVIDIA's; None: any GPU has."""
@@ -341,7 +350,7 @@ def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
     _check_values(values, origin)  # before anything is converted, so that the message shows what the file says
     values["device_names"] = tuple(values["device_names"])
     values.update({key: float(values[key]) for key in _REAL if values.get(key) is not None})
-    values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in _TABLES})
+    values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in _TABLES if key in values})
     return GpuSpec(**values)
 
 
@@ -405,12 +414,20 @@ def _check_values(values: Mapping[str, Any], origin: str) -> None:
         if key not in OPTIONAL or values.get(key) is not None:
             _check_range(values[key], _REAL[key], key, origin, _limit(key))
     for key, (possible, required) in _TABLES.items():
-        table = values[key]
+        table: Any = values.get(key)
+        if table is None and key in OPTIONAL:
+            continue
         if not isinstance(table, dict) or not set(required) <= set(table) or not set(table) <= set(possible):
             extra = f" ({', '.join(required)} is required)" if required else ""
             reject(key, table, _limit(key) + extra, f"write it as [{key}] with one line per type")
         for dtype, rate in table.items():
             _check_range(rate, _TABLE_RANGE, f"{key}.{dtype}", origin, "a number from 0.001 to 1e7")
+    plain: Mapping[str, float] = values.get("plain_dot_flop_per_clock_per_sm") or {}
+    for dtype, rate in plain.items():
+        most = values["tensor_flop_per_clock_per_sm"].get(dtype, 0)
+        if rate > most:
+            reject(f"plain_dot_flop_per_clock_per_sm.{dtype}", rate, f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
+                   "correct one of the two")
     if (values.get("l2_near_bytes") is None) != (values.get("l2_far_bytes_per_s") is None):
         reject("l2_near_bytes", values.get("l2_near_bytes"), "given together with l2_far_bytes_per_s, or not at all", "give both")
     for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):

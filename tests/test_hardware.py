@@ -167,7 +167,7 @@ def test_agrees_with_the_published_table(data_dir: Path) -> None:
         ("H100", "bf16", 1830, 989.4), ("H100", "fp8", 1830, 1978.9), ("H200", "tf32", 1830, 494.7),
         ("GH200", "bf16", 1830, 989.4), ("H100 PCIe", "bf16", 1620, 756), ("H20", "bf16", 1830, 148), ("H20", "fp8", 1830, 296),
         ("B200", "bf16", 1850, 2250), ("B200", "fp8", 1850, 4500), ("B200", "fp4", 1850, 9000), ("GB300", "fp4", 2000, 15000),
-        ("RTX 5090", "bf16", 2407, 209.5), ("RTX 5090", "fp8", 2407, 419), ("RTX 5090", "fp4", 2407, 1676),
+        ("RTX 5090", "bf16", 2407, 209.5), ("RTX 5090", "fp8", 2407, 838), ("RTX 5090", "fp4", 2407, 1676),
         ("RTX PRO 6000 Workstation", "fp4", 2617, 2000), ("RTX PRO 6000 Max-Q", "fp4", 2280, 1755.5), ("MI355X", "fp4", 2400, 10066),
         ("MI300X", "bf16", 2100, 1307.4), ("MI300X", "fp8", 2100, 2614.9), ("MI300X", "tf32", 2100, 653.7),
         ("MI325X", "bf16", 2100, 1307.4), ("MI350X", "fp16", 2200, 2306.9), ("MI355X", "fp8", 2400, 5033.2),
@@ -191,6 +191,15 @@ def test_vector_rates_give_the_datasheet_figure(name: str, clock_mhz: float, ter
     peak = gpu.fma_flop_per_clock_per_sm["fp32"] * gpu.num_sms * clock_mhz * 1e6
     assert peak == pytest.approx(teraflops * 1e12, rel=0.02)
     assert gpu.peak_fma_flop_per_s() == pytest.approx(peak * gpu.max_clock_mhz / clock_mhz)
+
+
+def test_only_products_with_block_scales_reach_the_full_rate_of_geforce() -> None:
+    """What cuBLASLt's MXFP8 was measured to take for 4096 x 4096 x 4096 on an RTX 5090 (NVIDIA/CUDALibrarySamples#283) is no fault."""
+    gpu = load_gpu("RTX 5090")
+    assert 2 * 4096**3 / gpu.peak_tensor_flop_per_s("fp8") < 210e-6
+    assert gpu.plain_dot_share("fp8") == 0.5
+    assert {other.name for other in list_gpus() if other.plain_dot_flop_per_clock_per_sm} == {"RTX 5090"}
+    assert gpu.plain_dot_share("bf16") == gpu.plain_dot_share("fp64") == 1.0
 
 
 def test_types_a_gpu_does_not_have() -> None:
@@ -288,6 +297,8 @@ def test_own_file(own) -> None:
         (r"^l2_bytes_per_s = .*$", "l2_bytes_per_s = 10403", ("l2_bytes_per_s", "10403", "unit")),
         (r"^bf16 = 4096$", "bf17 = 4096", ("tensor_flop_per_clock_per_sm", "bf17", "bf16, fp16, tf32, fp8, fp4, int8")),
         (r"^bf16 = 4096$", 'bf16 = "fast"', (r"tensor_flop_per_clock_per_sm\.bf16", "fast")),
+        (r"^launch_latency_us = .*$", "launch_latency_us = 2.0\n[plain_dot_flop_per_clock_per_sm]\nfp8 = 8193",
+         ("plain_dot_flop_per_clock_per_sm.fp8", "got 8193", "at most tensor_flop_per_clock_per_sm.fp8")),
         (r"^fp32 = 256$", "", ("fma_flop_per_clock_per_sm", "fp32 is required")),
         (r'^vendor = "nvidia"$', 'vendor = "intel"', ("vendor", "intel", "nvidia, amd")),
         (r'^architecture = "hopper"$', 'architecture = "Hopper"', ("architecture", "Hopper", "pascal")),

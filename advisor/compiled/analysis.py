@@ -18,7 +18,7 @@ from advisor.compiled.demand import read_demand
 from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
-from advisor.compiled.scaled_products import unpacked_type
+from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -177,6 +177,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     rates = gpu.tensor_flop_per_clock_per_sm
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
         rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
+    elif kind is not None and not scales_blocks(compiled):
+        rate *= gpu.plain_dot_share(kind)  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},

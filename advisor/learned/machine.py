@@ -48,10 +48,13 @@ class Machine:
 
 
 def machine(gpu: GpuSpec, dtype: str) -> Machine:
-    """The figures of `gpu` for operands of `dtype`; fp32 runs on the fma pipeline where no tensor pipeline takes it."""
+    """The figures of `gpu` for operands of `dtype`, in plain products, as the launches learned from have them; fp32 runs on the fma
+    pipeline where no tensor pipeline takes it."""
     clock = gpu.boost_clock_mhz or gpu.max_clock_mhz
     tensor = compute_pipeline(gpu, dtype)
-    rate = gpu.tensor_flop_per_clock_per_sm[tensor] if tensor else gpu.fma_flop_per_clock_per_sm["fp32"]
+    rate = gpu.fma_flop_per_clock_per_sm["fp32"]
+    if tensor:
+        rate = gpu.tensor_flop_per_clock_per_sm[tensor] * gpu.plain_dot_share(tensor)
     capability = _capability(gpu)
     l2_rate = gpu.l2_bytes_per_s / 1e6
     if capability == 8.0:

@@ -64,10 +64,11 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
 
 
 def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
-    """Share of the peak rate for `dtype` that the instruction reaches: all of it, or what mma.sync can do on sm_90 and sm_100."""
+    """Share of the peak rate for `dtype` that the instruction reaches: all of it, what mma.sync can do on sm_90 and sm_100, or what
+    products without block scales do where only scaled ones reach the peak: the products counted here are plain ones (`tl.dot`)."""
     rates = gpu.tensor_flop_per_clock_per_sm
     if not occupancy.has_warp_group(gpu) or not rates.get(dtype):
-        return np.ones(warp_group.shape)
+        return np.full(warp_group.shape, gpu.plain_dot_share(dtype))
     share = MMA_SYNC_SHARE
     if "bf16" in rates:
         share = min(1.0, share * max(FULL_HOPPER_FLOP_PER_CLOCK_PER_SM / rates["bf16"], 1.0))

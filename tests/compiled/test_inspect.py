@@ -390,6 +390,7 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("left", "name", "runs_in", "share"),
     [
+        ("e2m1", "RTX 5090", "fp4", 1.0), ("e4m3", "RTX 5090", "fp8", 0.25),
         ("e2m1", "B200", "fp4", 1.0), ("e2m1", "H200", "fp8", 0.5), ("e2m1", "A100", "bf16", 1.0),
         ("e4m3", "B200", "fp8", 1.0), ("bf16", "B200", "bf16", 1.0), ("e4m3", "H200", "fp8", 0.5), ("bf16", "H200", "bf16", 1.0),
     ],
@@ -421,6 +422,15 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
     assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
     assert float(analysis.work.tensor_flop[0]) == 2 * 4 * 128 * 128 * 1024
     assert float(analysis.asked.tensor_rate[0]) == share  # of the rate: Triton unpacks to bf16 where the GPU cannot scale blocks
+
+
+def test_a_plain_product_takes_the_rate_without_block_scales(source: SourceFile, pool: Pool) -> None:
+    constants = {"BM": 128, "BN": 128, "BK": 64, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
+    types = {"a_ptr": "*fp8e4nv", "b_ptr": "*fp8e4nv", "c_ptr": "*fp32", "lock_ptr": "*i32"}
+    launch = make_launch(source, "gemm", types=types, constexprs=constants, grid=(64, 1, 1))
+    gpu = load_gpu("RTX 5090")
+    analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool), gpu)
+    assert (analysis.work.tensor_dtype, float(analysis.asked.tensor_rate[0])) == ("fp8", 0.5)
 
 
 @pytest.mark.parametrize("num_ctas", [1, 2])

@@ -200,6 +200,17 @@ def test_the_kernels_of_the_stacks_swap_few_rows_of_fp8_on_hopper(block_m, block
         assert demand(other, configuration_batch([config]), load_gpu(gpu)).tensor_rate[0] < 1
 
 
+def test_plain_products_take_the_rate_without_block_scales() -> None:
+    """The configuration's bound, not the problem's: `tl.dot_scaled` with all scales 1 would be twice as fast."""
+    problem = ProblemBatch(family="gemm", op="gemm", sizes={n: column(8192) for n in "MNK"}, dtype="fp8")
+    config = Configuration(parameters={"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64}, num_warps=8, num_stages=3)
+    for gpu, times in (("RTX 5090", 2.0), ("RTX PRO 6000 Workstation", 1.0)):
+        found = analyse(problem, configuration_batch([config]), load_gpu(gpu))
+        least, own = (float(each.times_us["tensor"][0]) for each in (found.bound, found.config_bound))
+        waves = np.ceil(64 * 64 / load_gpu(gpu).num_sms) * load_gpu(gpu).num_sms / (64 * 64)
+        assert own == pytest.approx(times * waves * least)
+
+
 @pytest.mark.parametrize("gpu", ["H100", "H20", "H200"])
 @pytest.mark.parametrize("op", ["w13", "w2"])
 def test_a_bound_that_reckons_with_the_swap_holds_without_it(gpu: str, op: str) -> None:
