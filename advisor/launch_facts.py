@@ -10,8 +10,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis
-from advisor.pipelines.bound import least_launch_us, throughput_per_us
-from advisor.pipelines.cache import least_dram_bytes
+from advisor.pipelines.bound import least_amounts, least_launch_us, throughput_per_us
 from advisor.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
 
 
@@ -19,8 +18,7 @@ def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]
     """What every pipeline is asked by the configuration and by the problem, and the time of each at its full throughput."""
     rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
     totals, busiest = analysis.demand.totals(), analysis.demand.busiest_sm(gpu.num_sms)
-    least = analysis.work.amounts()
-    least["dram"] = least_dram_bytes(analysis.work.compulsory_bytes, gpu.l2_bytes, analysis.problem.cache)
+    least = least_amounts(analysis.work, gpu, analysis.problem.cache)
     out = []
     for name in PIPELINES:
         if name == "launch":

@@ -22,7 +22,7 @@ from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
-from advisor.pipelines.bound import Bound, bound, config_bound, least_launch_us, throughput_per_us
+from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
@@ -78,7 +78,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items()
         )
     resources = inspection.compiled.resources
-    times = _pipeline_times(needed, asked, gpu, least, config)
+    times = _pipeline_times(least_amounts(needed, gpu, cache), asked, gpu, least, config)
     return KernelAnalysis(
         gpu=gpu, cache=cache, inspection=inspection, facts=facts, work=needed, asked=asked,
         pipelines=times,
@@ -185,7 +185,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
-        dram_bytes=residency.least_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
+        dram_bytes=residency.likely_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
         compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
@@ -233,10 +233,11 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     return min(demand.requested_load_bytes, waves * sum(reads.values()))
 
 
-def _pipeline_times(needed: Work, asked: Demand, gpu: GpuSpec, least: Bound, config: Bound) -> tuple[PipelineTime, ...]:
+def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSpec, least: Bound,
+                    config: Bound) -> tuple[PipelineTime, ...]:  # fmt: skip
     rates = throughput_per_us(gpu, asked.tensor_dtype)
     busiest = asked.busiest_sm(gpu.num_sms)
-    totals, amounts = asked.totals(), needed.amounts()
+    totals = asked.totals()
     found = []
     for name in PIPELINES:
         if name == "launch":

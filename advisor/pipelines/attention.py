@@ -142,7 +142,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         },
         ctas=ctas, launched_ctas=ctas, cta_load_bytes=loads / ctas, cta_store_bytes=stores / ctas,
         l2_bytes=loads + stores + partial,
-        dram_bytes=cache.least_dram_bytes(compulsory, gpu.l2_bytes, problem.cache) + missed,
+        dram_bytes=cache.likely_dram_bytes(compulsory, gpu.l2_bytes, problem.cache) + missed,
         compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
         k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
         num_stages=stages, largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),

@@ -82,10 +82,16 @@ def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
     return Bound(us=launch + longest, times_us=times | {"launch": launch}, binding=binding)
 
 
+def least_amounts(work: Work, gpu: GpuSpec, cache_state: str) -> dict[str, Array]:
+    """The least demand of every pipeline (columns [n]), with what the L2 spares the DRAM."""
+    least = cache.least_dram_bytes(work.compulsory_bytes, work.result_bytes, gpu.l2_bytes, cache_state)
+    return work.amounts() | {"dram": least}
+
+
 def bound(work: Work, gpu: GpuSpec, cache_state: str) -> Bound:
     """The least time any kernel needs for `work` (columns [n]) on `gpu`."""
     rates = throughput_per_us(gpu, work.tensor_dtype)
-    amounts = work.amounts() | {"dram": cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)}
+    amounts = least_amounts(work, gpu, cache_state)
     times = {n: (a / rates[n] if rates[n] else np.zeros_like(a)) for n, a in amounts.items()}
     times["l2"] = np.maximum(times["l2"], far_l2_us(amounts["l2"], gpu))
     return _finish(times, gpu)
@@ -110,11 +116,11 @@ def config_bound(work: Work, demand: Demand, gpu: GpuSpec, cache_state: str) -> 
     if demand.largest_cta_ratio is not None:
         port = demand.cta_load_bytes * demand.ctas / gpu.num_sms / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
     # Co-resident CTAs may share a line in the L1, so only distinct bytes are certain to cross the whole L2's bandwidth.
-    distinct = work.amounts()["l2"]
+    least = least_amounts(work, gpu, cache_state)
+    distinct = least["l2"]
     times["l2"] = np.maximum(np.maximum(distinct / rates["l2"], far_l2_us(distinct, gpu)), np.zeros_like(port))
     times["l2"] = np.maximum(times["l2"], np.where(demand.ctas <= gpu.num_sms, port, 0.0))
-    least = cache.least_dram_bytes(work.compulsory_bytes, gpu.l2_bytes, cache_state)
-    times["dram"] = least / rates["dram"] + np.zeros_like(port)
+    times["dram"] = least["dram"] / rates["dram"] + np.zeros_like(port)
     # alu and issue counts are estimates of what the compiler emits, not certain enough for a bound.
     times["alu"], times["issue"] = np.zeros_like(port), np.zeros_like(port)
     return _finish(times, gpu)

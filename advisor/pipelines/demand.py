@@ -19,8 +19,9 @@ SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")
 class Work:
     """The least any kernel must do for a problem, columns [n].
 
-    `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written. From DRAM comes only what
-    the L2 cannot hold. Between L2 and SMs each direction has its own wires, so only the larger of the two is certain there.
+    `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written. From and to DRAM goes only what
+    the L2 cannot hold (`bound.least_amounts`). Between L2 and SMs each direction has its own wires, so only the larger of the two is
+    certain there.
     """
 
     tensor_flop: Array
@@ -62,7 +63,7 @@ class Demand:
         ctas: CTAs that work (CTAs that exit at once are in `launched_ctas` only).
         cta_load_bytes: Bytes one CTA loads through the L2, on average.
         l2_bytes: All bytes through the L2: operands as often as they are loaded, results once.
-        dram_bytes: Bytes from and to DRAM, with the re-reads the L2 cannot absorb and without what it still holds (warm).
+        dram_bytes: Bytes likely to come from and go to DRAM, with the re-reads the L2 cannot absorb and without what it still holds (warm).
         compulsory_bytes: Distinct bytes.
         useful_fraction: Problem FLOP / FLOP done, (0, 1]: what padding leaves.
         k_iterations: Trips of the main loop of one CTA.

@@ -175,7 +175,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     again_a = np.maximum(a_loads - product.distinct_a_bytes, 0)
     missed_a = again_a * cache.re_read_fraction(swept + concurrent * staged * stages, gpu.l2_bytes)
     parts = np.maximum(stores - product.output_bytes, 0)
-    least = cache.least_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
+    likely = cache.likely_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
     return Demand(
         per_cta=per_cta,
         ctas=ctas,
@@ -183,7 +183,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
         cta_store_bytes=stores / np.maximum(ctas, 1),
         l2_bytes=a_loads + b_loads + stores,
-        dram_bytes=least + missed_a + missed_b,
+        dram_bytes=likely + missed_a + missed_b,
         compulsory_bytes=compulsory + zero,
         useful_fraction=2 * total_rows * product.width * product.depth / np.maximum(flop * ctas, 1),
         k_iterations=steps,

@@ -186,3 +186,21 @@ def test_a_descriptor_made_in_the_kernel_touches_what_lies_inside_its_tensor(m: 
     assert demand.store_bytes == m * n * 2
     assert demand.load_bytes == (columns * m + 3 * n) * k * 2
     assert not demand.unlocated and not demand.unknown
+
+
+COPY = """
+    def k(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at))
+"""
+
+
+def test_a_compiled_kernel_may_end_with_its_results_in_the_l2(tmp_path: Path) -> None:
+    inspection, gpu = inspected(COPY, tmp_path), load_gpu("H100")
+    one_way = float(ROWS * 1024 * 2)
+    analysis = kernel_analysis(inspection, gpu, "cold")
+    (dram,) = (each for each in analysis.pipelines if each.pipeline == "dram")
+    assert (dram.problem_demand, dram.demand) == (one_way, 2 * one_way)  # certain, and likely
+    assert dram.problem_time_us == pytest.approx(one_way / gpu.dram_bytes_per_s * 1e6)
+    warm = kernel_analysis(inspection, gpu, "warm")
+    assert {each.pipeline: each for each in warm.pipelines}["dram"].problem_demand == 0

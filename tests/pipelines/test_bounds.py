@@ -203,3 +203,24 @@ def test_nothing_outruns_the_infinity_cache(name: str, megabytes: int) -> None:
     assert float(bound(work(problem, one_level), gpu=one_level, cache_state="warm").times_us["l2"][0]) == pytest.approx(
         moved / 2 / gpu.l2_bytes_per_s * 1e6
     )
+
+
+def test_a_launch_may_end_with_its_results_in_the_l2() -> None:
+    """The L2 writes back later: with a cold cache all inputs come from DRAM, of the results only what it cannot hold goes there."""
+    gpu = load_gpu("H200")
+    rate, half = gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6, 2048 * 4096 * 2
+
+    def copy(rows: int, cache: str) -> Analysis:
+        sizes = {"B": column(rows), "H": column(4096)}
+        return analyse(ProblemBatch(family="elementwise", op="copy", sizes=sizes, cache=cache), family_space("elementwise"), gpu)
+
+    cold = copy(2048, "cold")
+    for each in (cold.bound, cold.config_bound):
+        assert each.times_us["dram"][0] == pytest.approx(half / rate)
+        assert each.us[0] < 4.6  # which one of its timings took
+    assert cold.demand.dram_bytes[0] == 2 * half  # what is predicted
+    assert (cold.latency_us > 2 * half / rate).all()
+    many = copy(32 * 2048, "cold").bound.times_us["dram"][0]
+    assert many == pytest.approx((2 * 32 * half - gpu.l2_bytes) / rate)
+    # Launches alike one after another begin with what the one before left: an L2 of inputs and results together.
+    assert copy(2 * 2048, "warm").bound.times_us["dram"][0] == pytest.approx((4 * half - gpu.l2_bytes) / rate)
