@@ -25,7 +25,7 @@ from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
-from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline
+from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
 from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 SOURCE = "analytical model, demand read from the compiled code"
@@ -118,7 +118,7 @@ def _tensor(main: str | None, demand: KernelDemand | CertainDemand, gpu: GpuSpec
         if own is None:
             rest += flop
         else:
-            total += flop * rate / gpu.tensor_flop_per_clock_per_sm[own]
+            total += flop * product_count(gpu, kind) * rate / gpu.tensor_flop_per_clock_per_sm[own]
     return chosen, total, rest
 
 

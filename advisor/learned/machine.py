@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.tile import compute_pipeline
+from advisor.pipelines.tile import compute_pipeline, product_count
 
 A100_WHITE_PAPER_BYTES_PER_CLOCK = 5120.0
 A100_L2_BYTES_PER_CLOCK = 4809.0
@@ -54,7 +54,7 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
     tensor = compute_pipeline(gpu, dtype)
     rate = gpu.fma_flop_per_clock_per_sm["fp32"]
     if tensor:
-        rate = gpu.tensor_flop_per_clock_per_sm[tensor] * gpu.plain_dot_share(tensor)
+        rate = gpu.tensor_flop_per_clock_per_sm[tensor] * gpu.plain_dot_share(tensor) / product_count(gpu, dtype)
     capability = _capability(gpu)
     l2_rate = gpu.l2_bytes_per_s / 1e6
     if capability == 8.0:

@@ -40,7 +40,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop)
     q, kv, out = _bytes(problem)
     return Work(
-        tensor_flop=flop if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
+        tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
         compulsory_bytes=q + kv + out, result_bytes=out, tensor_dtype=tensor,
     )  # fmt: skip
 
@@ -119,6 +119,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     tensor = tile.compute_pipeline(gpu, problem.dtype)
     pairs = block_m * block_n * mean_steps
     flop = 4 * pairs * block_d
+    matrix_flop = flop * tile.product_count(gpu, problem.dtype)
     rescaled = block_m * mean_steps  # rows, each with one more exponential and its accumulators multiplied
     warp_group = occupancy.wants_wgmma(gpu, block_m, warps, problem.dtype)
     staged = 2 * block_n * block_d * problem.weight_bytes
@@ -136,9 +137,9 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     return Demand(
         per_cta={
             # At least: scale and subtract in one FMA, add to the sum; the maximum runs on the alu.
-            "tensor": flop if tensor else zero, "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
+            "tensor": matrix_flop if tensor else zero, "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
             "xu": pairs + rescaled, "alu": pairs + zero,
-            "issue": pairs * 8 / gpu.warp_size + flop / np.where(warp_group, 262144, 4096), "smem": smem,
+            "issue": pairs * 8 / gpu.warp_size + matrix_flop / np.where(warp_group, 262144, 4096), "smem": smem,
         },
         ctas=ctas, launched_ctas=ctas, cta_load_bytes=loads / ctas, cta_store_bytes=stores / ctas,
         l2_bytes=loads + stores + partial,

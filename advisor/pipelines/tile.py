@@ -48,6 +48,11 @@ class Product:
     launched_row_tiles: Array | None = None  # where the grid is sized before the routing is known
 
 
+EMULATED = {"tf32": ("bf16", 3)}
+"""Types that products of another stand for where the GPU has no instruction for them: hipBLASLt on gfx950 makes tf32 of bf16
+products (ROCm/hipBLASLt#1806), three of them: the halves of each operand but for low times low."""
+
+
 def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
     """The type the tensor pipeline runs this product in; None where the GPU has none for it and fma does the work.
 
@@ -60,7 +65,16 @@ def compute_pipeline(gpu: GpuSpec, dtype: str) -> str | None:
     for candidate in wider.get(dtype, (dtype,)):
         if gpu.tensor_flop_per_clock_per_sm.get(candidate):
             return candidate
+    if dtype in EMULATED:
+        stand_in, count = EMULATED[dtype]
+        rate = gpu.tensor_flop_per_clock_per_sm.get(stand_in, 0.0) / count
+        return stand_in if rate > gpu.fma_flop_per_clock_per_sm["fp32"] else None
     return None
+
+
+def product_count(gpu: GpuSpec, dtype: str) -> int:
+    """How many products of type `compute_pipeline` stand for one of `dtype`."""
+    return EMULATED[dtype][1] if dtype in EMULATED and compute_pipeline(gpu, dtype) == EMULATED[dtype][0] else 1
 
 
 def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
@@ -79,7 +93,7 @@ def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
 
 def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
     """The least work of a product, whatever the configuration: 2 M N K FLOP, each operand read and the result written once."""
-    flop = 2 * (product.rows * product.count).sum(-1) * product.width * product.depth
+    flop = 2 * (product.rows * product.count).sum(-1) * product.width * product.depth * product_count(gpu, dtype)
     tensor = compute_pipeline(gpu, dtype)
     zero = np.zeros_like(flop)
     return Work(
@@ -126,12 +140,13 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         rows * block_k * operand_bytes + groups * columns * block_k * operand_bytes,
         (rows * along_n + columns * along_m) * block_k * operand_bytes,
     )
-    instructions = flop / np.where(warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + steps * (
+    matrix_flop = flop * product_count(gpu, product.dtype)
+    instructions = matrix_flop / np.where(warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + steps * (
         staged / 512 + np.where(warp_group, 0.0, read / 512) + 24 * warps
     )
     zero = np.zeros(np.broadcast_shapes(flop.shape, warps.shape))
     per_cta = {
-        "tensor": flop + zero if tensor_dtype else zero,
+        "tensor": matrix_flop + zero if tensor_dtype else zero,
         "fma": (zero if tensor_dtype else flop + zero) + (steps * SCALING_FLOP * block_m * block_n if product.block_scaled else 0),
         "xu": zero,
         "alu": steps * warps * gpu.warp_size * 8 + zero,

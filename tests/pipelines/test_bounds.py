@@ -224,3 +224,18 @@ def test_a_launch_may_end_with_its_results_in_the_l2() -> None:
     assert many == pytest.approx((2 * 32 * half - gpu.l2_bytes) / rate)
     # Launches alike one after another begin with what the one before left: an L2 of inputs and results together.
     assert copy(2 * 2048, "warm").bound.times_us["dram"][0] == pytest.approx((4 * half - gpu.l2_bytes) / rate)
+
+
+@pytest.mark.parametrize("name", ["MI350X", "MI355X"])
+def test_tf32_is_three_bf16_products_where_there_is_no_instruction(name: str) -> None:
+    gpu = load_gpu(name)
+
+    def us(dtype: str) -> float:
+        sizes = {size: column(8192) for size in "MNK"}
+        found = analyse(ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype=dtype), family_space("gemm"), gpu)
+        assert (found.demand.useful_fraction <= 1).all()
+        assert found.demand.totals()["tensor"].min() >= found.work.tensor_flop[0] * (1 - 1e-9)
+        return float(found.bound.us[0])
+
+    assert us("tf32") == pytest.approx(3 * us("bf16"), rel=0.01)
+    assert us("tf32") < us("fp32") / 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found
+from advisor.pipelines.tile import EMULATED
 from advisor.schema import Finding
 
 
@@ -32,7 +33,7 @@ conversion goes away.
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a quantised product is done in a wider type."""
         dtype, runs = context.problem.dtype, context.asked.tensor_dtype
-        if runs is None or runs == dtype:
+        if runs is None or runs == dtype or dtype in EMULATED:
             return None
         return found(
             self,
