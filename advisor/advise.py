@@ -18,7 +18,7 @@ from advisor.exports import recommended_exports, triton_config
 from advisor.fingerprint import offline
 from advisor.launch_facts import gpu_figures, occupancy, pipeline_times
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
-from advisor.learned.caveats import unmeasured_vendor
+from advisor.learned.caveats import exact_products, unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, MeasuredRounds, Recommendation, Result
@@ -73,6 +73,7 @@ def advise(
     reports.sort(key=lambda report: order[report.id])
     launches = tuple(reports)
     unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
+    unknowns += exact_products([each.problem for each in target.launches], target.gpu)
     return Result(
         tool_version=__version__,
         command=command,

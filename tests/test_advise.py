@@ -11,6 +11,7 @@ from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
+from advisor.resolve import resolve_target
 from advisor.table_targets import table_target
 from advisor.targets import Request
 
@@ -120,3 +121,10 @@ def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
         assert launch.recommendation.configuration.parameters["BLOCK_SIZE_K"] >= 32
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
         assert finding.severity == "error" and "32 or more of fp8" in finding.evidence
+
+
+@pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])
+def test_it_is_said_that_the_bound_of_fp32_is_of_exact_products(dtype: str, gpu: str, said: bool) -> None:
+    target = resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype))
+    unknowns = advise(target, load_predictor(None), command="").verdict.unknowns
+    assert any("exact products" in text for text in unknowns) == said

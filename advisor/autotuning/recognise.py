@@ -145,6 +145,7 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
         InputError: The entry's `block_shape` is none.
         UsageError: No operator's `when` holds, or an expression cannot be evaluated.
     """
+    from advisor.configs.described import product_type
     from advisor.measurement.kernel_file import block_shape_of
 
     for op, each in entry["ops"].items():
@@ -154,8 +155,7 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
         dtype = dtype_name(named.get(entry.get("dtype", "")))
         if dtype is None:
             raise UsageError("no element type is known", entry.get("dtype"), "the name of a tensor argument")
-        if dtype == "fp32" and named.get(entry.get("precision", "")) == "tf32":
-            dtype = "tf32"
+        dtype = product_type(entry, dtype, named)
         other: dict[str, Any] = {
             name: found
             for name in ("weight_dtype", "output_dtype")

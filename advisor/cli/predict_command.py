@@ -6,13 +6,13 @@ operator; bf16, but fp8 where the file's name says so, fp32 for published librar
 ran, and no configuration); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); weight_dtype, output_dtype and block_shape (128
 128) where the weights, the output or blocks of scales are not as dtype implies; BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M,
 num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where bf16 is assumed of rows that
-are no fused MoE, a line on stderr says so. ceiling_us is what the model gives for the best of the space, or
-predicted_us where that is lower; `advise` and `tune` rank the space, and may name a configuration that is predicted faster still.
-Where latency_us is given, p_speedup_10pct is the probability that at least 10 % of it can be won. Of a sweep's summary (best_us,
-default_us) the default is the launch: its columns default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A
-library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its prediction, and
-p_speedup_10pct stays empty. Of a configuration that cannot launch nothing is predicted. Warnings on stderr name such rows, and those
-whose latency_us is below the bound.
+are no fused MoE, a line on stderr says so. ceiling_us is what the model gives for the best of the space, or predicted_us where that is
+lower; `advise` and `tune` rank the space, and may name a configuration that is predicted faster still. bound_us of an fp32 product is that
+of an exact one, on the vector units: tf32 and tf32x3 (dtype tf32) can go below it. Where latency_us is given, p_speedup_10pct is the
+probability that at least 10 % of it can be won. Of a sweep's summary (best_us, default_us) the default is the launch: its columns
+default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A library kernel (any family but fused MoE, without a
+configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty. Of a configuration that
+cannot launch nothing is predicted. Warnings on stderr name such rows, and those whose latency_us is below the bound.
 """
 
 from __future__ import annotations

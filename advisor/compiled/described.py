@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.compiled.convention import described_launch
 from advisor.compiled.launch import KernelLaunch
-from advisor.configs.described import call_function, expression
+from advisor.configs.described import call_function, expression, product_type
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.errors import AdvisorError, UsageError
@@ -125,7 +125,7 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         source, kernel, arguments, {**configuration, **asked.options}, _grid(source, entry, values), contents=contents,
         shapes={str(k): _whole(source, str(v), values) for k, v in (entry.get("shapes") or {}).items()},
     )  # fmt: skip
-    of = _problem(entry, op, sizes, str(problem["dtype"]), asked.routing)
+    of = _problem(entry, op, sizes, product_type(entry, str(problem["dtype"]), arguments), asked.routing)
     return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
 
 

@@ -14,6 +14,10 @@ from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 
+MATRIX_PRECISIONS = ("tf32", "tf32x3", "bf16x3", "bf16x6")
+"""Input precisions of `tl.dot` with which fp32 operands run on matrix units: what is measured of such a product is no launch of an exact
+one. The tf32 bound holds for all of them, if loosely: none is faster than tf32."""
+
 
 def reader(source: SourceFile) -> FunctionReader:
     """A reader that knows the file's literals and plain functions."""
@@ -30,6 +34,12 @@ def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     if function is None:
         raise NotLiteralError(f"{source.path.name} has no function {name}")
     return reader(source).call(function, arguments)
+
+
+def product_type(entry: Mapping[str, Any], dtype: str, arguments: Mapping[str, Any]) -> str:
+    """The type whose bound holds for a described launch with these arguments: tf32 for fp32 operands that run on matrix units."""
+    precision = arguments.get(str(entry.get("precision")))
+    return "tf32" if dtype == "fp32" and isinstance(precision, str) and precision in MATRIX_PRECISIONS else dtype
 
 
 def expression(source: SourceFile, text: str, names: Mapping[str, Any]) -> Any:

@@ -222,6 +222,11 @@ class LaunchContext:
         """Microseconds saved when the launch takes `after_us`; never negative, never more than lies between the bound and now."""
         return min(max(self.now_us - after_us, 0.0), self.available_us) if math.isfinite(after_us) else 0.0
 
+    def bound_of(self, problem: Problem) -> float:
+        """The bound of another problem on this GPU, in microseconds."""
+        work = pipelines.work(pipelines.problem_batch([problem]), self.gpu)
+        return first(pipelines.bound(work, self.gpu, problem.cache).us)
+
     def costs(self, *, relax: Collection[str] = (), demand: Mapping[str, Any] | None = None) -> float:
         """Microseconds that a cause costs in the prediction, in the measure of the waterfall (`excess`).
 

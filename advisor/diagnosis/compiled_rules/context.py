@@ -93,16 +93,19 @@ class CompiledContext:
         known = self.inspection.launch.grid is not None and not any(loop.reasons for loop in self.demand.loops)
         return known and found is not None and found.predicted is not None
 
-    def saving(self, change: Callable[[Demand], Demand]) -> float | None:
+    def saving(self, change: Callable[[Demand], Demand], *, changes_type: bool = False) -> float | None:
         """Microseconds that the launch is predicted to save where its demand changes so; at most what lies above its bound.
 
+        Where the change is to another type of operands (`changes_type`), that bound is none of it.
         None where that cannot be said: the grid or the trips of a loop are not known, or the launch is not predicted to run.
         """
         found = self.analysis
         if not self.predicts_savings or found is None or found.predicted is None:
             return None
         after = float(np.atleast_1d(latency_us(change(found.asked), found.gpu))[0])
-        saved = min(found.predicted.us - after, found.predicted.us - found.bound.us)
+        saved = found.predicted.us - after
+        if not changes_type:
+            saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
     def without(self, *, l2_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:

@@ -25,7 +25,8 @@ a small part of the throughput.
 
 ## How it is computed
 `tt.dot` in the IR whose operand type has no matrix instruction, and the machine code has none.
-Saving: the latency predicted with the same FLOP in TF32 on the tensor pipeline.
+Saving: the latency predicted with the same FLOP in TF32 on the tensor pipeline. The bound shown is that of exact fp32 products,
+on the fma pipeline: TF32, and `"tf32x3"`, may go below it.
 
 ## What to do
 Allow TF32 (`input_precision="tf32"`), three products of it (`"tf32x3"`) where precision matters, or feed bf16 or fp16.
@@ -47,7 +48,7 @@ Triton language reference, `tl.dot`.
                 evidence=f"operands {left.element}, precision {operation.attribute('inputPrecision') or 'ieee'}, no matrix "
                 f"instruction in the code{', in a loop' if depth else ''}",
                 remedy='set input_precision="tf32" (or "tf32x3"), or convert the operands to bf16 or fp16',
-                saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context)),
+                saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context), changes_type=True),
                 line=operation.location.line if operation.location else None,
                 file=operation.location.file if operation.location else None,
             )  # fmt: skip

@@ -15,13 +15,16 @@ class NotTensorDtype:
     id = "not-tensor-dtype"
     title = "The product does not run on the matrix pipeline"
     needs: tuple[Need, ...] = ("configuration", "runs", "dot")
+    changes_type = True
     explanation = """\
 ## What it means
 The matrix pipeline does not take this type (IEEE fp32, usually), so the product runs on the fma pipeline, at a tenth of
 the rate or less.
 
 ## How it is computed
-The same launch with the operands taken as tf32 (same bytes, shorter mantissa) or, on GPUs without tf32, as fp16.
+The same launch with the operands taken as tf32 (same bytes, shorter mantissa) or, on GPUs without tf32, as bf16 or fp16.
+The bound shown of an fp32 product is that of an exact one, on the fma pipeline: another type, and `"tf32x3"`, may go below
+it, and so may the saving.
 
 ## What to do
 `tl.dot(..., input_precision="tf32")` (or `"tf32x3"`, which restores most of the accuracy at three times the work), or
@@ -38,8 +41,9 @@ Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
         dtype = next((d for d in ("tf32", "bf16", "fp16") if context.gpu.supports(d)), None)
         if dtype is None:
             return None
-        after = context.what_if(problem=replace(context.problem, dtype=dtype))
-        saving = context.saving(after)  # at most down to the bound of the problem as it is
+        other = replace(context.problem, dtype=dtype)
+        after = max(context.what_if(problem=other), context.bound_of(other))
+        saving = max(context.now_us - after, 0.0)  # not down to the bound of the problem as it is: that is of another type
         if not context.matters(saving):
             return None
         return found(
