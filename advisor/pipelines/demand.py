@@ -71,6 +71,7 @@ class Demand:
         tensor_rate: Share of the peak tensor rate that the instruction of this configuration can reach.
         resources: Registers, shared memory, warps per CTA.
         largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
+        certain_xu: Share of the xu demand that no kernel of the configuration can do without.
         in_turn: Whether a CTA's tensor and fma pipelines wait for each other in every trip (block-scaled products).
     """
 
@@ -90,6 +91,7 @@ class Demand:
     resources: Resources
     largest_cta_ratio: Array | None = None
     in_turn: bool = False
+    certain_xu: float = 1.0
 
     def totals(self) -> dict[str, Array]:
         """Demand of the whole GPU per pipeline."""

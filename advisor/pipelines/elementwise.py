@@ -15,11 +15,18 @@ from advisor.pipelines.demand import Demand, Work, least_special
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Per result element: elements read, FLOP on the fma pipeline, operations on the xu pipeline (exp, division, tanh)."""
+    """Per result element: elements read, FLOP on the fma pipeline, operations on the xu pipeline (exp, division, tanh) as kernels usually
+    have them, and at least (None: as many)."""
 
     inputs: int = 1
     fma_flop: int = 1
     xu_op: int = 0
+    least_xu_op: int | None = None
+
+    @property
+    def certain_xu(self) -> float:
+        """Share of `xu_op` that every kernel needs."""
+        return 1.0 if self.least_xu_op is None else self.least_xu_op / self.xu_op
 
 
 OPERATORS: dict[str, Operator] = {
@@ -35,16 +42,17 @@ OPERATORS: dict[str, Operator] = {
     "powu": Operator(),
     "relu": Operator(),
     "tanh": Operator(fma_flop=2, xu_op=1),
-    "sigmoid": Operator(fma_flop=2, xu_op=2),
-    "silu": Operator(fma_flop=3, xu_op=2),
+    "sigmoid": Operator(fma_flop=2, xu_op=2, least_xu_op=1),
+    "silu": Operator(fma_flop=3, xu_op=2, least_xu_op=1),
     "gelu": Operator(fma_flop=6, xu_op=1),
-    "silu_and_mul": Operator(inputs=2, fma_flop=4, xu_op=2),
+    "silu_and_mul": Operator(inputs=2, fma_flop=4, xu_op=2, least_xu_op=1),
     "gelu_and_mul": Operator(inputs=2, fma_flop=7, xu_op=1),
     "sum": Operator(inputs=1, fma_flop=1),
 }
 """Least operation counts per element. The unary forms (`addu`, ...) take a scalar. `sum` reads as many inputs per result as the
-size `inputs` says, and adds one less. Where an operator can be had with fewer special functions (a power by a small integer), the
-fewer count."""
+size `inputs` says, and adds one less. The sigmoid is an exponential and a division, or 1/2 + 1/2 tanh(x/2) with one tanh.approx
+(PTX ISA, from sm_75 on). Where an operator can be had with fewer special functions (a power by a small integer), the fewer
+count."""
 
 
 def operator(name: str) -> Operator:
@@ -65,7 +73,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     elements = problem.sizes["B"] * problem.sizes["H"]
     inputs = problem.sizes.get("inputs", column(op.inputs))
     flop, special = _operations(problem, op)
-    fma, xu = least_special(gpu, elements * special, elements * flop)
+    fma, xu = least_special(gpu, elements * special * op.certain_xu, elements * flop)
     return Work(
         tensor_flop=np.zeros_like(elements),
         fma_flop=fma,
@@ -115,7 +123,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * block) + zero,
         k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages,
+        num_stages=configuration.num_stages, certain_xu=op.certain_xu,
         resources=occupancy.Resources(
             registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps
         ),

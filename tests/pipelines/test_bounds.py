@@ -39,7 +39,7 @@ RANGES: dict[str, dict[str, st.SearchStrategy[int]]] = {
     "normalization": {"B": LARGE, "H": LARGE},
     "elementwise": {"B": LARGE, "H": LARGE},
 }
-OPERATORS = [*SIZES, *(("elementwise", op) for op in ("add", "silu_and_mul", "gelu", "tanh", "relu"))]
+OPERATORS = [*SIZES, *(("elementwise", op) for op in ("add", "silu_and_mul", "gelu", "tanh", "relu", "sigmoid", "silu"))]
 DECODE = {"BLOCK_M": (16, 64), "BLOCK_N": (16, 128), "NUM_KV_SPLITS": (1, 2, 8, 64), "num_warps": (4, 8), "num_stages": (2, 4)}
 SPLIT = {
     "BLOCK_SIZE_M": (16, 64, 128), "BLOCK_SIZE_N": (32, 128), "BLOCK_SIZE_K": (32, 128), "GROUP_SIZE_M": (1, 16),
@@ -239,3 +239,14 @@ def test_tf32_is_three_bf16_products_where_there_is_no_instruction(name: str) ->
 
     assert us("tf32") == pytest.approx(3 * us("bf16"), rel=0.01)
     assert us("tf32") < us("fp32") / 4
+
+
+@pytest.mark.parametrize("op", ["sigmoid", "silu"])
+def test_a_sigmoid_takes_one_special_function_at_least(op: str) -> None:
+    """1/2 + 1/2 tanh(x/2); predicted are the two of an exponential and a division."""
+    gpu, space, sizes = load_gpu("A100"), family_space("elementwise"), {"B": column(2048), "H": column(5120)}
+    found, tanh = (analyse(ProblemBatch(family="elementwise", op=each, sizes=sizes, dtype="fp16"), space, gpu) for each in (op, "tanh"))
+    assert found.work.xu_op[0] <= 2048 * 5120
+    assert found.bound.us[0] == pytest.approx(tanh.bound.us[0], rel=0.05)
+    assert (found.config_bound.times_us["xu"] == tanh.config_bound.times_us["xu"]).all()
+    assert (found.demand.per_cta["xu"] == 2 * tanh.demand.per_cta["xu"]).all()
