@@ -1,9 +1,10 @@
 """Rank the configuration space for every problem of a CSV file, with no measurement.
 
 For each row of SHAPES.csv (a problem: gpu, and its sizes) writes the K best configurations, best first: adds rank, the columns of the
-configuration and predicted_us. The order is learned for itself, apart from the latencies, because it finds the best configuration
-sooner than they do: so predicted_us need not grow with rank. Configurations of one tile that score the same stand apart, so that a
-short list names different tiles.
+configuration and predicted_us. The order is learned for itself, apart from the latencies, because it finds the best configuration sooner
+than they do: so predicted_us need not grow with rank. Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of
+decoding (NUM_KV_SPLITS): for a kernel that cannot, take the rows with 1, and raise --top. Configurations of one tile that score the same
+stand apart, so that a short list names different tiles.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = []
     for batch in batches(rows, load_gpu, arguments.gpu):
         gpus.append(batch.gpu)
-        space = problem_space(batch.problem, batch.gpu.vendor)
+        space = problem_space(batch.problem, batch.gpu.vendor, splits=True)
         columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
         for i, row in enumerate(batch.rows.tolist()):
             problem = one_problem(batch.problem, i)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from advisor import pipelines
@@ -9,7 +11,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, Prediction
 from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.space import block_k_range, typical_configurations
+from advisor.pipelines.space import library_configurations, typical_configurations
 
 SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
@@ -32,10 +34,11 @@ class AnalyticalPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latency of the configurations. Where the launched one is unknown, that of a fused-MoE product is the stack's rule
-        (`stack_configuration`; the ceiling's where the GPU cannot launch that), and that of any other kernel the ceiling's."""
+        (`stack_configuration`; the ceiling's where the GPU cannot launch that), and that of any other kernel the best that a library
+        chooses from (`library_configurations`)."""
         if configuration is not None:
             return _of_configurations(problem, configuration, gpu)
-        least = self.ceiling(problem, gpu)
+        least = _least(problem, library_configurations(problem, gpu), gpu)
         if problem.family != "fused_moe" or problem.op not in MOE_PRODUCTS:
             return least
         served = _of_configurations(problem, stack_configuration(problem, gpu), gpu)
@@ -45,12 +48,7 @@ class AnalyticalPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
-        least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
-        best = np.full(least.shape, np.inf)
-        most = block_k_range(problem, gpu.vendor)[1]
-        for configuration in typical_configurations(problem.family, gpu.vendor, most):
-            best = np.minimum(best, pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
-        return _with_interval(np.maximum(best, least), least)
+        return _least(problem, typical_configurations(problem, gpu.vendor), gpu)
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency."""
@@ -65,6 +63,14 @@ class AnalyticalPredictor:
         with np.errstate(invalid="ignore"):
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
         return normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))
+
+
+def _least(problem: ProblemBatch, configurations: Iterable[ConfigurationBatch], gpu: GpuSpec) -> Prediction:
+    least = pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us
+    best = np.full(least.shape, np.inf)
+    for configuration in configurations:
+        best = np.minimum(best, pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
+    return _with_interval(np.maximum(best, least), least)
 
 
 def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from advisor.configs.launchability import least_block_k, most_block_k
 from advisor.errors import UsageError
-from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
+from advisor.hardware import GpuSpec
+from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.occupancy import has_warp_group
 from advisor.schema import Configuration, Problem
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
@@ -47,14 +49,35 @@ SPACES: dict[str, dict[str, tuple[int, ...]]] = {
 }
 """Per family, the values of every parameter."""
 
-_TYPICAL: dict[str, tuple[tuple[int, ...], ...]] = {
-    # M, N, K, group, warps, stages: small, medium and large tiles with the depth that suits them.
-    "fused_moe": (
-        (16, 32, 128, 1, 4, 4), (16, 64, 128, 1, 4, 4), (16, 128, 128, 1, 4, 3), (16, 128, 64, 1, 4, 4), (32, 64, 128, 1, 4, 3),
-        (32, 128, 64, 1, 4, 4), (64, 64, 64, 1, 4, 3), (64, 128, 64, 8, 4, 3), (64, 256, 64, 8, 8, 3), (128, 128, 64, 8, 8, 3),
-        (128, 128, 32, 8, 4, 4), (128, 256, 64, 8, 8, 3), (256, 128, 64, 8, 8, 3), (128, 64, 64, 8, 4, 3), (64, 32, 64, 1, 4, 3),
-    ),
+SPLITS: dict[tuple[str, str], dict[str, tuple[int, ...]]] = {
+    ("gemm", "gemm"): {"SPLIT_K": (2, 4, 8, 16, 32, 64)},
+    ("attention", "decode"): {"NUM_KV_SPLITS": (2, 4, 8, 16, 32, 64, 128)},
+}
+"""What kernels that divide the depth among CTAs may be tried with besides 1, by family and operator. cuBLAS and FlashDecoding do."""
+
+_SPLIT_SPACE: dict[str, tuple[int, ...]] = {
+    "BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "BLOCK_SIZE_K": (32, 64, 128), "GROUP_SIZE_M": (1,),
+    "num_warps": (4,), "num_stages": (2, 4),
 }  # fmt: skip
+"""Of a product that is split: small tiles, for large ones fill the GPU by themselves; and few, to rank them in milliseconds."""
+
+_Tiles = tuple[tuple[int, ...], ...]
+_TILES: _Tiles = (
+    # M, N, K, group, warps, stages: small, medium and large tiles with the depth that suits them.
+    (16, 32, 128, 1, 4, 4), (16, 64, 128, 1, 4, 4), (16, 128, 128, 1, 4, 3), (16, 128, 64, 1, 4, 4), (32, 64, 128, 1, 4, 3),
+    (32, 128, 64, 1, 4, 4), (64, 64, 64, 1, 4, 3), (64, 128, 64, 8, 4, 3), (64, 256, 64, 8, 8, 3), (128, 128, 64, 8, 8, 3),
+    (128, 128, 32, 8, 4, 4), (128, 256, 64, 8, 8, 3), (256, 128, 64, 8, 8, 3), (128, 64, 64, 8, 4, 3), (64, 32, 64, 1, 4, 3),
+)  # fmt: skip
+"""For operands of two bytes."""
+_LARGE_TILES: _Tiles = ((128, 256, 32, 8, 8, 4), (256, 128, 32, 8, 8, 4))
+"""Of plain products besides: they fit the shared memory of smaller parts (A40, T4), where cuBLAS takes them."""
+_SPLIT_TILES: _Tiles = tuple(tile for tile in _TILES if tile[0] <= 64 and tile[1] <= 128)
+
+MULTICAST = 2
+"""CTAs of a cluster that take the right operand's tiles from the L2 once for all, in library products on sm_90 and sm_100. Source: CUTLASS
+("efficient_gemm.md", TMA multicast; its Hopper examples and cuBLAS's nvjet kernels, "..._2x1_...", have clusters of two). Without
+it 8192 x 8192 x 8192 in bf16 would be bound by the L2 of an H100 and take 1,980 us; published are 1,379 (797 TFLOP/s), predicted with it
+about as many. Triton kernels have no multicast: `num_ctas` is 1 in all configurations here."""
 
 
 MOST_STAGES = {"amd": 2}
@@ -85,6 +108,21 @@ def family_space(family: str) -> ConfigurationBatch:
     return combinations(SPACES[family])
 
 
+@lru_cache(maxsize=16)
+def _split_space(family: str, op: str) -> ConfigurationBatch:
+    """The space of a family with the `SPLITS` of the operator, where there are any."""
+    space = family_space(family)
+    if (family, op) not in SPLITS:
+        return space
+    ((name, values),) = SPLITS[family, op].items()
+    split = combinations({**(_SPLIT_SPACE if family == "gemm" else SPACES[family]), name: values})
+    both = {each: np.concatenate([space.get(each, 1) + np.zeros(len(space)), split.parameters[each]]) for each in split.parameters}
+    return ConfigurationBatch(
+        parameters=both, num_warps=np.concatenate([space.num_warps, split.num_warps]),
+        num_stages=np.concatenate([space.num_stages, split.num_stages]),
+    )  # fmt: skip
+
+
 def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None) -> tuple[int, int | None]:
     """Least and most BLOCK_SIZE_K that a launch of the problem compiles with and gives right results with; None: no most.
 
@@ -112,13 +150,20 @@ def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, ven
     return np.broadcast_to((depth >= least) & (depth <= (np.inf if most is None else most)), (len(space),))
 
 
-def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None) -> ConfigurationBatch:
+def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None, *,
+                  splits: bool = False) -> ConfigurationBatch:  # fmt: skip
     """The space of a problem: its family's, less what gives wrong results or does not compile (`sound_depths`).
+
+    Args:
+        problem: What is launched.
+        vendor: Of the GPU, as `GpuSpec.vendor`.
+        stack: Whose launcher it is, where that is known.
+        splits: Whether the kernel can divide the depth among CTAs (`SPLITS`); none of block-scaled products does.
 
     Raises:
         UsageError: The family has none, or nothing of it is left.
     """
-    space = family_space(problem.family)
+    space = _split_space(problem.family, problem.op) if splits and problem.block_shape is None else family_space(problem.family)
     sound = sound_depths(space, problem, vendor, stack)
     if sound.all():
         return space
@@ -142,23 +187,68 @@ def held_to(space: ConfigurationBatch, configuration: Configuration | None, name
     return replace(kept, parameters={**kept.parameters, **{n: np.full(len(kept), float(v)) for n, v in held.items()}})
 
 
-@lru_cache(maxsize=64)
-def typical_configurations(family: str, vendor: str = "nvidia", most_block_k: int | None = None) -> tuple[ConfigurationBatch, ...]:
+def typical_configurations(problem: Problem | ProblemBatch, vendor: str = "nvidia") -> tuple[ConfigurationBatch, ...]:
     """A few configurations, one batch of one each, that together come near the best of the space for most problems.
 
-    Where BLOCK_SIZE_K may be no more than `most_block_k` (`block_k_range`), deeper ones are cut down to it.
+    Where BLOCK_SIZE_K may be no more than some depth (`block_k_range`), deeper ones are cut down to it.
     """
-    if family in ("fused_moe", "gemm"):
-        names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
-        return tuple(
-            ConfigurationBatch(
-                parameters={n: column(v) for n, v in zip(names, (*row[:2], min(row[2], most_block_k or row[2]), row[3]), strict=True)},
-                num_warps=column(row[4]), num_stages=column(min(row[5], MOST_STAGES.get(vendor, row[5]))),
-            )
-            for row in _TYPICAL["fused_moe"]
-        )  # fmt: skip
+    most = block_k_range(problem, vendor)[1] if problem.family in ("fused_moe", "gemm") else None
+    return _typical(problem.family, problem.op, ELEMENT_BYTES[problem.dtype], vendor, most)
+
+
+def library_configurations(problem: ProblemBatch, gpu: GpuSpec) -> tuple[ConfigurationBatch, ...]:
+    """What a library may launch: `typical_configurations`, and, for plain products, what Triton kernels of the tables do not do: parts of a
+    depth, and tiles that the CTAs of a cluster share (`MULTICAST`).
+
+    Not of the types that library products were measured in: outside of what was learned of them the learned model fades into the
+    analytical one, and the two have to meet.
+    """
+    typical = typical_configurations(problem, gpu.vendor)
+    if problem.family != "gemm" or problem.block_shape is not None:
+        return typical
+    most = block_k_range(problem, gpu.vendor)[1]
+    if problem.dtype in ("fp8", "fp32"):
+        return _tiles(_TILES, 2, gpu.vendor, most)
+    shared = _with(typical, "MULTICAST", (MULTICAST,)) if has_warp_group(gpu) else ()
+    split = _tiles(_SPLIT_TILES, problem.operand_bytes, gpu.vendor, most)
+    return (*typical, *shared, *_with(split, "SPLIT_K", SPLITS["gemm", "gemm"]["SPLIT_K"]))
+
+
+@lru_cache(maxsize=64)
+def _typical(family: str, op: str, element_bytes: float, vendor: str, most_block_k: int | None) -> tuple[ConfigurationBatch, ...]:
+    if family == "fused_moe":
+        return _tiles(_TILES, 2, vendor, most_block_k)
+    if family == "gemm":
+        return _tiles((*_TILES, *_LARGE_TILES), element_bytes, vendor, most_block_k)
     batch = family_space(family)
-    return tuple(batch.take(np.array([i])) for i in range(len(batch)))
+    each = tuple(batch.take(np.array([i])) for i in range(len(batch)))
+    if (family, op) not in SPLITS:
+        return each
+    few = [one for one in each if one.parameters["BLOCK_M"] in (16, 64) and one.parameters["BLOCK_N"] >= 64 and one.num_warps == 4]
+    few = [one for one in few if one.num_stages == MOST_STAGES.get(vendor, 3)]
+    return (*each, *_with(few, "NUM_KV_SPLITS", SPLITS[family, op]["NUM_KV_SPLITS"]))
+
+
+@lru_cache(maxsize=64)
+def _tiles(rows: _Tiles, element_bytes: float, vendor: str, most_block_k: int | None) -> tuple[ConfigurationBatch, ...]:
+    """Tiles of `rows`; of operands of more than two bytes so much less deep that they need no more memory."""
+    most = most_block_k or np.inf
+    narrower = min(2 / element_bytes, 1)
+    return tuple(
+        ConfigurationBatch(
+            parameters={
+                "BLOCK_SIZE_M": column(m), "BLOCK_SIZE_N": column(n), "BLOCK_SIZE_K": column(min(k * narrower, most)),
+                "GROUP_SIZE_M": column(group),
+            },
+            num_warps=column(warps), num_stages=column(min(stages, MOST_STAGES.get(vendor, stages))),
+        )
+        for m, n, k, group, warps, stages in rows
+    )  # fmt: skip
+
+
+def _with(configurations: Sequence[ConfigurationBatch], name: str, values: Sequence[int]) -> tuple[ConfigurationBatch, ...]:
+    """Each configuration with each of the values of one more parameter."""
+    return tuple(replace(each, parameters={**each.parameters, name: column(value)}) for each in configurations for value in values)
 
 
 def configuration_at(batch: ConfigurationBatch, i: int) -> Configuration:

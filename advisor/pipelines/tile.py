@@ -114,6 +114,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     block_m, block_n = configuration.get("BLOCK_SIZE_M", 64), configuration.get("BLOCK_SIZE_N", 64)
     block_k, group = configuration.get("BLOCK_SIZE_K", 32), configuration.get("GROUP_SIZE_M", 1)
     split = np.maximum(configuration.get("SPLIT_K", 1), 1)
+    multicast = configuration.get("MULTICAST", 1)  # row tiles that take the right operand's tiles from the L2 together (`space.MULTICAST`)
     warps, stages = configuration.num_warps, configuration.num_stages
 
     row_tiles = (product.count * np.ceil(product.rows / block_m[:, None])).sum(-1)
@@ -197,7 +198,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         launched_ctas=launched_rows * column_tiles * split,
         cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
         cta_store_bytes=stores / np.maximum(ctas, 1),
-        l2_bytes=a_loads + b_loads + stores,
+        l2_bytes=a_loads + np.ceil(row_tiles / multicast) * product.b_group_bytes + stores,
         dram_bytes=likely + missed_a + missed_b,
         compulsory_bytes=compulsory + zero,
         useful_fraction=2 * total_rows * product.width * product.depth / np.maximum(flop * ctas, 1),

@@ -523,7 +523,7 @@ def test_a_short_list_has_tiles_and_no_ties_of_one(tmp_path):
             assert float(mine[0]["predicted_us"]) == min(float(row["predicted_us"]) for row in mine)
             short = [(*(row[f"BLOCK_SIZE_{axis}"] for axis in "MNK"), round(float(row["predicted_us"]), 4)) for row in mine[:8]]
             assert len(set(short)) == 8
-    names = ("M", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+    names = ("M", "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "SPLIT_K", "num_warps", "num_stages")
     assert len({tuple(row[name] for name in names) for row in rows}) == len(rows) > 1000  # none lost, none twice
 
 
