@@ -12,6 +12,7 @@ from advisor.hardware import GpuSpec
 from advisor.pipelines import elementwise, routing, tile
 from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.demand import Demand, Work
+from advisor.schema import result_dtype
 
 GEMM_OPS = ("w13", "w2")
 
@@ -45,15 +46,16 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
 
 
 def _row_operator(problem: ProblemBatch) -> ProblemBatch:
-    """Activation and combine as elementwise operators over rows."""
+    """Activation and combine as elementwise operators over rows, of the type in which w13 and w2 store their results."""
     sizes = problem.sizes
     rows, count = routing.of_batch(problem)
     slots = (rows * count).sum(-1)
+    stored = result_dtype(problem.dtype, problem.output_dtype)
     if problem.op == "activation":
         shape = {"B": slots, "H": sizes["N"]}
-        return ProblemBatch(family="elementwise", op="silu_and_mul", sizes=shape, dtype=problem.dtype, cache=problem.cache)
+        return ProblemBatch(family="elementwise", op="silu_and_mul", sizes=shape, dtype=stored, cache=problem.cache)
     shape = {"B": sizes["M"], "H": sizes["H"], "inputs": sizes["topk"]}
-    return ProblemBatch(family="elementwise", op="sum", sizes=shape, dtype=problem.dtype, cache=problem.cache)
+    return ProblemBatch(family="elementwise", op="sum", sizes=shape, dtype=stored, cache=problem.cache)
 
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:

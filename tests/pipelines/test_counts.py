@@ -184,3 +184,15 @@ def test_histogram_routing_sums_exactly(loads, slots) -> None:
     assert (rows * count).sum() == slots
     assert rows.min() > 0
     assert count.sum() <= sum(load > 0 for load in loads)
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "int8"])
+@pytest.mark.parametrize("op", ["activation", "combine"])
+def test_what_the_products_of_a_quantised_layer_store_is_bf16(op: str, dtype: str) -> None:
+    """And is read by the operators after them."""
+    sizes = {"M": 64, "E": 8, "topk": 2, "H": 512, "N": 256}
+    found, plain = (
+        work(ProblemBatch(family="fused_moe", op=op, sizes={n: column(v) for n, v in sizes.items()}, dtype=each), load_gpu("H100"))
+        for each in (dtype, "bf16")
+    )
+    assert (found.compulsory_bytes == plain.compulsory_bytes).all() and (found.result_bytes == plain.result_bytes).all()
