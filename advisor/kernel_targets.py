@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.configs import defaults, models
-from advisor.configs.described import call_function
+from advisor.configs.described import call_function, problem_dtype
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.routing import check_routing, crowded
 from advisor.configs.source import SourceFile, read_source
@@ -149,12 +149,13 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     if "H_kv" in sizes and sizes["H"] % sizes["H_kv"]:
         raise UsageError("H_kv does not divide H", sizes["H_kv"], f"a divisor of {sizes['H']}", "correct --sizes")
     problems = [{**sizes, "M": tokens} for tokens in request.tokens] if request.tokens else [sizes]
+    dtype = problem_dtype(entry, f"{file.stem}::{name}", request.dtype)
     launches = tuple(
         PlannedLaunch(
             id="-".join([op, *(f"{key}{value}" for key, value in chosen.items() if len(problems) == 1 or key == "M")]),
             kernel=name, configuration=None, source="not given: the best of the kernel's space is shown",
             share="-".join(map(str, chosen.values())), tokens=chosen.get("M"),
-            problem=Problem(family=entry["family"], op=op, sizes=chosen, dtype=request.dtype or str(entry.get("dtypes", ["bf16"])[0]),
+            problem=Problem(family=entry["family"], op=op, sizes=chosen, dtype=dtype,
                             routing=request.routing, cache="cold" if request.cache == "cold" else "warm"),
         )
         for chosen in problems

@@ -251,6 +251,7 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
+    from advisor.configs.described import problem_dtype
     from advisor.configs.models import find_model
     from advisor.configs.routing import check_routing
     from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
@@ -273,7 +274,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     for op in ops:
         for each in sizes:
             check_sizes(kernel, op, each)
-    dtype = arguments.dtype or next(iter(entry.get("dtypes", ("bf16",))))
+    dtype = problem_dtype(entry, kernel.label, arguments.dtype)
     routing = _routing(arguments)
     if routing is not None and entry["family"] == "fused_moe":
         for each in sizes:

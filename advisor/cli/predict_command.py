@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.configs.rows import read_rows, write_rows
     from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
+    from advisor.learned.base import ANALYTICAL
     from advisor.learned.caveats import unmeasured_vendor
     from advisor.learned.data import settle_dtypes
     from advisor.learned.reached import tunable_ceiling
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = {name: np.full(len(rows), np.nan) for name in names}
     binding = np.full(len(rows), "", dtype=object)
     measured = rows.columns.get("latency_us")
-    blank = beyond = 0
+    blank = beyond = fallen = 0
     gpus: list[GpuSpec] = []
     stuck: list[str] = []
     for batch in batches(rows, load_gpu, arguments.gpu):
@@ -83,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         prediction = predictor.predict(problem, batch.configuration, gpu)
         launches = np.isfinite(prediction.us)
         beyond += prediction.extrapolated
+        fallen += prediction.analytical if predictor.name != ANALYTICAL else 0
         if batch.configuration is not None:
             stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, gpu)
         # What a library launches was tuned by others, and cannot be tuned here.
@@ -115,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     if beyond:
         print(f"advisor: launches outside of what was learned: {beyond}; their latencies are extrapolated, their intervals a guess",
               file=sys.stderr)  # fmt: skip
+    if fallen:
+        print(f"advisor: launches far outside of what was learned: {fallen}; the analytical model answers for them", file=sys.stderr)
     _warn_of(stuck)
     if measured is not None:
         _warn_of([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the model or "

@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.compiled.convention import described_launch
 from advisor.compiled.launch import KernelLaunch
-from advisor.configs.described import call_function, expression, product_type
+from advisor.configs.described import call_function, expression, problem_dtype, product_type
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.errors import AdvisorError, UsageError
@@ -100,14 +100,15 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
     sizes, assumed = _sizes(source, kernel, entry, op, asked)
-    problem: dict[str, Any] = {**sizes, "op": op, "dtype": asked.dtype or str((entry.get("dtypes") or ["bf16"])[0])}
+    problem: dict[str, Any] = {**sizes, "op": op, "dtype": problem_dtype(entry, kernel, asked.dtype)}
     space = entry.get("space") or {}
     chosen = {k: v for k, v in {**asked.constexprs, **asked.options}.items() if k in space}
     configuration = {**chosen}
     if set(space) - set(chosen):
-        configuration = {**_plain_dict(call_function(source, entry.get("default"), dict(problem))), **chosen}
+        untuned, whence = _untuned(source, kernel, entry, problem, chosen)
+        configuration = {**untuned, **chosen}
         rest = {k: v for k, v in configuration.items() if k not in chosen}
-        assumed.append("the configuration that the file gives untuned: " + " ".join(f"{k}={v}" for k, v in rest.items()))
+        assumed.append(f"{whence}: " + " ".join(f"{k}={v}" for k, v in rest.items()))
     on_gpu = {**problem, **({"compute_capability": asked.compute_capability} if asked.compute_capability is not None else {})}
     arguments = {
         **_plain_dict(call_function(source, entry.get("arguments"), on_gpu, dict(configuration))),
@@ -129,6 +130,20 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
     return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
 
 
+def _untuned(source: SourceFile, kernel: str, entry: Mapping[str, Any], problem: Mapping[str, Any],
+             chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:  # fmt: skip
+    """A configuration to inspect where nobody chose one, and whence it is: the file's default, or else the first valid of its space."""
+    if entry.get("default") is not None:
+        return _plain_dict(call_function(source, entry["default"], dict(problem))), "the configuration that the file gives untuned"
+    space = {str(k): [chosen[k]] if k in chosen else list(values) for k, values in entry["space"].items()}
+    for row in itertools.islice(itertools.product(*space.values()), LARGEST_SPACE):
+        configuration = dict(zip(space, row, strict=True))
+        if entry.get("valid") is None or call_function(source, entry["valid"], dict(configuration), dict(problem)):
+            return configuration, "the first valid configuration of the space, as KERNELS names no `default`"
+    raise UsageError(f"KERNELS[{kernel!r}] names no `default`, and no configuration of its space is valid", None,
+                     "a function problem -> configuration as `default`", "add one, or give every --constexpr of the space")  # fmt: skip
+
+
 def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -> list[dict[str, Any]]:
     """The configurations of the file's own space that the closed form of the kernel's family ranks first, each with another tile.
 
@@ -142,7 +157,7 @@ def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -
         return []
     op = asked.op or next(iter(entry["ops"]))
     sizes, _ = _sizes(source, kernel, entry, op, asked)
-    problem = {**sizes, "op": op, "dtype": asked.dtype or str((entry.get("dtypes") or ["bf16"])[0])}
+    problem = {**sizes, "op": op, "dtype": problem_dtype(entry, kernel, asked.dtype)}
     rows = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     numbers = {name: tuple(float(v) for v in values) for name, values in space.items() if all(isinstance(v, (int, bool)) for v in values)}
     if len(numbers) != len(space):

@@ -13,6 +13,7 @@ from typing import Any
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
+from advisor.errors import UsageError
 
 MATRIX_PRECISIONS = ("tf32", "tf32x3", "bf16x3", "bf16x6")
 """Input precisions of `tl.dot` with which fp32 operands run on matrix units: what is measured of such a product is no launch of an exact
@@ -34,6 +35,21 @@ def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     if function is None:
         raise NotLiteralError(f"{source.path.name} has no function {name}")
     return reader(source).call(function, arguments)
+
+
+def problem_dtype(entry: Mapping[str, Any], kernel: str, asked: str | None) -> str:
+    """The type of a kernel's problem: the one asked for, or else the first that it is made for.
+
+    Raises:
+        UsageError: It is not made for the type that is asked for.
+    """
+    types = [str(each) for each in entry.get("dtypes") or ()]
+    if asked is None:
+        return types[0] if types else "bf16"
+    if types and asked not in types:
+        raise UsageError(f"{kernel} is not made for operands of this type", asked, f"one of {', '.join(types)}",
+                         "give another --dtype, or add it to the `dtypes` of its KERNELS entry")  # fmt: skip
+    return asked
 
 
 def product_type(entry: Mapping[str, Any], dtype: str, arguments: Mapping[str, Any]) -> str:

@@ -36,6 +36,12 @@ class Prediction:
         """Of how many rows a learned model speaks that it does not vouch for."""
         return 0 if self.share is None else int(((self.share > 0) & ~self.learned & np.isfinite(self.us)).sum())
 
+    @property
+    def analytical(self) -> int:
+        """Of how many rows that launch no learned model speaks at all."""
+        silent = True if self.share is None else self.share <= 0
+        return int((np.isfinite(self.us) & ~self.learned & silent).sum())
+
     def source(self, i: int, name: str) -> str:
         """What results say that row i comes from, where the predictor is called `name`."""
         if self.learned[i]:

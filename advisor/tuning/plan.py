@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.configs.audit import entry_errors
+from advisor.configs.described import problem_dtype
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, NothingMatchedError, UsageError
@@ -254,7 +255,7 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         if order.request.tokens:
             sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
         ops = [op for op in entry["ops"] if order.op in (None, op)]
-        dtype = order.request.dtype or next(iter(entry.get("dtypes", ("bf16",))))
+        dtype = problem_dtype(entry, kernel.label, order.request.dtype)
         for op in ops:
             for each in sizes if order.sizes or order.request.tokens else ():
                 check_sizes(kernel, op, each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,32 @@ def test_products_on_matrix_units_are_not_exact_ones(tmp_path: Path) -> None:
     for path, dtype in ((FOLDER / "gemm.py", "fp32"), (tmp_path / "gemm3x.py", "tf32")):
         problem = launch_from_description(read_source(path), "gemm_kernel", asked).problem
         assert problem is not None and problem.dtype == dtype
+
+
+@pytest.mark.parametrize("target", ["fused_moe::combine_kernel", str(FOLDER / "fused_moe.py") + "::combine_kernel"])
+@pytest.mark.parametrize("command", ["advise", "tune", "measure"])
+def test_types_that_a_kernel_is_not_made_for_are_refused(
+    command: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = str(Path(__file__).parents[1] / "data" / "sweep.csv")
+    where = {"advise": ["--gpu", "H100"], "tune": ["--recorded", recorded], "measure": ["-o", str(tmp_path / "rows.csv")]}[command]
+    assert main([command, target, "--dtype", "fp8", *where]) == 2
+    said = capsys.readouterr().err
+    assert "not made for operands of this type; got fp8" in said and "one of bf16, fp16, fp32" in said and "`dtypes`" in said
+
+
+def test_without_a_default_the_first_valid_configuration_is_assumed(tmp_path: Path) -> None:
+    text = (FOLDER / "rms_norm.py").read_text(encoding="utf-8")
+    (tmp_path / "norm.py").write_text(re.sub(r'\n\s+"default": "default",', "", text), encoding="utf-8")
+    source = read_source(tmp_path / "norm.py")
+    entry = source.kernels_literal["rms_norm_kernel"]
+    assert "default" not in entry
+    asked = Described(sizes={"B": 512, "H": 1024}, arguments={}, constexprs={}, options={"num_warps": 8})
+    launch = launch_from_description(source, "rms_norm_kernel", asked)
+    (said,) = (text for text in launch.assumed if "default" in text)
+    assert said.startswith("the first valid configuration of the space, as KERNELS names no `default`: ")
+    taken = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", said)}
+    assert set(taken) == set(entry["space"]) - {"num_warps"}  # which was given
+    assert all(value in entry["space"][name] for name, value in taken.items())
+    problem = {"B": 512, "H": 1024, "op": "rms_norm", "dtype": "bf16"}
+    assert call_function(source, "valid", {**taken, "num_warps": 8}, problem)
