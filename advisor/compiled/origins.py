@@ -6,13 +6,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from advisor.compiled.value_flow import converted, is_load, last_name, parts
+from advisor.compiled.reaching import Reaching
+from advisor.compiled.value_flow import converted, is_bitcast, is_load, last_name, parts, rearranged
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import dotted
 
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
 _HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "assume"})
 """Calls that give what they are given, and tell the compiler something of it."""
+_Roots = dict[ast.Name, list[str] | None]
 
 
 class Origins:
@@ -25,84 +26,92 @@ class Origins:
         self.node = function.node
         self.parameters = parameters
         self.address_of = address_of
-        self.assigned: dict[str, list[ast.expr]] = {}
+        self.reaching = Reaching(self.node, parameters)
+        self.assigned = self.reaching.assigned
         self.counters = {n.target.id for n in ast.walk(self.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
-        for node in ast.walk(self.node):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self._assign(target, node.value)
-            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and isinstance(node.target, ast.Name):
-                self.assigned.setdefault(node.target.id, []).append(node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                before = ast.Name(id=node.target.id, ctx=ast.Load())
-                sum_ = ast.BinOp(left=before, op=node.op, right=node.value)
-                self.assigned.setdefault(node.target.id, []).append(ast.copy_location(sum_, node))
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self.assigned.setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for inner, part in zip(target.elts, value.elts, strict=True):
-                self._assign(inner, part)
-
-    def roots(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> list[str]:
+    def roots(self, node: ast.expr) -> list[str]:
         """Parameters that an address expression starts from."""
+        return self._roots(node, {})
+
+    def _roots(self, node: ast.expr, done: _Roots) -> list[str]:
+        """`done`: what names were found to start from; None: they are being followed, as in a loop that moves a pointer."""
         if isinstance(node, ast.Name):
-            if node.id in self.parameters and node.id not in self.assigned:
-                return [node.id]
-            if node.id in seen:
-                return []
-            out = [node.id] if node.id in self.parameters else []
-            for value in self.assigned.get(node.id, ()):
-                if not is_load(value):
-                    out += self.roots(value, seen | {node.id})
-            return out
+            if node not in done:
+                done[node] = None
+                done[node] = self._roots_of_name(node, done)
+            return done[node] or []
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            moved = any(isinstance(n, ast.Name) and n.id in seen for n in ast.walk(node.left))  # p = p + offset
-            return self.roots(node.left, seen) or ([] if moved else self.roots(node.right, seen))
+            if found := self._roots(node.left, done):
+                return found
+            followed = {name.id for name, found in done.items() if found is None}
+            moved = any(isinstance(n, ast.Name) and n.id in followed for n in ast.walk(node.left))  # p = p + offset
+            return [] if moved else self._roots(node.right, done)
         if isinstance(node, ast.Call):
-            name = dotted(node.func) or ""
-            known, address = self.address_of(node)
-            if known:
-                return [] if address is None else self.roots(address, seen)
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
-                return self.roots(node.func.value, seen)
-            if node.args and name.rsplit(".", 1)[-1] in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of",
-                                                          "max_contiguous", "where"):  # fmt: skip
-                return self.roots(node.args[1 if name.endswith("where") and len(node.args) > 1 else 0], seen)
-            return []
+            return self._roots_of_call(node, done)
         if isinstance(node, (ast.Subscript, ast.Attribute, ast.Starred)):
-            return self.roots(node.value, seen)
+            return self._roots(node.value, done)
         if isinstance(node, ast.IfExp):
-            return self.roots(node.body, seen) or self.roots(node.orelse, seen)
+            return [*self._roots(node.body, done), *self._roots(node.orelse, done)]
         return []
 
-    def unchanged(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    def _roots_of_name(self, node: ast.Name, done: _Roots) -> list[str]:
+        found = [node.id] if node.id in self.parameters else []
+        for values in (self.reaching.values(node), self.assigned.get(node.id, ())):  # all, where a call is not known that gave it
+            for value in values:
+                if not is_load(value):
+                    found += self._roots(value, done)
+            if found:
+                break
+        return list(dict.fromkeys(found))
+
+    def _roots_of_call(self, node: ast.Call, done: _Roots) -> list[str]:
+        known, address = self.address_of(node)
+        if known:
+            return [] if address is None else self._roots(address, done)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
+            return self._roots(node.func.value, done)
+        name = last_name(node)
+        if name == "where" and len(node.args) > 2:  # of a pointer and a pointer: `where(mask, 0, n)` is an offset
+            first = self._roots(node.args[1], done)
+            return [*first, *self._roots(node.args[2], done)] if first else []
+        if node.args and name in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of", "max_contiguous"):
+            return self._roots(node.args[0], done)
+        return []
+
+    def unchanged(self, node: ast.expr) -> Iterator[str]:
         """Parameters through which a value is loaded that is what was loaded, or bits of it: no arithmetic was done on it.
 
         Also those that the value itself is: of a helper, which may be handed what was loaded.
         """
-        if isinstance(node, ast.Call):
-            if is_load(node):
-                yield from self.roots(node.args[0]) if node.args else ()
-            elif (inner := converted(node)) is not None and not any(k.arg == "bitcast" for k in node.keywords):  # bits of any type
-                yield from self.unchanged(inner, seen)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
-            yield from self.unchanged(node.left, seen)
-        elif isinstance(node, ast.Subscript):
-            yield from self.unchanged(node.value, seen)
-        elif isinstance(node, ast.Name) and node.id not in seen:
-            if node.id in self.parameters:
-                yield node.id
-            for value in self.assigned.get(node.id, ()):
-                yield from self.unchanged(value, seen | {node.id})
+        open_, seen = [node], set()
+        while open_:
+            inner = open_.pop()
+            if inner in seen:
+                continue
+            seen.add(inner)
+            if isinstance(inner, ast.Call):
+                if is_load(inner):
+                    yield from self.roots(inner.args[0]) if inner.args else ()
+                elif (value := converted(inner)) is not None and not is_bitcast(inner):  # bits of any type
+                    open_.append(value)
+                else:
+                    open_ += rearranged(inner)
+            elif isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.LShift, ast.RShift, ast.BitAnd)):
+                open_.append(inner.left)
+            elif isinstance(inner, ast.Subscript):
+                open_.append(inner.value)
+            elif isinstance(inner, ast.Name):
+                if self.reaching.is_parameter(inner):
+                    yield inner.id
+                open_ += self.reaching.values(inner)
 
     def loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
         """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
         for inner in self.inside(node, **what):
             if isinstance(inner, ast.Call) and is_load(inner):
                 yield from self.roots(inner.args[0]) if inner.args else ()
-            elif handed and isinstance(inner, ast.Name) and inner.id in self.parameters:
+            elif handed and isinstance(inner, ast.Name) and self.reaching.is_parameter(inner):
                 yield inner.id
 
     def inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
@@ -110,12 +119,11 @@ class Origins:
         open_, seen = [node], set()
         while open_:
             inner = open_.pop()
+            if inner in seen:
+                continue
+            seen.add(inner)
             yield inner
-            if not isinstance(inner, ast.Name):
-                open_ += parts(inner, **what)
-            elif inner.id not in seen:
-                seen.add(inner.id)
-                open_ += self.assigned.get(inner.id, ())
+            open_ += self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what)
 
     def counts(self, node: ast.expr) -> bool:
         """Whether a value is made of a program's number, a range, or what a loop counts."""
@@ -133,7 +141,7 @@ class Origins:
             if inner.id in self.parameters:
                 names.append(inner.id)
             elif depth < 3:
-                for value in (_without_hints(each) for each in self.assigned.get(inner.id, ())):
+                for value in (_without_hints(each) for each in self.reaching.values(inner)):
                     if isinstance(value, ast.BinOp):
                         names += self.coordinate(value, depth + 1)
                 for loop in ast.walk(self.node):

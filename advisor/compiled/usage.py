@@ -181,7 +181,7 @@ class _Visitor:
                 open_ += [inner.left, inner.right]
             elif isinstance(inner, ast.expr):
                 terms.append(inner)
-        values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.assigned.get(term.id, ())]
+        values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
         return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
     def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
@@ -201,7 +201,7 @@ class _Visitor:
             return (dotted(keywords["out_dtype"]) or "").endswith(".int32")
         sums = [*dot.args[2:3], *(v for k, v in keywords.items() if k == "acc")]
         sums += [n.target for n in ast.walk(self.function.node) if isinstance(n, ast.AugAssign) and n.value is dot]
-        made = [value for each in sums if isinstance(each, ast.Name) for value in self.origins.assigned.get(each.id, ())]
+        made = [value for each in sums if isinstance(each, ast.Name) for value in self.origins.reaching.values(each)]
         types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
         return any((dotted(t) or "").endswith(".int32") for t in types)
 
@@ -297,7 +297,7 @@ class _Visitor:
             if node.id in self.found:
                 self.found[node.id].extent = True
             else:
-                for value in self.origins.assigned.get(node.id, ()):
+                for value in self.origins.reaching.values(node):
                     for inner in ast.walk(value):
                         if isinstance(inner, ast.Name) and inner.id in self.found:
                             self.found[inner.id].extent = True

@@ -14,6 +14,8 @@ _FLOAT_CALLS = frozenset(
 )  # fmt: skip
 """Of `triton.language`, its `math` and `libdevice`: what they take and give is of floats."""
 _FLOAT_TYPES = ("float", "bfloat")
+_PAIRS = frozenset({"interleave", "join", "cat"})
+_SHAPES = frozenset({"reshape", "view", "ravel", "trans", "permute", "broadcast_to", "expand_dims", "flip"})
 _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 _POSITIONS = frozenset({"argmax", "argmin"})
 _REDUCTIONS = frozenset({"sum", "max", "min", "reduce", "xor_sum"})
@@ -56,6 +58,21 @@ def converted(node: ast.expr) -> ast.expr | None:
     if last_name(node) == "cast" and len(node.args) + len(node.keywords) > 1 and node.args:
         return node.args[0]
     return node.func.value
+
+
+def is_bitcast(conversion: ast.Call) -> bool:
+    """Whether a conversion keeps the bits, not the value: `x.to(tl.uint16, bitcast=True)`."""
+    return any(k.arg == "bitcast" for k in conversion.keywords)
+
+
+def rearranged(node: ast.Call) -> list[ast.expr]:
+    """The tensors of which a call gives the elements, in another shape or order; none: it is something else."""
+    name = last_name(node)
+    if name in _PAIRS:
+        return node.args[:2]
+    if name not in _SHAPES or not isinstance(node.func, ast.Attribute):
+        return []
+    return node.args[:1] if dotted(node.func.value) in ("tl", "triton.language") else [node.func.value]
 
 
 def made_pointer(node: ast.Call) -> ast.expr | None:
