@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from advisor.compiled.usage import Reader, Usage
+from advisor.compiled.parameter_usage import Usage
+from advisor.compiled.usage import Reader
 from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile
 

@@ -12,18 +12,22 @@ from typing import Any
 
 from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
+from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.row_blocks import block_sizes, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
-from advisor.compiled.usage import TEXTS, Reader, Usage
+from advisor.compiled.usage import TEXTS, Reader
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
 from advisor.configs.literals import Constexpr, Symbol, dotted
 from advisor.configs.source import SourceFile
 
 _FLOAT_NAMES = re.compile(
-    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|p|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"
-    r"theta|smoothing|z_loss|multiplier|delta)($|_)",
+    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"
+    r"theta|smoothing|z_loss|multiplier|delta)($|_)|_p$",
     re.IGNORECASE,
 )  # fmt: skip
+_NO_FLOAT_NAMES = re.compile(
+    r"stride|num|^n_|size|idx|offset|(^|_)(dim|len|cols?|rows?|blocks?|groups?|width|heads?|tokens?|seq)($|_)", re.IGNORECASE
+)
 _FLAG_NAMES = re.compile(
     r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$|"
     r"(?i:(^|_)(warp_specialize|flatten)$)"
@@ -40,6 +44,8 @@ _INDEX_32_NAMES = re.compile(
 _SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
 _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
 
+NARROWER = {"*i64": "*i32"}
+"""What else a guess is likely to be, of fewer bytes: indices are of 64 bits in torch, and of 32 in what serving stacks keep of them."""
 MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
 MOST_ROW = 2**16
@@ -58,6 +64,7 @@ class Guess:
         strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
         untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
         invented: Constants of which nothing says what they are.
+        guessed: Arguments of which the type is a guess: pointers and descriptors.
         unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
     """
 
@@ -70,6 +77,7 @@ class Guess:
     strides: frozenset[str] = frozenset()
     untold: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
+    guessed: frozenset[str] = frozenset()
     unread: str = ""
 
 
@@ -147,6 +155,7 @@ def _guess(
             assumed.append("the first configuration of @triton.autotune")
     options |= given.options
     described: list[str] = []
+    guessed: list[str] = []
     sizes: list[str] = []  # constants of which nothing is known but how they are used
     plain: dict[str, list[str]] = {}  # guessed type of numbers -> their names
     rows, known, rank = row_sizes(function.node), {**given.scalars, **given.constexprs}, _rank(function.node)
@@ -182,10 +191,14 @@ def _guess(
             value = given.scalars.get(name)
             kind = _type(parameter, use, given, choice)
             if kind.startswith("*"):
-                assumed.append(f"{name}: {kind}")
+                if not use.addresses and kind != parameter.annotation:
+                    guessed.append(name)
+                assumed.append(shown_type(name, kind, name in guessed))
             elif name not in given.scalars and parameter.annotation is None and parameter.default is MISSING:
                 plain.setdefault(kind, []).append(name)
-            elif kind == "i32" and parameter.annotation is None and value is not None:
+            elif parameter.annotation is None and value is not None and (
+                kind == "i32" or (type(value) is int and not isinstance(parameter.default, float))
+            ):
                 kind = _type_of(value)
         signature[name] = kind
     for name, size in block_sizes({b: n for b, n in rows.items() if b not in function.heuristics}, constants, sizes).items():
@@ -236,7 +249,7 @@ def _guess(
     untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in told]
     return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
                  divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold),
-                 invented=tuple(invented), unread=unread or "")  # fmt: skip
+                 invented=tuple(invented), guessed=frozenset((*guessed, *described)), unread=unread or "")  # fmt: skip
 
 
 def unknown_option(name: str, where: str) -> str:
@@ -278,6 +291,8 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         narrow = _INDEX_32_NAMES.search(parameter.name)
         hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
         named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
+        if use.narrow and "index" not in choice:
+            return f"*{use.narrow}"
         if use.index or hinted or narrow or named:
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
         if use.int8 and not use.bits:
@@ -295,9 +310,14 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
         return "i1"
     if re.search(r"(^|_)(ptr|pointer)s?($|_)", parameter.name, re.IGNORECASE) and not re.search("stride|offset", parameter.name):
         return f"*{choice.get('element', given.element)}"
-    if _FLOAT_NAMES.search(parameter.name) and not re.search(r"stride|num|^n_|^p$|size|idx", parameter.name, re.IGNORECASE):
-        return "fp32"
-    return str(choice.get("scalar", "i32"))
+    if type(parameter.default) is int:
+        return _type_of(parameter.default)
+    return "fp32" if _is_float(parameter.name, use) else str(choice.get("scalar", "i32"))
+
+
+def _is_float(name: str, use: Usage) -> bool:
+    """Whether a number is a float by its name, and nothing says that it is an integer."""
+    return bool(_FLOAT_NAMES.search(name)) and not (use.integer or use.offset or _NO_FLOAT_NAMES.search(name))
 
 
 def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> Any:
@@ -321,7 +341,7 @@ def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> An
         return numbers[0] if not choice.get("flag") else numbers[-1]
     if any(isinstance(v, bool) for v in use.compared):
         return bool(choice.get("flag", False))
-    if not (use.integer or use.offset) and (_FLOAT_NAMES.search(name) or (use.number and not _SIZE_NAMES.search(name))):
+    if _is_float(name, use) or (use.number and not (use.integer or use.offset or _SIZE_NAMES.search(name))):
         return 1.0
     if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
         return 4
@@ -355,6 +375,12 @@ def _rank(node: ast.FunctionDef) -> int:
         elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
     return max(ranks)
+
+
+def shown_type(name: str, kind: str, is_guess: bool) -> str:
+    """A type that is taken for an argument as shown to people."""
+    least = NARROWER.get(kind) if is_guess else None
+    return f"{name}: {kind}" + (f", of which the bound counts the bytes of {least}" if least else "")
 
 
 def shown_value(value: Any) -> str:

@@ -15,6 +15,7 @@ from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import CompileError
 from advisor.compiled.execution import Inputs
 from advisor.compiled.guess_errors import with_guess
+from advisor.compiled.guessed_widths import certain_of_guesses
 from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
 from advisor.compiled.pool import Pool, borrowed
@@ -149,7 +150,8 @@ def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
-    demand = read_demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, guess), own_files(compiled))
+    inputs = inputs_of(launch, guess)
+    demand = certain_of_guesses(read_demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess, inputs)
     return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures)
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from advisor.compiled.origins import Origins
+from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.value_flow import (
+    converted,
     float_operands,
+    is_bitcast,
     is_float,
     is_integer,
+    is_load,
     last_name,
     made_of_floats,
     made_pointer,
+    type_given,
 )  # fmt: skip
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
@@ -37,35 +41,7 @@ TEXTS = {
 MAX_DEPTH = 6
 _BYTE_SHIFTS = (3, 4, 7)
 """Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """What is done with one parameter."""
-
-    pointer: bool = False
-    atomic: bool = False
-    descriptor: bool = False
-    index: bool = False  # what is loaded through it is used as an index
-    counted: bool = False  # what is loaded through it is compared with an index, or divided as integers are
-    tested: bool = False  # what is loaded through it decides a branch, or which index is taken, compared with what may be an integer
-    real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
-    bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
-    int8: bool = False  # it feeds a dot that accumulates in int32
-    narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
-    wide_bits: bool = False  # to the right by as many bits as a byte has, or more
-    bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
-    boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
-    extent: bool = False  # size of a tl.arange or of a tensor
-    element_type: bool = False
-    number: bool = False  # in arithmetic with floats
-    compared: list[Any] = field(default_factory=list)
-    range_bound: bool = False
-    integer: bool = False  # in a bound of a loop
-    offset: bool = False  # in an address
-    addresses: bool = False  # what is loaded through it is made a pointer
-    text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
-    blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
+_NARROW = {"int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"}
 
 
 class Reader:
@@ -134,8 +110,8 @@ class _Visitor:
             elif isinstance(node, ast.Attribute):
                 root = dotted(node) or ""
                 name = root.split(".")[0]
-                if name in self.found and ("element_ty" in root):
-                    self.found[name].pointer = True
+                if name in self.found and "element_ty" in root and (not self.depth or ".dtype." in root):
+                    self.found[name].pointer = True  # a helper may be handed a tile, which has a `type.element_ty`, too
             elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
                 self._flag(node.test)
                 for inner in ast.walk(node.test):
@@ -278,6 +254,9 @@ class _Visitor:
             self.found[node.args[0].id].element_type = True
         elif helper := self.reader.helper(name):
             self._helper(*helper, node)
+        value = None if is_bitcast(node) else converted(node)
+        if isinstance(value, ast.Call) and is_load(value) and value.args:
+            self._narrowed(self.origins.roots(value.args[0]), _NARROW.get(type_given(node), ""))
         if (address := made_pointer(node)) is not None:
             for leaf in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[leaf].addresses = True
@@ -291,6 +270,11 @@ class _Visitor:
                 self.found[argument.id].element_type = True
         if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
             self.found[node.args[2].id].element_type = True
+
+    def _narrowed(self, leaves: Iterable[str], kind: str) -> None:
+        """Mark tensors whose values are made of a narrow type as they are loaded; of several, the widest."""
+        for leaf in leaves:
+            self.found[leaf].narrow = max(self.found[leaf].narrow, kind, key=lambda each: int(each[1:] or 0))
 
     def _extent(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name):
@@ -340,6 +324,7 @@ class _Visitor:
     def _values_of(self, name: str, use: Usage) -> None:
         """Note what a helper does with the values that are loaded through a parameter, by itself or by who calls it."""
         mine = self.found[name]
+        self._narrowed([name], use.narrow)
         mine.bits |= use.bits
         mine.narrow_bits |= use.narrow_bits
         mine.wide_bits |= use.wide_bits
@@ -372,7 +357,7 @@ class _Visitor:
 
     def _offsets(self, addresses: Sequence[ast.expr]) -> None:
         """Mark the arguments that an address is worked out with."""
-        for inner in (each for address in addresses for each in self.origins.inside(address)):
+        for inner in (each for address in addresses for each in self.origins.inside(address, rounded=False)):
             if isinstance(inner, ast.Name) and inner.id in self.found:
                 self.found[inner.id].offset = True
 

@@ -60,6 +60,12 @@ def converted(node: ast.expr) -> ast.expr | None:
     return node.func.value
 
 
+def type_given(conversion: ast.Call) -> str:
+    """The type that a conversion, or what makes a tensor, names: `uint8` of `x.to(tl.uint8)`; empty: none is named."""
+    types = [*conversion.args, *(k.value for k in conversion.keywords)]
+    return next((name.rsplit(".", 1)[-1] for each in reversed(types) if "." in (name := dotted(each) or "")), "")
+
+
 def is_bitcast(conversion: ast.Call) -> bool:
     """Whether a conversion keeps the bits, not the value: `x.to(tl.uint16, bitcast=True)`."""
     return any(k.arg == "bitcast" for k in conversion.keywords)
@@ -105,7 +111,9 @@ def float_operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True) -> list[ast.expr]:
+def parts(
+    node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True, rounded: bool = True
+) -> list[ast.expr]:
     """The expressions inside an expression that its value is made of, where it is one of integers: `a` and `b` of `a * b + 1`.
 
     None of what only says which value it is: a condition, a type, an address. None of a value of floats, whatever is made of it later.
@@ -115,6 +123,7 @@ def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits
         truths: Whether the operands of a comparison, and conditions, count.
         reductions: Whether what is reduced counts: the `a` of `tl.max(a, 0)`.
         bits: Whether what is shifted or masked counts.
+        rounded: Whether what is made an int32 counts, which may be a float: `(row * scale).to(tl.int32)`.
     """
     if isinstance(node, ast.Compare):
         return [node.left, *node.comparators] if truths else []
@@ -125,6 +134,8 @@ def parts(node: ast.expr, *, truths: bool = False, reductions: bool = True, bits
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse, *([node.test] if truths else [])]
     if isinstance(node, ast.Call):
+        if not rounded and type_given(node) == "int32" and converted(node) is not None:
+            return []
         return _parts_of_call(node, truths, reductions)
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
 

@@ -63,3 +63,83 @@ def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> 
 def test_an_offset_that_is_chosen_is_no_pointer() -> None:
     text = JIT + "def k(a, n):\n    o = tl.where(tl.arange(0, 16) < 4, 0, n)\n    tl.store(o + a, 1.0)\n"
     assert types(text) == {"a": "*fp16", "n": "i32"}
+
+
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [
+        ("tl.load(p + r, mask=r < n, other=0).to(tl.uint8)", "*u8"),
+        ("tl.cast(tl.load(p + r), tl.int16)", "*i16"),
+        ("fetch(p, r)", "*i8"),
+        ("tl.load(p + r)", "*i64"),
+        ("tl.load(p + r).to(tl.int32)", "*i64"),
+        ("tl.load(p + r).to(tl.uint8) + tl.load(p + r).to(tl.int16)", "*i16"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("element", [{}, {"element": "bf16", "element_given": True}])
+def test_an_index_that_is_narrow_as_soon_as_it_is_loaded_is_stored_so(load: str, kind: str, element: dict[str, object]) -> None:
+    """As the codes of bitsandbytes' quantized tensors: of 64 bits each they would be most of the bytes."""
+    helper = "@triton.jit\ndef fetch(q, i):\n    return tl.load(q + i).to(tl.int8)\n"
+    text = HEAD + helper + (
+        "@triton.jit\ndef k(p, table, o, n):\n    r = tl.arange(0, 16)\n"
+        f"    i = {load}\n    tl.store(o + r, tl.load(table + i))\n"
+    )
+    assert types(text, **element)["p"] == kind
+
+
+def test_what_is_used_before_it_is_narrowed_need_not_be_narrow() -> None:
+    text = JIT + "def k(p, t, o):\n    v = tl.load(p)\n    tl.store(o, tl.load(t + v.to(tl.uint8)) + tl.load(t + (v >> 8)))\n"
+    assert types(text)["p"] == "*i64"
+
+
+@pytest.mark.parametrize(("given", "said"), [({}, True), ({"types": {"p": "*i64"}}, False)])
+def test_of_an_index_the_bound_counts_no_more_than_32_bits(given: dict[str, object], said: bool) -> None:
+    text = JIT + "def k(p, o):\n    tl.store(o + tl.load(p + tl.arange(0, 16)), 1.0)\n"
+    source = parse_source(text, "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(**given)))  # type: ignore[arg-type]
+    assert found.signature["p"] == "*i64" and ("p" in found.guessed) == said
+    assert ("p: *i64, of which the bound counts the bytes of *i32" in found.assumed) == said
+
+
+@pytest.mark.parametrize("tile", ["v.type.element_ty", "v.dtype"])
+def test_a_tile_that_a_helper_asks_for_its_type_is_no_pointer(tile: str) -> None:
+    """As in AITER's backward kernels of attention."""
+    text = HEAD + (
+        f"@triton.jit\ndef inner(v, w):\n    return tl.dot(w.to({tile}), v)\n"
+        "@triton.jit\ndef k(p, q, o):\n    r = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]\n"
+        "    v = tl.load(p + r)\n    tl.store(o + r, inner(v, tl.load(q + r)))\n"
+    )
+    assert types(text) == {"p": "*fp16", "q": "*fp16", "o": "*fp16"}
+
+
+@pytest.mark.parametrize("asked", ["q.dtype.element_ty", "q.type.element_ty"])
+def test_a_parameter_of_a_kernel_that_is_asked_for_its_element_is_a_pointer(asked: str) -> None:
+    assert types(JIT + f"def k(p, q):\n    tl.store(p, tl.zeros((16,), {asked}))\n")["q"] == "*fp16"
+
+
+@pytest.mark.parametrize(
+    ("name", "use", "kind"),
+    [
+        ("scale_cols", "tl.load(p + r * scale_cols)", "i32"),
+        ("scale", "tl.load(p + r * scale)", "i32"),
+        ("beta", "tl.load(p + r) * beta", "fp32"),
+        ("P_SEQ", "tl.where(r + P_SEQ < 7, tl.load(p + r), 0.0)", "i32"),
+        ("dropout_p", "tl.where(tl.rand(1, r) > dropout_p, tl.load(p + r), 0.0)", "fp32"),
+        # Rows are found by a factor that is rounded, as of an image that is resized.
+        ("scale_h", "tl.load(p + (r * scale_h).to(tl.int32))", "fp32"),
+        ("alpha", "tl.sum(tl.load(p + r))\n    for i in range(alpha):\n        v += i", "i32"),
+    ],
+)
+def test_a_number_is_a_float_by_its_name_unless_it_is_used_as_an_integer(name: str, use: str, kind: str) -> None:
+    text = JIT + f"def k(p, o, {name}):\n    r = tl.arange(0, 16)\n    v = {use}\n    tl.store(o + r, v)\n"
+    source = parse_source(text, "k.py")
+    found = next(guesses(source, source.kernel("k")))
+    assert found.signature[name] == kind and f"{name}: {kind}" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "kind"), [(5, "", "i32"), (0.5, "", "fp32"), (2**40, "", "i64"), (5, " = 1.0", "fp32"), (None, " = 2", "i32")]
+)
+def test_a_value_that_is_given_decides_what_its_name_only_hints_at(value: float | None, default: str, kind: str) -> None:
+    scalars = {} if value is None else {"alpha": value}
+    assert types(JIT + f"def k(p, alpha{default}):\n    tl.store(p, tl.load(p) * alpha)\n", scalars=scalars)["alpha"] == kind

@@ -1,0 +1,36 @@
+"""What a bound may count of tensors whose types are guesses: the bytes of the narrowest type that is likely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.compiled.costs import element_bytes
+from advisor.compiled.counts import AccessDemand, KernelDemand
+from advisor.compiled.execution import Inputs
+from advisor.compiled.footprints import footprints
+from advisor.compiled.inference import NARROWER, Guess
+
+
+def certain_of_guesses(demand: KernelDemand, guess: Guess, inputs: Inputs) -> KernelDemand:
+    """The demand with less of it certain: of each guessed type that may be narrower, what is asked for if it is.
+
+    A prediction goes on with the guess, which is the likelier type.
+    """
+    shares = {
+        name: element_bytes(NARROWER[kind][1:]) / element_bytes(kind[1:])
+        for name in guess.guessed if (kind := guess.signature[name]) in NARROWER
+    }  # fmt: skip
+    if not shares:
+        return demand
+
+    def share(access: AccessDemand) -> float:
+        return shares.get(access.argument or "", 1.0)
+
+    written = footprints([a for a in demand.accesses if a.kind != "load"], inputs)
+    unasked = sum((1.0 - share(a)) * a.certain_bytes for a in demand.accesses if a.kind == "load")
+    certain = replace(demand.certain, requested_load_bytes=demand.certain.requested_load_bytes - unasked)
+    return replace(
+        demand, certain=certain,
+        read_footprints={name: shares.get(name, 1.0) * count for name, count in demand.read_footprints.items()},
+        written_footprint_bytes=sum(shares.get(name, 1.0) * count for name, count in written.items()),
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""What is done with one parameter of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Usage:
+    """What is done with one parameter."""
+
+    pointer: bool = False
+    atomic: bool = False
+    descriptor: bool = False
+    index: bool = False  # what is loaded through it is used as an index
+    counted: bool = False  # what is loaded through it is compared with an index, or divided as integers are
+    tested: bool = False  # what is loaded through it decides a branch, or which index is taken, compared with what may be an integer
+    real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
+    bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
+    int8: bool = False  # it feeds a dot that accumulates in int32
+    narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
+    wide_bits: bool = False  # to the right by as many bits as a byte has, or more
+    bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
+    narrow: str = ""  # the integer type of 8 or 16 bits that it is converted to as it is loaded: `tl.load(p).to(tl.uint8)`
+    boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
+    extent: bool = False  # size of a tl.arange or of a tensor
+    element_type: bool = False
+    number: bool = False  # in arithmetic with floats
+    compared: list[Any] = field(default_factory=list)
+    range_bound: bool = False
+    integer: bool = False  # in a bound of a loop
+    offset: bool = False  # in an address
+    addresses: bool = False  # what is loaded through it is made a pointer
+    text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
+    blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
