@@ -50,7 +50,8 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One operation. `text` is what stands between its name and its types, for the attributes in it."""
+    """One operation. `text` is what stands between its name and its types, for the attributes in it; `places` those of its locations:
+    what one expression of the source makes has the same, and what was folded those of all it stands for."""
 
     name: str
     results: list[str]
@@ -59,6 +60,7 @@ class Operation:
     result_types: list[Type]
     text: str
     location: Location | None = None
+    places: frozenset[str] = frozenset()
     regions: list[list[Block]] = field(default_factory=list)
     successors: list[tuple[str, list[str]]] = field(default_factory=list)
 
@@ -257,7 +259,7 @@ class _Parser:
                 break
         operation = self.build(named.group(1), results, head, tail)
         operation.regions = regions
-        operation.location = self.locations.location(location)
+        operation.location, operation.places = self.locations.location(location), self.locations.places(location)
         return operation
 
     def build(self, name: str, results: list[str], head: str, tail: str) -> Operation:
@@ -296,7 +298,7 @@ class _Parser:
         if name.startswith("cf."):
             operands, successors = _branches(body)
         text = f"{body} {tail}" if tail else body
-        return Operation(name, results, operands, types, result_types, text, None, [], successors)
+        return Operation(name, results, operands, types, result_types, text, successors=successors)
 
 
 def _branches(body: str) -> tuple[list[str], list[tuple[str, list[str]]]]:

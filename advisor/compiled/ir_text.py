@@ -84,6 +84,12 @@ class Locations:
         self.memory[text] = result
         return result
 
+    def places(self, text: str) -> frozenset[str]:
+        """The texts that a `#loc12` stands for: several where operations were folded into one."""
+        said = self.definitions.get(text[1:], "") if text.startswith("#") else text
+        inside = said[said.index("[") + 1 : said.rindex("]")] if said.startswith("fused") and "[" in said and "]" in said else text
+        return frozenset(part.strip() for part in split_top(inside, ","))
+
     def location(self, text: str) -> Location | None:
         """The innermost frame in a file of the author's; else the innermost."""
         frames = self.frames(text)

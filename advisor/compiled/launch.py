@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,13 +13,14 @@ from advisor.compiled.compile import compile_kernel
 from advisor.compiled.contents import not_given
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.demand import read_demand
-from advisor.compiled.errors import CompileError
+from advisor.compiled.errors import CompileError, IrError
 from advisor.compiled.execution import Inputs
 from advisor.compiled.guess_errors import with_guess
 from advisor.compiled.guessed_widths import certain_of_guesses
 from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
 from advisor.compiled.pool import Pool, borrowed
+from advisor.compiled.stored_types import with_stored_types
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
@@ -126,7 +128,8 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
             if slow and guess.label not in SMALL_GUESSES:
                 continue  # what took too long takes as long with other types
             try:
-                return compile_kernel(request_for(launch, guess, target, sass), workers), guess, tuple(failures)
+                compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
+                return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
             except CompileError as error:
                 if error.kind == "refused":
                     raise
@@ -139,6 +142,17 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     if helper:
         raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
     raise first
+
+
+def _as_stored(
+    launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, workers: Pool, sass: bool
+) -> tuple[CompiledKernel, Guess]:
+    """What was compiled with a guess, compiled again where what it stores contradicts it, and compiles."""
+    with contextlib.suppress(CompileError, IrError):
+        corrected = with_stored_types(guess, compiled.ttir, launch.given.element) if guess.guessed else guess
+        if corrected.signature != guess.signature:
+            return compile_kernel(request_for(launch, corrected, compiled.target, sass), workers), corrected
+    return compiled, guess
 
 
 def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True) -> Inspection:

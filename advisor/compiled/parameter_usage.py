@@ -14,7 +14,7 @@ class Usage:
     atomic: bool = False
     descriptor: bool = False
     index: bool = False  # what is loaded through it is used as an index
-    counted: bool = False  # what is loaded through it is compared with an index, or divided as integers are
+    counted: bool = False  # what is loaded through it is compared with an index, divided as integers are, or made unsigned
     tested: bool = False  # what is loaded through it decides a branch, or which index is taken, compared with what may be an integer
     real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically

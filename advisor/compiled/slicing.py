@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from advisor.compiled.errors import IrError
@@ -18,12 +19,25 @@ MEMORY = frozenset(
 )  # fmt: skip
 
 
-def needed_values(function: Function) -> set[str]:
-    """Names of the values that decide control flow, masks or addresses.
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Where the values of a function come from, by name.
 
     A name may stand for several values: the printed IR uses it again in regions that do not see each other (two loops, say).
-    What any of them needs counts as needed.
+
+    Attributes:
+        producers: The operations that give it.
+        feeds: The values that control flow hands on under it: of a loop, a branch, a jump.
+        roots: Values that decide control flow, masks or addresses.
     """
+
+    producers: Mapping[str, Sequence[Operation]]
+    feeds: Mapping[str, Sequence[str]]
+    roots: Sequence[str]
+
+
+def flow_of(function: Function) -> Flow:
+    """The flow of a function's values."""
     producers: dict[str, list[Operation]] = {}
     feeds: dict[str, list[str]] = {}
     roots: list[str] = []
@@ -72,15 +86,21 @@ def needed_values(function: Function) -> set[str]:
                         visit(region, op)
 
     visit(function.blocks, None)
+    return Flow(producers, feeds, roots)
+
+
+def needed_values(function: Function) -> set[str]:
+    """Names of the values that decide control flow, masks or addresses: what any of the values of a name needs counts."""
+    flow = flow_of(function)
     needed: set[str] = set()
-    waiting = list(roots)
+    waiting = list(flow.roots)
     while waiting:
         name = waiting.pop()
         if name in needed:
             continue
         needed.add(name)
-        waiting.extend(feeds.get(name, ()))
-        for op in producers.get(name, ()):
+        waiting.extend(flow.feeds.get(name, ()))
+        for op in flow.producers.get(name, ()):
             opaque = op.name.startswith("scf.") or op.name == "tt.call"
             if not opaque and (op.name == "tt.load" or op.name not in MEMORY):
                 waiting.extend(op.operands)

@@ -41,6 +41,8 @@ TEXTS = {
 MAX_DEPTH = 6
 _BYTE_SHIFTS = (3, 4, 7)
 """Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
+_UNSIGNED = ("uint32", "uint64")
+"""What is loaded to be hashed, or as bits: of a float it would be made a signed integer."""
 _NARROW = {"int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"}
 
 
@@ -256,7 +258,10 @@ class _Visitor:
             self._helper(*helper, node)
         value = None if is_bitcast(node) else converted(node)
         if isinstance(value, ast.Call) and is_load(value) and value.args:
-            self._narrowed(self.origins.roots(value.args[0]), _NARROW.get(type_given(node), ""))
+            leaves, kind = self.origins.roots(value.args[0]), type_given(node)
+            self._narrowed(leaves, _NARROW.get(kind, ""))
+            for leaf in leaves if kind in _UNSIGNED else ():
+                self.found[leaf].counted = True
         if (address := made_pointer(node)) is not None:
             for leaf in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[leaf].addresses = True
