@@ -290,7 +290,7 @@ def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, A
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
-        named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
+        named = _INDEX_NAMES.search(parameter.name) and not (use.real or use.chosen)  # `target_probs` are no indices
         if use.narrow and "index" not in choice:
             return f"*{use.narrow}"
         if use.index or hinted or narrow or named:

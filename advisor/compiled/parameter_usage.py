@@ -11,6 +11,7 @@ class Usage:
     """What is done with one parameter."""
 
     pointer: bool = False
+    chosen: bool = False  # one of several that an access may go to, which are of one type
     atomic: bool = False
     descriptor: bool = False
     index: bool = False  # what is loaded through it is used as an index

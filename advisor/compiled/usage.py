@@ -225,8 +225,10 @@ class _Visitor:
             pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
             other = keywords.get("other", node.args[2] if len(node.args) > 2 else None)
             if pointer is not None:
-                for leaf in self.origins.roots(pointer):
+                roots = self.origins.roots(pointer)
+                for leaf in roots:
                     self.found[leaf].pointer = True
+                    self.found[leaf].chosen |= len(set(roots)) > 1
                     self.found[leaf].atomic |= last.startswith("atomic")
                     added = node.args[1] if len(node.args) > 1 else keywords.get("val")
                     self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
@@ -302,8 +304,10 @@ class _Visitor:
             if use.pointer:
                 self._indices(value)
                 self._offsets([value])
-                for leaf in self.origins.roots(value):
+                roots = self.origins.roots(value)
+                for leaf in roots:
                     self.found[leaf].pointer = True
+                    self.found[leaf].chosen |= len(set(roots)) > 1
                     self.found[leaf].index |= use.index
                     self.found[leaf].counted |= use.counted
                     self.found[leaf].tested |= use.tested

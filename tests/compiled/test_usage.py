@@ -60,6 +60,11 @@ def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> 
     assert types(text) == {"a": "*fp16", "b": "*fp16", "o": "*fp16", "n": "i32", "FIRST": "constexpr"}
 
 
+def test_a_name_gives_no_pointer_another_type_than_those_it_is_chosen_from() -> None:
+    text = JIT + "def k(x, idx_out, n):\n    tl.store(tl.where(n > 1, x, idx_out), 1.0)\n"
+    assert types(text) == {"x": "*fp16", "idx_out": "*fp16", "n": "i32"}
+
+
 def test_an_offset_that_is_chosen_is_no_pointer() -> None:
     text = JIT + "def k(a, n):\n    o = tl.where(tl.arange(0, 16) < 4, 0, n)\n    tl.store(o + a, 1.0)\n"
     assert types(text) == {"a": "*fp16", "n": "i32"}
