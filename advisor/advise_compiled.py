@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
-from advisor.compiled.analysis import KernelAnalysis
+from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
-from advisor.compiled.launch_report import PROBLEM_NOTE, KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
+from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.diagnosis import actions

@@ -47,6 +47,8 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
         fresh = _distinct(evaluator, pointer, mask, shape) if pointer.known else issued
     if mask is not None and not mask.known:
         evaluator.unknown(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
+    if not descriptor or tile is not None:
+        evaluator.padding.accessed(evaluator, op, mask, shape, active)
     unlocated = not pointer.known or not pointer.parts or (descriptor and tile is None)
     certain = (mask is None or mask.known) and not (descriptor and tile is None)
     certain &= not any(evaluator.value(environment, name).assumed for name in names)

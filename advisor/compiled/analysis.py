@@ -1,7 +1,7 @@
 """From what was compiled and counted to what every surface shows: pipeline times, occupancy, bounds, predicted latency.
 
-The bound of a kernel nobody has described in closed form is that of the work its IR does: another kernel for the same problem
-could do less. That is said wherever it is shown.
+The bound of a kernel nobody has described in closed form is that of the work its IR does, but for the padding of matrix products:
+another kernel for the same problem could do less. That is said wherever it is shown.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_cou
 from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 SOURCE = "analytical model, demand read from the compiled code"
+PROBLEM_NOTE = "The work is what this kernel's code does: another kernel for the same problem could do less."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +105,16 @@ def _column(value: float) -> np.ndarray:
     return np.array([float(value)])
 
 
-def _tensor(main: str | None, demand: KernelDemand | CertainDemand, gpu: GpuSpec) -> tuple[str | None, float, float]:
+def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
     """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it."""
     if main is None:
         return None, 0.0, 0.0
     chosen = compute_pipeline(gpu, main)
     if chosen is None:
-        return None, 0.0, sum(demand.tensor_flop.values())
+        return None, 0.0, sum(flop_by_type.values())
     rate = gpu.tensor_flop_per_clock_per_sm[chosen]
     total = rest = 0.0
-    for kind, flop in demand.tensor_flop.items():
+    for kind, flop in flop_by_type.items():
         own = compute_pipeline(gpu, kind)
         if own is None:
             rest += flop
@@ -138,9 +139,11 @@ def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
 
 
 def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: float, written: float, gpu: GpuSpec) -> Work:
-    kind, tensor, rest = _tensor(demand.main_tensor_type, counted, gpu)
+    padding = counted.padding
+    products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
+    kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
-    flop = counted.fma_flop + rest + _fp64_as_fp32(gpu, counted.fp64_flop)
+    flop = counted.fma_flop - padding.fma + rest + _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
     fma, xu = least_special(gpu, _column(counted.xu_op), _column(flop))
     return Work(
         tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(read + written), result_bytes=_column(written),
@@ -152,7 +155,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     demand, compiled = inspection.demand, inspection.compiled
     rows, cluster = demand.per_program, compiled.num_ctas
     working, ctas, largest = _ctas(rows, demand.scale, cluster)
-    kind, tensor, rest = _tensor(demand.main_tensor_type, demand, gpu)
+    kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
     requested = demand.requested_load_bytes
@@ -186,11 +189,16 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
         dram_bytes=residency.likely_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
-        compulsory_bytes=_column(compulsory), useful_fraction=_column(1.0), k_iterations=_column(max(trips, 1.0)),
+        compulsory_bytes=_column(compulsory), useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
         largest_cta_ratio=largest,
     )  # fmt: skip
+
+
+def _useful_fraction(demand: KernelDemand) -> float:
+    done, padding = demand.total_tensor_flop + demand.fma_flop + demand.fp64_flop, demand.padding
+    return 1 - (sum(padding.tensor_flop.values()) + padding.fma + padding.fp64) / done if done else 1.0
 
 
 def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[np.ndarray, float, np.ndarray | None]:
@@ -206,7 +214,7 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     """The demand without what is assumed of data, and what is estimated of the machine code (spills, conversions, sectors)."""
     demand, certain = inspection.demand, inspection.demand.certain
     _, ctas, largest = _ctas(certain.per_program, demand.scale, inspection.compiled.num_ctas)
-    _, tensor, rest = _tensor(demand.main_tensor_type, certain, gpu)
+    _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu)
     amounts = {
         "tensor": tensor, "fma": certain.fma_flop + rest + _fp64_as_fp32(gpu, certain.fp64_flop), "xu": certain.xu_op,
         "smem": certain.smem_bytes,

@@ -96,6 +96,11 @@ class Cost:
         self.fp64 += other.fp64
         self.smem += other.smem
 
+    def times(self, count: float) -> Cost:
+        """That of so many executions."""
+        flop = {kind: amount * count for kind, amount in self.tensor_flop.items()}
+        return Cost(flop, self.fma * count, self.xu * count, self.alu * count, self.fp64 * count, self.smem * count)
+
 
 def tensor_type(operation: Operation, left: Type) -> str | None:
     """Type a dot runs in on the tensor pipeline; None: on the fma pipeline."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.costs import Cost
 from advisor.compiled.ir import Operation
 from advisor.compiled.lattices import Lattice
 
@@ -118,6 +119,7 @@ class CertainDemand:
     Attributes:
         per_program: As that of `KernelDemand`.
         tensor_flop: By type, whole launch.
+        padding: As that of `KernelDemand`.
     """
 
     per_program: Mapping[str, NDArray[np.float64]] = field(repr=False)
@@ -127,6 +129,7 @@ class CertainDemand:
     xu_op: float
     smem_bytes: float
     requested_load_bytes: float
+    padding: Cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class KernelDemand:
         certain: What is not assumed.
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
+        padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
     """
@@ -156,6 +160,7 @@ class KernelDemand:
     xu_op: float
     alu_op: float
     smem_bytes: float
+    padding: Cost
     load_bytes: float  # issued by active lanes
     store_bytes: float
     atomic_bytes: float

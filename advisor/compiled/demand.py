@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.compiled.costs import cost, element_bytes
+from advisor.compiled.costs import Cost, cost, element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.evaluate import Evaluator
@@ -95,10 +95,11 @@ def read_demand(
 
 @dataclass(slots=True)
 class _Columns:
-    """What programs ask for: column of `COLUMNS` -> [programs] of each chunk; FLOP of the tensor pipeline by type, of all."""
+    """What programs ask for: column of `COLUMNS` -> [programs] of each chunk; FLOP of the tensor pipeline by type, and padding, of all."""
 
     chunks: dict[str, list[NDArray[np.float64]]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
     tensor: dict[str, float] = field(default_factory=dict)
+    padding: Cost = field(default_factory=Cost)
 
     def start(self, programs: int) -> None:
         for chunks in self.chunks.values():
@@ -165,6 +166,10 @@ class _Collected:
             for place in here:
                 self.executions[place] = self.executions.get(place, {})
                 self.executions[place][key] = self.executions[place].get(key, 0.0) + often * self.scale
+        for (_, assumed), product in execution.products.items():
+            padded = (product.executions - product.filled).sum() * self.scale
+            for columns in (self.all,) if assumed else (self.all, self.certain):
+                columns.padding.add(cost(product.operation).times(float(padded)))
         for part, access in execution.accesses.items():
             kind = access_kind(access.operation)
             size = element_bytes(access_element(access.operation))
@@ -242,9 +247,10 @@ class _Collected:
             certain=CertainDemand(
                 per_program=certain, tensor_flop=dict(self.certain.tensor), fp64_flop=sure["fp64"], fma_flop=sure["fma"],
                 xu_op=sure["xu"], smem_bytes=sure["smem"], requested_load_bytes=sure["requested_load"],
+                padding=self.certain.padding,
             ),
             fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
-            load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
+            padding=self.all.padding, load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
             footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
             written_footprint_bytes=sum(footprints(rest, inputs).values()),

@@ -23,6 +23,7 @@ from advisor.compiled.contents import loaded, plain
 from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
 from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk, line_of
+from advisor.compiled.padding import Padding, products
 from advisor.compiled.places import MOST_LISTED
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.values import Value
@@ -45,11 +46,12 @@ class Evaluator:
         self.indices = indices
         self.programs = len(indices)
         self.needed = {f.name: needed_values(f) for f in module.functions.values()}
+        self.padding = Padding({key: found for f in module.functions.values() for key, found in products(f).items()})
         self.result = Execution(self.programs, {}, {}, {}, {}, {}, set())
         self.assumed: Active | None = None  # programs in which it is only assumed that what runs now does; None: in none
         self.steps = 0
         self.work_left = EXACT_WORK
-        self.memory: dict[tuple[int, ...], Count] = {}
+        self.memory: dict[tuple[int, ...], NDArray[Any]] = {}
         self.patterns: dict[tuple[int, ...], Any] = {}
         self.kept: list[Any] = []  # arrays whose id() is a key of `memory` or `patterns` must live
         self.sets: dict[bytes, NDArray[Any]] = {}
@@ -65,6 +67,7 @@ class Evaluator:
             environment[name] = self._argument(name[1:], kind.text)
         everyone = np.ones(self.programs, bool)
         self._function(function, environment, everyone, np.ones(self.programs))
+        self.padding.finish(self.result.stored, self.result.products)
         self.result.sets, self.result.divisors = self.sets, self.divisors
         return self.result
 
@@ -194,6 +197,7 @@ class Evaluator:
             elif op.results and op.results[0] in self._names:
                 environment[op.results[0]] = values.unknown({f"the result of {name}{line_of(op)}"}, op.result.shape if op.result else ())
             return
+        self.padding.execute(self, op, active, times)
         if name == "scf.for":
             self._for(op, environment, active, times)
         elif name == "scf.if":

@@ -67,6 +67,21 @@ class LoopCount:
 
 
 @dataclass(slots=True, eq=False)
+class Padded:
+    """A matrix product, per program: how often it executes, and how often were it as large as what its tile holds of the problem.
+
+    Attributes:
+        filled: Executions, each counted as the share of it that is not padding.
+        deep: The same, of the depth alone.
+    """
+
+    operation: Operation
+    executions: Count
+    filled: Count
+    deep: Count
+
+
+@dataclass(slots=True, eq=False)
 class Execution:
     """What the evaluation found, per program (arrays [programs])."""
 
@@ -80,3 +95,5 @@ class Execution:
     places: dict[Part, Places] = field(default_factory=dict)
     sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
     divisors: set[int] = field(default_factory=set)  # that scalars are divided by
+    products: dict[Part, Padded] = field(default_factory=dict)
+    stored: dict[tuple[int, int], Active] = field(default_factory=dict)  # by store and dimension: which places of it [programs, size]

@@ -21,8 +21,6 @@ from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
 
-PROBLEM_NOTE = "The work is what this kernel's code does: another kernel for the same problem could do less."
-
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTarget:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advisor.compiled.analysis import CONSIDERABLE, KernelAnalysis
+from advisor.compiled.analysis import CONSIDERABLE, PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.launch import Inspection, author_file
@@ -77,6 +77,7 @@ def as_json(
         found["occupancy"] = dataclasses.asdict(analysis.occupancy)
         found["pipelines"] = [dataclasses.asdict(p) for p in analysis.pipelines]
         found["bound_us"] = analysis.bound.us
+        found["bound_note"] = PROBLEM_NOTE
         found["likely_bound_us"] = analysis.likely_bound.us
         found["config_bound_us"] = analysis.config_bound.us
         found["predicted_us"] = analysis.predicted.us if analysis.predicted else None
@@ -172,6 +173,7 @@ def _times(analysis: KernelAnalysis) -> list[str]:
     predicted = f"{analysis.predicted.us:.2f} µs" if analysis.predicted else "cannot launch"
     out.append(f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
                f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")  # fmt: skip
+    out.append(f"  {PROBLEM_NOTE}")
     if analysis.likely_bound.us > CONSIDERABLE * analysis.bound.us:
         likely = f"{analysis.likely_bound.us:.2f} µs"
         out.append(f"  The bound counts what is certain; were all work certain that is likely, it would be {likely}.")

@@ -240,6 +240,20 @@ def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[
     return total
 
 
+def along(mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Where along a dimension any lane is active, [programs or 1, size]; of an unknown mask its known factors count."""
+    found = np.ones((1, shape[axis]), bool)
+    if mask is None:
+        return found
+    for dims, members in joined(mask.parts, len(shape)):
+        together = mask.parts[members[0]]
+        for i in members[1:]:
+            together = together & mask.parts[i]
+        others = tuple(d + 1 for d in range(len(shape)) if d != axis or axis not in dims)
+        found = found & together.any(axis=others).reshape(together.shape[0], -1)
+    return found
+
+
 def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[np.float64]:
     """Distinct addresses among the active lanes, per program [programs].
 
