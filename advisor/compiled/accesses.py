@@ -66,7 +66,7 @@ def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, 
         if access.base != pointer.base:
             access.base = None
         if unlocated:
-            access.unknown_extent = True
+            access.unknown_extent = access.unlocated = True
         else:
             binding = None if (issued == _elements(shape)).all() else mask
             _reach(access, pointer, binding, members)

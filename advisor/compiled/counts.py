@@ -32,7 +32,7 @@ class AccessDemand:
         growth: How many times `touched` all programs likely touch; 1 unless only some were looked at and they tell no rule.
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
-        contiguous: Elements in a row.
+        contiguous: Elements in a row; None where no execution tells, or one has an address that is not known.
         in_loop: Whether it stands in a loop.
     """
 

@@ -205,6 +205,7 @@ class _Collected:
             totals["certain"] += distinct
         kept = self.kept.setdefault(key, access)
         kept.unknown_extent |= access.unknown_extent
+        kept.unlocated |= access.unlocated
         kept.base = kept.base if kept.base == access.base else None
         kept.contiguous = access.contiguous if kept.contiguous is None else kept.contiguous
         self.line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
@@ -290,7 +291,7 @@ class _Collected:
             growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
-            contiguous=access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
+            contiguous=None if access.unlocated else access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
             line=where.line if where else None, file=where.file if where else None,
         )  # fmt: skip
 

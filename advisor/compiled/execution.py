@@ -51,6 +51,7 @@ class Access:
     low: int | None = None  # least and greatest element touched; None: no lane was active
     high: int | None = None
     unknown_extent: bool = False
+    unlocated: bool = False  # some execution's address is not known
     masked: bool = False
     contiguous: int | None = None  # elements in a row along the last dimension
 

@@ -331,9 +331,14 @@ def extent(offset: Value, mask: Value | None, programs: NDArray[np.bool_]) -> tu
 
 
 def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:
-    """Elements in a row along the dimension in which addresses advance by one; 1 where there is none, None where not known."""
+    """Elements in a row along the dimension in which addresses advance by one; 1 where there is none.
+
+    None where that is not known, and where all lanes share one address, which says nothing of neighbours.
+    """
     if not pointer.known or not shape:
         return None if not pointer.known else 1
+    if not any(n > 1 for p in pointer.parts for n in p.shape[1:]):
+        return None
     best = 1
     for d, size in enumerate(shape):
         if size == 1:

@@ -157,6 +157,30 @@ def test_uncoalesced(pool: Pool) -> None:
     assert "uncoalesced-access" in {f.rule for f in found}
 
 
+@pytest.mark.parametrize(
+    ("body", "scattered"),
+    [
+        ("    low = tl.where(x > tl.load(table + low), low + t, low)", False),  # all lanes at first, then where the data say
+        ("    low = low + t * 64\n        x += tl.load(table + low)", False),
+        ("    x += tl.load(table + low)\n        low = tl.arange(0, B) * 64", True),
+    ],
+)
+def test_lanes_that_share_an_address_are_not_scattered(body: str, scattered: bool, pool: Pool) -> None:
+    text = HEAD + (
+        "@triton.jit\ndef t(table, xs, y, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n    x = tl.load(xs + o)\n"
+        f"    low = tl.zeros((B,), tl.int32)\n    for t in range(8):\n    {body}\n    tl.store(y + o, low + x)\n"
+    )
+    types = {"table": "*fp32", "xs": "*fp32", "y": "*fp32"}
+    launch = make_launch(parse_source(text, "t.py"), "t", types=types, constexprs={"B": 256}, grid=(4096,))
+    inspection = inspect_launch(launch, SM_90, pool)
+    gpu, facts = load_gpu("H200"), read_facts(inspection.compiled)
+    analysis = kernel_analysis(inspection, gpu, "cold", facts)
+    assert ("uncoalesced-access" in {f.rule for f in check_compiled(inspection, facts, gpu, analysis)}) is scattered
+    demand = inspection.demand
+    rest = demand.requested_load_bytes + demand.requested_store_bytes
+    assert (float(analysis.asked.l2_bytes[0]) > 2 * rest) is scattered
+
+
 def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object) -> tuple[dict[str, float | None], KernelAnalysis]:
     """What each rule that fires says it would save, for a product of `size`."""
     constants = {"BM": 64, "BN": 64, "BK": 32, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"}
