@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,23 +36,60 @@ def _read(path: Path, changed_ns: int) -> SourceFile:
     return read_source(path)
 
 
-def _followed(source: SourceFile, name: str, holds: Callable[[SourceFile, str], bool], depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The file that holds what `source` imports as `name`, also where one hands on what another does, and the name there."""
-    for item in source.imports.get(name, ()):
+def imports_of(source: SourceFile, name: str, depth: int = 0) -> list[Import]:
+    """Where a file imports a name from; several where there are alternatives. Of the modules all of whose names it imports
+    (`from module import *`), the last that has the name and can be read counts."""
+    if name in source.imports or source.module_names.statements(name) or depth > MOST_HANDS:
+        return source.imports.get(name, [])
+    for star in source.stars:
+        other = imported_source(source, star)
+        if other is not None and _gives(other, name, depth):
+            return [replace(star, alias=name, name=name)]
+    return []
+
+
+def _gives(source: SourceFile, name: str, depth: int) -> bool:
+    """Whether a name is among all that a file gives."""
+    listed = source.alternatives.get("__all__", [])
+    try:
+        public = name in ast.literal_eval(listed[-1]) if listed else not name.startswith("_")
+    except (ValueError, TypeError):  # put together in some other way: what is asked for by name is taken to be in it
+        public = True
+    return public and bool(source.module_names.statements(name) or imports_of(source, name, depth + 1))
+
+
+def _followed(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that assigns what `source` imports as `name`, also where one hands on what another does, and the name there."""
+    for item in imports_of(source, name):
         other = imported_source(source, item) if item.name is not None and not item.is_triton else None
         if other is None or item.name is None:
             continue
-        if holds(other, item.name):
+        if item.name in other.alternatives:
             return other, item.name
-        handed = _followed(other, item.name, holds, depth + 1) if depth < MOST_HANDS else None
+        handed = _followed(other, item.name, depth + 1) if depth < MOST_HANDS else None
         if handed is not None:
             return handed
     return None
 
 
-def imported_kernel(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which `source` imports as `name`, and the kernel's name there; None: not to be found."""
-    return _followed(source, name, lambda file, there: there in file.functions)
+def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which `source` imports as `name`, or gives that name too (`rounded = up`), and the kernel's name
+    there; None: not to be found."""
+    meant = source.kernel_meant(name)
+    if meant is not None:
+        return (source, meant) if meant in source.functions else None
+    if depth > MOST_HANDS:
+        return None
+    given = source.alternatives.get(name, ())
+    if given:
+        alone = len(given) == len(source.module_names.statements(name)) == 1
+        return imported_kernel(source, given[0].id, depth + 1) if alone and isinstance(given[0], ast.Name) else None
+    for item in imports_of(source, name):
+        other = imported_source(source, item) if item.name is not None and not item.is_triton else None
+        found = imported_kernel(other, item.name, depth + 1) if other is not None and item.name is not None else None
+        if found is not None:
+            return found
+    return None
 
 
 def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any:
@@ -67,15 +103,17 @@ def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any
     Raises:
         NotLiteralError: It is not one of a file nearby, or not literal.
     """
-    found = _followed(source, name, lambda file, there: there in file.alternatives)
+    found = _followed(source, name)
     if found is None or (str(found[0].path), found[1]) in asking.importing:
-        raise NotLiteralError(f"{name} is imported in line {source.module_names.statements(name)[0].lineno}")
+        statements = source.module_names.statements(name)
+        where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
+        raise NotLiteralError(f"{name} is {where}")
     return found[0].constant(found[1], asking)
 
 
 def imported_function(source: SourceFile, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
     """The function that `source` imports as `name`, and what its file's names stand for; None: not to be found."""
-    for item in source.imports.get(name, ()):
+    for item in imports_of(source, name):
         other = imported_source(source, item) if item.name is not None and not item.is_triton else None
         if other is not None and item.name in other.plain_functions:
             return other.evaluator(), other.plain_functions[item.name]

@@ -98,6 +98,8 @@ class ModuleNames:
         if key is not None and key in reader.known:
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
+        if found is _MISSING and reader.outside is not None:
+            return reader.outside(reader, name)
         if found is _MISSING:
             raise NotLiteralError(f"{name} is not a literal of the file")
         if key is not None:
@@ -143,6 +145,8 @@ class ModuleNames:
         here = Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes)
         expression = _assigned_expression(statement, name)
         if expression is not None:
+            if isinstance(expression, ast.Name) and self._may_be_function(expression.id):
+                return self._after(reader, expression.id, self.tree.body, here)
             with reader.at(here, {}):
                 found = reader._visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
@@ -155,6 +159,20 @@ class ModuleNames:
                 return reader.names.get(name, _MISSING)
         except NotLiteralError as error:
             raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None
+
+    def _may_be_function(self, name: str) -> bool:
+        """Whether a name of the module is given to a function, or another name of one."""
+        seen, waiting = {name}, [name]
+        while waiting:
+            name = waiting.pop()
+            for node in (inner for statement in self.statements(name) for inner in ast.walk(statement)):
+                if isinstance(node, ast.FunctionDef) and node.name == name:
+                    return True
+                value = _assigned_expression(node, name) if isinstance(node, ast.stmt) else None
+                if isinstance(value, ast.Name) and value.id not in seen:
+                    seen.add(value.id)
+                    waiting.append(value.id)
+        return False
 
     def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
         """The branch that runs, as far as it bears on a name.

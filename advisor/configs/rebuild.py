@@ -17,7 +17,7 @@ from typing import Any
 
 from advisor.configs.answered import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
-from advisor.configs.imported import MOST_HANDS, imported_source
+from advisor.configs.imported import MOST_HANDS, imported_kernel, imported_source, imports_of
 from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
 from advisor.configs.source import Import, SourceFile
 from advisor.configs.triton_imports import triton_statement
@@ -82,6 +82,7 @@ class _Module:
     answers: dict[str, list[Answer]] = field(default_factory=dict)  # function -> what stands in place of its questions
     prelude: dict[str, str] = field(default_factory=dict)  # name -> statement
     links: dict[str, tuple[str, str]] = field(default_factory=dict)  # alias -> (module, name)
+    other_names: dict[str, str] = field(default_factory=dict)  # of its functions
     files: dict[str, str] = field(default_factory=dict)  # alias -> module, where kernels are called as attributes of a file
 
 
@@ -119,19 +120,25 @@ class _Builder:
                 self._need(source, module, needed, line)
 
     def _need(self, source: SourceFile, module: _Module, name: str, line: int) -> None:
-        if name in module.functions or name in module.prelude or name in module.links:
+        if name in module.functions or name in module.prelude or name in module.links or name in module.other_names:
             return
-        if name in source.callees:
-            self.add_function(source, name)
+        meant = source.kernel_meant(name)
+        if meant is not None:
+            self.add_function(source, meant)
+            module.other_names |= {name: meant} if meant != name else {}
             return
         statement = triton_statement(source, name)
         if statement is not None:
             module.prelude[name] = statement
             return
+        kernel = imported_kernel(source, name) if name in source.alternatives else None
+        if kernel is not None:  # another name of an imported one, or of another name
+            self._link(module, name, *kernel)
+            return
         if name in source.assignments or name in source.values:
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line)}"
             return
-        for item in source.imports.get(name, ()):
+        for item in imports_of(source, name):
             if self._follow(source, module, item):
                 return
         if name in SAFE_BUILTINS:
@@ -142,7 +149,7 @@ class _Builder:
                                "give the kernel its result as a tl.constexpr argument")  # fmt: skip
         raise RebuildError(
             f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
-            self.reasons.get((source.path, name)),
+            self.reasons.get((source.path, name)) or _starred(source),
             remedy="give the kernel what it needs as a tl.constexpr argument or a literal"
             + ("" if source.backend else ", and --gpu where it depends on the target"),
         )
@@ -175,10 +182,9 @@ class _Builder:
             return False
         known = self.modules.get(other.path.absolute())
         other = known.source if known is not None else other
-        if item.name in other.callees:
-            link = self.module(other)
-            module.links[item.alias] = (link, item.name)
-            self.add_function(other, item.name)
+        meant = other.kernel_meant(item.name)
+        if meant is not None:
+            self._link(module, item.alias, other, meant)
             return True
         if item.name in other.assignments:
             try:
@@ -188,12 +194,20 @@ class _Builder:
                 return False
             return True
         # A package's `__init__` hands on what its files define.
-        inner = other.imports.get(item.name, ()) if depth < MOST_HANDS else ()
+        inner = imports_of(other, item.name) if depth < MOST_HANDS else ()
         return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
+
+    def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
+        link = self.module(other)
+        if link == module.name:
+            module.other_names[alias] = name
+        else:
+            module.links[alias] = (link, name)
+        self.add_function(self.modules[other.path.absolute()].source, name)
 
     def _follow_file(self, source: SourceFile, module: _Module, name: str, node: ast.FunctionDef) -> bool:
         """Import a file nearby as a whole, with those of its kernels that `node` calls as attributes of it."""
-        for item in source.imports.get(name, ()):
+        for item in imports_of(source, name):
             whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
             other = None if item.is_triton else imported_source(source, whole)
             if other is None or name in source.callees:
@@ -220,9 +234,17 @@ class _Builder:
             head = f"from {module.name}_prelude import {names}"
             # The cycle of two files that call each other's kernels is closed late: names are looked up when compiling.
             tail = [f"from {link} import {name} as {alias}" for alias, (link, name) in module.links.items()]
+            tail += [f"{alias} = {name}" for alias, name in module.other_names.items()]
             tail += [f"import {link} as {alias}" for alias, link in module.files.items()]
             texts[f"{module.name}.py"] = _padded(module, head, tail)
         return texts, origins
+
+
+def _starred(source: SourceFile) -> str | None:
+    """What may give a file a name that was not found, where it imports all names of modules that cannot be followed."""
+    unread = [star for star in source.stars if imported_source(source, star) is None]
+    texts = [f"from {'.' * star.level}{star.module} import *" for star in reversed(unread)]
+    return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 
 
 def _padded(module: _Module, head: str, tail: list[str]) -> str:

@@ -99,6 +99,13 @@ class SourceFile:
         return found
 
     @cached_property
+    def stars(self) -> tuple[Import, ...]:
+        """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
+        nodes = [node for node in _module_level(self.tree) if isinstance(node, ast.ImportFrom)]
+        return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level)
+                     for node in reversed(nodes) if node.names[0].name == "*")  # fmt: skip
+
+    @cached_property
     def modules(self) -> dict[str, str]:
         """Names that stand for a module or something of one, by what it is called there: {"np": "numpy", "inf": "math.inf"}.
 
@@ -224,7 +231,7 @@ class SourceFile:
             else:
                 try:
                     last = self.module_names.last(self.evaluator(), name)
-                    if isinstance(last, ast.FunctionDef):
+                    if isinstance(last, ast.FunctionDef) and last.name == name:
                         found[name] = last
                 except NotLiteralError as error:
                     undecided[name] = str(error)
@@ -253,6 +260,16 @@ class SourceFile:
             waiting += [node.name for node in called if node is not None and not node.decorator_list]
         return {**{name: self.function(node) for name, node in found.items()}, **self.functions}
 
+    def kernel_meant(self, name: str) -> str | None:
+        """The one of `callees` that a name of the file stands for in the end: itself, or another, `rnd = round_up`; None: none."""
+        if name in self.callees or name not in self.alternatives:
+            return name if name in self.callees else None
+        try:
+            node = self.module_names.definition(self.evaluator(), name)
+        except NotLiteralError:
+            return None
+        return node.name if node.name in self.callees and self.callees[node.name].node is node else None
+
     @cached_property
     def called(self) -> frozenset[str]:
         """Kernels of the file that other kernels of it call: helpers."""
@@ -261,6 +278,7 @@ class SourceFile:
             for node in (inner for each in definitions for inner in ast.walk(each)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != name:
                     names.add(node.func.id)
+        names |= {meant for each in names - set(self.definitions) if (meant := self.kernel_meant(each)) is not None}
         return frozenset(names & set(self.definitions))
 
     @cached_property

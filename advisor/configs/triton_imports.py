@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from advisor.configs.imported import MOST_HANDS, imported_source
+from advisor.configs.imported import MOST_HANDS, imported_source, imports_of
 from advisor.configs.literals import dotted
 from advisor.configs.source import HANDED_ON, Import, SourceFile
 
@@ -15,7 +15,7 @@ INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math":
 
 def triton_statement(source: SourceFile, name: str) -> str | None:
     """How a generated module imports a name that is triton's, or of the standard module math; None where it is neither."""
-    items = source.imports.get(name, ())
+    items = imports_of(source, name)
     if any(item.is_triton for item in items):
         return _triton_import(source, name)
     for item in items:
@@ -39,7 +39,7 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
     other = imported_source(source, item)
     if other is None or depth > MOST_HANDS:
         return True
-    found = other.imports.get(item.name, [])
+    found = imports_of(other, item.name)
     leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
     if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
         return True
