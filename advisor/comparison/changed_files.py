@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from advisor import result_json
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
+from advisor.comparison.importers import LARGEST_IMPORTED, imported_files
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.resources import Compiling
@@ -24,8 +26,6 @@ from advisor.learned.base import Predictor
 from advisor.measurement.rows import read_measured
 from advisor.targets import Request
 
-LARGEST_SIBLINGS = 40
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedFiles:
@@ -39,6 +39,11 @@ class ChangedFiles:
     predictor: Predictor
     compiling: Compiling
     recorded: Recorded
+
+    def reached(self, change: FileChange, by: str) -> list[Subject]:
+        """What there is to say of an unchanged file that imports from a changed one, `by`."""
+        note = f"The file is unchanged; what its kernel imports changed with {by}."
+        return [replace(subject, notes=(note, *subject.notes)) for subject in self._kernels(change)]
 
     def subjects(self, change: FileChange) -> list[Subject]:
         """What there is to say of a changed file; nothing where it is neither a table nor holds a kernel."""
@@ -100,31 +105,29 @@ class ChangedFiles:
         return [result_subject(change.path, results[0], results[1])]
 
     def _kernels(self, change: FileChange) -> list[Subject]:
-        """The kernels of a changed file, read in folders of their own with the files beside them, so that imports are found there
-        and nowhere else."""
+        """The kernels of a file, read in folders of their own with the files that they import, so that imports are found there and
+        nowhere else."""
         for entry in (change.base, change.head):
             if entry is not None:
                 check_readable(entry, LARGEST_SOURCE_BYTES)
         with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
             sources: list[SourceFile | None] = []
+            left_out = False
             for word, tree, entry in (("base", self.base, change.base), ("head", self.head, change.head)):
                 data = self._bytes(tree, entry)
                 if not mentions_triton(data):
                     sources.append(None)
                     continue
-                place = _place(Path(folder, word), change.path)
-                _siblings(tree, change.path, place.parent)
-                sources.append(self._parsed(data, place, change.path))
+                source = parse(data, change.path)
+                assert source is not None
+                left_out |= imported_files(tree, source, change.path, _writer(Path(folder, word)))
+                sources.append(replace(source, path=_place(Path(folder, word), change.path)))
             if not any(sources):
                 return []
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded)  # fmt: skip
-            return [_without_folder(subject, folder) for subject in found]
-
-    @staticmethod
-    def _parsed(data: bytes | None, place: Path, path: str) -> SourceFile | None:
-        source = parse(data, path)
-        return replace(source, path=place) if source is not None else None
+            note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
+            return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
 
 
 def _place(folder: Path, path: str) -> Path:
@@ -139,17 +142,14 @@ def _place(folder: Path, path: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _siblings(tree: Tree, path: str, folder: Path) -> None:
-    """Writes the plain Python files that lie beside a file: kernels import each other. They are parsed, never imported."""
-    folder.mkdir(parents=True, exist_ok=True)
-    parent = PurePosixPath(path).parent
-    beside = [
-        entry for other, entry in tree.entries().items()
-        if PurePosixPath(other).parent == parent and other.endswith(".py") and entry.kind == "file"
-    ]  # fmt: skip
-    for entry in tree.sized(beside[:LARGEST_SIBLINGS]):
-        if entry.size_bytes <= LARGEST_SOURCE_BYTES:
-            (folder / PurePosixPath(entry.path).name).write_bytes(tree.read(entry))
+def _writer(folder: Path) -> Callable[[Entry, bytes], None]:
+    """Writes files of a tree below `folder`. They are parsed, never imported."""
+    def write(entry: Entry, data: bytes) -> None:
+        place = _place(folder, entry.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+    return write
 
 
 def _without_folder(subject: Subject, folder: str) -> Subject:

@@ -14,6 +14,7 @@ from advisor.comparison.changed_files import ChangedFiles
 from advisor.comparison.failures import broken_source
 from advisor.comparison.files import result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
+from advisor.comparison.importers import reached
 from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
@@ -149,7 +150,7 @@ def _without_launches(result: Result) -> Result:
 
 
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
-    """Two folders or two revisions: every table, kernel file, result and file of rows that differs.
+    """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that import what does.
 
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
@@ -164,18 +165,24 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     relevant = [change for change in _moved(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant = sized(relevant, base, head)
     relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
+    importing = reached(base, head, relevant)
+    warnings += importing.left_out
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
-    for number, change in enumerate(relevant):
+    looked_at = (*relevant, *importing.changes)
+    for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged, failing = _audited(base, head, relevant[number:], predictor)
             if unjudged:
                 warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
             subjects += failing
+            if importers := len(looked_at) - max(number, len(relevant)):
+                warnings.append(f"{importers} unchanged files that import from changed ones were left out, past the same limit.")
             break
         try:
-            found = files.subjects(change)
+            by = importing.changes.get(change)
+            found = files.subjects(change) if by is None else files.reached(change, by)
         except NotOursError as error:
             skipped.append(str(error))
             continue

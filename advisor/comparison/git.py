@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,8 @@ from pathlib import Path
 from advisor.errors import InputError, UsageError
 
 TIMEOUT_S = 60.0
+MOST_WORDS = 1_000
+"""Looked for at a time: a command line is not endless."""
 LARGEST_LISTING_BYTES = 256 * 1024 * 1024
 
 # A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
@@ -31,7 +33,8 @@ class GitEntry:
     identity: str
 
 
-def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+def _run(folder: Path, *arguments: str, given: bytes = b"", nothing: int = 0) -> bytes:
+    """What git prints. `nothing`: its exit code where it finds nothing and complains of nothing, which is no failure."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
@@ -44,7 +47,7 @@ def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     except subprocess.TimeoutExpired:
         raise InputError(f"git {arguments[0]} was given up", f"no end after {TIMEOUT_S:g} s", "an end by then: no option raises the limit",
                          "name two files or folders instead") from None  # fmt: skip
-    if done.returncode:
+    if done.returncode and (done.returncode != nothing or done.stderr):
         words = done.stderr.decode(errors="replace").strip().splitlines()
         if any("promisor remote" in line for line in words):  # nothing is fetched: that could run programs, and takes its time
             raise _partial("an object that is needed is not here")
@@ -130,6 +133,17 @@ def sizes(folder: Path, identities: Iterable[str]) -> dict[str, int]:
     if any(size == "missing" for _, size in lines):
         raise _partial("a file that changed is not here")
     return {identity: int(size) for identity, size in lines}
+
+
+def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str]:
+    """The Python files of a commit in which one of the words stands."""
+    found: dict[str, None] = {}
+    for start in range(0, len(words), MOST_WORDS):
+        asked = [part for word in sorted(words)[start : start + MOST_WORDS] for part in ("-e", word)]
+        out = _run(folder, "grep", "-z", "-l", "-I", "-w", "--fixed-strings", "--no-textconv", "--full-name", *asked, commit_id, "--",
+                   "*.py", nothing=1)  # fmt: skip
+        found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
+    return list(found)
 
 
 def blob(folder: Path, identity: str) -> bytes:

@@ -6,7 +6,6 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from advisor.advise import advise
 from advisor.comparison import resources
+from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
@@ -163,32 +163,10 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
 
 
 def _meaning(version: KernelVersion) -> tuple[Any, ...]:
-    """What the kernel is, comments, docstrings, tolerances and references aside: its own tree, and those of all it names in the file."""
+    """What the kernel is, comments, docstrings, tolerances and references aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    source, seen, waiting = version.source, set(), [version.function.name, *described]
-    out: list[tuple[str, str]] = []
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
-        for definition in source.definitions.get(name, ()):
-            nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
-        for node in {id(each): each for each in nodes}.values():
-            if not isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
-                out.append((name, ast.dump(_undocumented(node))))
-                waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-        out += [(name, repr(item)) for item in source.imports.get(name, ()) if not item.is_triton]
-    return (sorted(out), repr(sorted(entry.items())), version.named)
-
-
-def _undocumented(node: ast.AST) -> ast.AST:
-    if not isinstance(node, ast.FunctionDef):
-        return node
-    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
-    return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
+    return (meaning(version.source, [version.function.name, *described]), repr(sorted(entry.items())), version.named)
 
 
 def _subject(

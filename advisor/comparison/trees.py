@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol
@@ -66,6 +67,10 @@ class Tree(Protocol):
         """
         ...
 
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """The paths of the Python files in which one of the words stands."""
+        ...
+
 
 def check_readable(entry: Entry, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
     """Raises InputError unless the entry is a plain file of bearable size."""
@@ -101,6 +106,10 @@ class RevisionTree:
         """The blob."""
         check_readable(entry if entry.size_bytes else self.sized([entry])[0])
         return git.blob(self.folder, entry.identity)
+
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """Found by git in its object store."""
+        return git.mentioning(self.folder, self.revision or "", words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +157,12 @@ class FolderTree:
             return (self.folder / PurePosixPath(entry.path)).read_bytes()
         except OSError as error:
             raise InputError(f"{entry.path}: cannot be read", error.strerror) from None
+
+    def mentioning(self, words: Collection[str]) -> list[str]:
+        """Every file is read."""
+        pattern = re.compile(rb"\b(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")\b")
+        files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
+        return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

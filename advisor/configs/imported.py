@@ -15,6 +15,8 @@ from advisor.errors import InputError
 
 MOST_HANDS = 4
 """Files through which an import is followed."""
+MOST_ABOVE = 8
+"""Folders above a file in which what it imports is looked for."""
 
 
 def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
@@ -139,7 +141,7 @@ def _locate(path: Path, item: Import) -> Path | None:
             folder = folder.parent
         starts = [folder]
     else:
-        starts = [folder, *list(folder.parents)[:8]]
+        starts = [folder, *list(folder.parents)[:MOST_ABOVE]]
     for start in starts:
         for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
             if candidate is not None and candidate.is_file():

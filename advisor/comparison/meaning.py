@@ -1,0 +1,84 @@
+"""What a kernel comes down to, apart from how it is written: its own syntax tree, and those of all it names, in its file and in others
+that it imports from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from advisor.configs.imported import imported_source
+from advisor.configs.source import Import, SourceFile
+
+MOST_NAMES = 2_000
+"""Names of other files that a kernel's meaning is followed to."""
+
+Led = tuple[Import, frozenset[str]]
+"""An import of a file, and the names there that are asked for."""
+
+
+def meaning(source: SourceFile, names: Iterable[str]) -> list[tuple[str, str]]:
+    """The trees that names of a file come down to, comments and docstrings aside; imports that lead to no file nearby as written."""
+    out: list[tuple[str, str]] = []
+    seen: set[tuple[str, str]] = set()
+    waiting = [(source, frozenset(names))]
+    while waiting and len(seen) < MOST_NAMES:
+        file, asked = waiting.pop()
+        fresh = frozenset(name for name in asked if (str(file.path), name) not in seen)
+        seen |= {(str(file.path), name) for name in fresh}
+        trees, imports = behind(file, fresh)
+        out += [(name, ast.dump(_undocumented(tree))) for name, tree in trees]
+        for item in imports:
+            found = [(other, wanted) for led, wanted in leads(item, imports[item]) if (other := imported_source(file, led)) is not None]
+            waiting += found
+            if not found:
+                out.append((item.alias, repr(item)))
+    return sorted(out)
+
+
+def behind(source: SourceFile, names: Iterable[str]) -> tuple[list[tuple[str, ast.AST]], Mapping[Import, set[str]]]:
+    """What names of a file need.
+
+    Returns:
+        The trees of all that they name in the file, each with its name, and the imports among them, but for triton's own, with the
+        attributes that are asked of each.
+    """
+    trees: list[tuple[str, ast.AST]] = []
+    attributes: dict[str, set[str]] = {}
+    imported: dict[str, list[Import]] = {}
+    seen, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
+        for definition in source.definitions.get(name, ()):
+            nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
+        for node in {id(each): each for each in nodes}.values():
+            if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
+                continue
+            trees.append((name, node))
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name):
+                    waiting.append(each.id)
+                elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+                    attributes.setdefault(each.value.id, set()).add(each.attr)
+        stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.stars)
+        imported[name] = [item for item in (*source.imports.get(name, ()), *stars) if not item.is_triton]
+    return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
+
+
+def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
+    """The files that an import may lead to: the module that has the name, or the one of that name, whose attributes are used."""
+    if item.name is None:
+        return ((item, frozenset(attributes)),)
+    whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
+    return (item, frozenset({item.name})), (whole, frozenset(attributes))
+
+
+def _undocumented(node: ast.AST) -> ast.AST:
+    if not isinstance(node, ast.FunctionDef):
+        return node
+    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
+    return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
