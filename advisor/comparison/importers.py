@@ -13,7 +13,8 @@ from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.meaning import behind, leads
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.imported import MOST_ABOVE, MOST_HANDS
-from advisor.configs.source import Import, SourceFile
+from advisor.configs.imports import Import
+from advisor.configs.source import SourceFile
 from advisor.errors import AdvisorError, InputError
 
 LARGEST_IMPORTED = 40

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from advisor.configs.imported import imported_source
-from advisor.configs.source import Import, SourceFile
+from advisor.configs.imports import Import
+from advisor.configs.source import SourceFile
 
 MOST_NAMES = 2_000
 """Names of other files that a kernel's meaning is followed to."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs.functions import FunctionReader
+from advisor.configs.imports import Import
 from advisor.configs.literals import NotLiteralError
-from advisor.configs.source import Import, SourceFile, parse_source, read_source
+from advisor.configs.source import SourceFile, parse_source, read_source
 from advisor.errors import InputError
 
 MOST_HANDS = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from advisor.configs import same_name
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
+from advisor.configs.imports import HANDED_ON, Import, imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
@@ -20,33 +21,7 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 
 MAX_FILE_BYTES = 8_000_000
 _TRITON_PREFIXES = ("triton.language.", "tl.")
-_LIBDEVICE = "triton.language.extra.libdevice"
-HANDED_ON = {
-    "triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE, "tl_extra_shim": _LIBDEVICE,
-}  # fmt: skip
-"""Names under which packages hand triton's modules on: `from vllm.triton_utils import tl`, `from flag_gems.utils import tl_extra_shim`."""
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
-    """One imported name: `from module import name as alias`, or `import module as alias` (name None). `level`: leading dots."""
-
-    alias: str
-    module: str
-    name: str | None
-    level: int = 0
-
-    @property
-    def is_triton(self) -> bool:
-        """Whether it comes from triton itself."""
-        return self.level == 0 and (self.module == "triton" or self.module.startswith("triton."))
-
-    @property
-    def full(self) -> str:
-        """What is imported, from its package down: `numpy`, `math.inf`; with leading dots where it is named from the file on."""
-        module = self.alias if self.name is None and self.module.split(".")[0] == self.alias else self.module
-        return "." * self.level + ".".join(filter(None, (module, self.name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,18 +67,12 @@ class SourceFile:
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        found: dict[str, list[Import]] = {}
-        for node in _module_level(self.tree):
-            for item in _imports(node):
-                found.setdefault(item.alias, []).append(item)
-        return found
+        return imports_of(self.tree)
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
         """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        nodes = [node for node in _module_level(self.tree) if isinstance(node, ast.ImportFrom)]
-        return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level)
-                     for node in reversed(nodes) if node.names[0].name == "*")  # fmt: skip
+        return stars_of(self.tree)
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -140,7 +109,7 @@ class SourceFile:
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
         found: dict[str, list[ast.expr]] = {}
-        for node in _module_level(self.tree):
+        for node in module_level(self.tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
@@ -157,7 +126,7 @@ class SourceFile:
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         """Functions that are not kernels, and why those are left out that are defined more than once."""
         nodes: dict[str, list[ast.FunctionDef]] = {}
-        for node in _module_level(self.tree):
+        for node in module_level(self.tree):
             if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
                 nodes.setdefault(node.name, []).append(node)
         found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
@@ -216,7 +185,7 @@ class SourceFile:
     def _chosen(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         found: dict[str, ast.FunctionDef] = {}
         undecided: dict[str, str] = {}
-        outer = {id(node) for node in _module_level(self.tree)}
+        outer = {id(node) for node in module_level(self.tree)}
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
@@ -396,7 +365,7 @@ class SourceFile:
             if other and followed < DEEPEST:  # names can go round in a circle
                 return self._is_triton_jit(other, followed + 1)
             return name in JIT_DECORATORS or name.endswith("triton.jit")
-        return any(_is_triton_jit(item, rest) for item in items)
+        return any(is_triton_jit(item, rest) for item in items)
 
     def heuristic_values(self, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """What the heuristics of a kernel give for arguments.
@@ -453,41 +422,3 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source") from None
     return SourceFile(path=Path(path), text=text, tree=tree)
-
-
-def _module_level(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Statements at module level, also those under `if`, `try` and `with`."""
-    waiting: list[ast.stmt] = list(reversed(tree.body))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        inner: list[ast.stmt] = []
-        if isinstance(node, ast.If):
-            inner = [*node.body, *node.orelse]
-        elif isinstance(node, ast.Try):
-            inner = [*node.body, *(s for h in node.handlers for s in h.body), *node.orelse, *node.finalbody]
-        elif isinstance(node, ast.With):
-            inner = list(node.body)
-        waiting.extend(reversed(inner))
-
-
-def _imports(node: ast.stmt) -> Iterator[Import]:
-    if isinstance(node, ast.Import):
-        for item in node.names:
-            if item.asname:
-                yield Import(alias=item.asname, module=item.name, name=None)
-            else:
-                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
-    elif isinstance(node, ast.ImportFrom):
-        for item in node.names:
-            if item.name != "*":
-                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
-
-
-def _is_triton_jit(item: Import, rest: str) -> bool:
-    """Whether `rest` of what is imported is `triton.jit`; a module may pass it on (`from vllm.triton_utils import triton`)."""
-    module = item.alias if item.name is None and item.module.split(".")[0] == item.alias else item.module
-    full = ".".join(part for part in (module, item.name, rest) if part)
-    if not full.endswith("jit") or "gluon" in full.split("."):
-        return False
-    return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from advisor.configs.imported import MOST_HANDS, imported_source, imports_of
+from advisor.configs.imports import HANDED_ON, Import
 from advisor.configs.literals import dotted
-from advisor.configs.source import HANDED_ON, Import, SourceFile
+from advisor.configs.source import SourceFile
 
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
 INDUCTOR_NAMES = {"libdevice": "triton.language.extra import libdevice", "math": "triton.language import math"}

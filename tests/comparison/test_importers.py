@@ -7,7 +7,7 @@ import pytest
 from advisor.comparison import Options, compare_trees, importers
 from advisor.comparison.importers import located
 from advisor.comparison.trees import FolderTree, RevisionTree
-from advisor.configs.source import Import
+from advisor.configs.imports import Import
 
 HEAD = "import triton\nimport triton.language as tl\n"
 HELPERS = HEAD + """
