@@ -63,27 +63,36 @@ def _partial(what: str) -> PartialCloneError:
 
 
 def repository(folder: Path) -> Path | None:
-    """The repository that `folder` lies in, bare ones included; None where there is none.
+    """Where git reads the repository that `folder` lies in, bare ones included; None where there is none.
+
+    That is `folder` itself, from which git finds the rest: `safe.directory` lists working trees, and does not cover their `.git`.
 
     Raises:
         InputError: There is one, but git refuses it; the message is git's.
         UsageError: There is no git.
     """
     try:
-        return Path(_run(folder, "rev-parse", "--absolute-git-dir").decode(errors="surrogateescape").rstrip("\n"))
+        _run(folder, "rev-parse", "--git-dir")
     except InputError as error:
         if "not a git repository" in str(error.got) or not folder.is_dir():
             return None
         raise
+    return folder
 
 
 def commit(folder: Path, revision: str) -> str | None:
-    """The commit that a revision names; None where it names none."""
+    """The commit that a revision names; None where it names none.
+
+    Raises:
+        InputError: Git says why it names none, or that it will not read the repository.
+    """
     if not revision or revision.startswith("-") or "\0" in revision:
         return None
     try:
         found = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    except InputError:
+    except InputError as error:
+        if not str(error.got).startswith("exit code "):  # of what merely names nothing it says nothing
+            raise
         return None
     return found.decode("ascii", "replace").strip()
 
@@ -141,7 +150,7 @@ def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str
     for start in range(0, len(words), MOST_WORDS):
         asked = [part for word in sorted(words)[start : start + MOST_WORDS] for part in ("-e", word)]
         out = _run(folder, "grep", "-z", "-l", "-I", "-w", "--fixed-strings", "--no-textconv", "--full-name", *asked, commit_id, "--",
-                   "*.py", nothing=1)  # fmt: skip
+                   ":/*.py", nothing=1)  # fmt: skip
         found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
     return list(found)
 

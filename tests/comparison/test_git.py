@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from advisor.cli import main
@@ -44,6 +46,47 @@ def test_why_git_refuses_a_repository_is_passed_on(history, capsys):
         git.repository(history.folder)
     assert main(["compare", "HEAD^", "HEAD", "--repository", str(history.folder)]) == 2
     assert "bad config line" in capsys.readouterr().err
+
+
+@pytest.fixture
+def owned_by_another(history, tmp_path, monkeypatch):
+    """Every repository is another user's, and git is told to read `history` all the same, as actions/checkout tells it."""
+    trusted, fake = tmp_path / "gitconfig", tmp_path / "bin/git"
+    trusted.write_text(f"[safe]\n\tdirectory = {history.folder}\n")
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\nGIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL='{trusted}' GIT_TEST_ASSUME_DIFFERENT_OWNER=1 "
+                    f"exec '{shutil.which('git')}' \"$@\"\n")  # fmt: skip
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
+    return trusted
+
+
+@pytest.mark.parametrize("below", ["", "folder"])
+def test_a_repository_of_another_user_is_compared_where_git_is_told_to_trust_it(history, owned_by_another, capsys, below):
+    place = history.folder / below
+    place.mkdir(exist_ok=True)
+    assert main(["compare", "HEAD^", "HEAD", "--no-compile", "--repository", str(place)]) == 0
+    assert "M=64" in capsys.readouterr().out
+
+
+def test_a_repository_that_git_will_not_read_is_no_unknown_revision(history, owned_by_another):
+    owned_by_another.write_text("")
+    for asked in (lambda: git.repository(history.folder), lambda: git.commit(history.folder, "HEAD")):
+        with pytest.raises(InputError, match=r"dubious ownership.*run `git config --global --add safe\.directory "):
+            asked()
+
+
+def test_what_names_no_commit(history):
+    for name in ("nowhere", "HEAD@{99}", "HEAD:README", "a b", ""):
+        assert git.commit(history.folder, name) is None
+    with pytest.raises(InputError, match="no upstream configured"):
+        git.commit(history.folder, "@{upstream}")
+
+
+def test_files_are_found_from_a_folder_of_the_repository_too(history):
+    history.commit({"far.py": "words", "folder/near.py": "words"})
+    for place in (history.folder, history.folder / "folder", history.folder / ".git"):
+        assert sorted(git.mentioning(place, "HEAD", ["words"])) == ["far.py", "folder/near.py"]
 
 
 def test_where_there_is_no_repository(tmp_path):
