@@ -16,14 +16,16 @@ from advisor.schema import Finding
 CERTAIN: dict[str, FailureCondition] = {
     "unreadable": "failed", "bad-entry": "failed", "wrong-scales": "failed",
     "does-not-fit": "cannot-launch", "num-warps": "cannot-launch", "shallow-dot": "cannot-launch", "unknown-option": "cannot-launch",
+    "split-k": "cannot-launch",
 }  # fmt: skip
 """Checks of the audit that a launch cannot survive. Errors that are none: the stacks take the last of two equal keys, and where a GPU
 refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which asks for no table."""
 
 
 def is_certain(issue: AuditIssue) -> bool:
-    """Whether what the audit found makes a launch fail, or its output wrong; the stacks do not read `triton_version`."""
-    return issue.check in CERTAIN and issue.key != "triton_version"
+    """Whether what the audit found makes a launch fail, or its output wrong; the stacks do not read `triton_version`. Of one check
+    some may be errors and others not: a `SPLIT_K` that is ignored does no harm."""
+    return issue.check in CERTAIN and issue.severity == "error" and issue.key != "triton_version"
 
 
 def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: Iterable[str]) -> tuple[Failure, ...]:

@@ -75,6 +75,18 @@ def test_what_the_stacks_put_up_with_does_not_gate(repository, predictor, odd):
     assert any(issue.severity == "error" for issue in found.subjects[0].new_issues) and not found.gate.failed
 
 
+def test_a_split_k_gates_where_the_kernel_has_none(repository, predictor):
+    path = "N=5120,K=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    split = table(M1=entry(), M64={**entry(), "SPLIT_K": 2})
+    found = changed(repository, predictor, table(M1=entry(), M64=entry()), split, path=path)
+    assert found.gate.failed and found.gate.sentence.count("cannot-launch") == 1
+    assert "SPLIT_K 2: the kernel has no such" in found.gate.sentence
+    assert not changed(repository, predictor, split, split[:-1] + "\n}", path=path).gate.failed
+    ignored = changed(repository, predictor, SOUND, table(M1=entry(), M64={**entry(), "SPLIT_K": 2}, M256=entry()))
+    assert any("SPLIT_K 2 has no effect" in issue.title + issue.evidence for issue in ignored.subjects[0].new_issues)
+    assert not ignored.gate.failed
+
+
 def test_the_reason_of_a_row_is_the_audits(repository, predictor):
     found = changed(repository, predictor, SOUND, table(M1=entry(), M64=entry(warps=3), M256=entry()))
     assert found.static_counts["cannot-launch"] == 1
