@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton
 from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
 from advisor.configs.audit import AuditIssue
-from advisor.configs.tables import Table, nearest_key
+from advisor.configs.tables import Table, is_token_count, nearest_key
 from advisor.schema import Finding
 
 CERTAIN: dict[str, FailureCondition] = {
@@ -25,7 +25,18 @@ refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which ask
 def is_certain(issue: AuditIssue) -> bool:
     """Whether what the audit found makes a launch fail, or its output wrong; the stacks do not read `triton_version`. Of one check
     some may be errors and others not: a `SPLIT_K` that is ignored does no harm."""
-    return issue.check in CERTAIN and issue.severity == "error" and issue.key != "triton_version"
+    if issue.check not in CERTAIN or issue.severity != "error" or issue.key == "triton_version":
+        return False
+    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not _is_integer(issue.key)
+
+
+def _is_integer(key: str) -> bool:
+    """Whether the stacks, which ask no more of a key, can read it: "0" and "-1" too, though no launch has so many tokens."""
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True
 
 
 def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: Iterable[str]) -> tuple[Failure, ...]:

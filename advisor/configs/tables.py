@@ -165,6 +165,8 @@ def _interpret(
                 entries.append((tokens, read_entry(label, key, value, name)))
         except InputError as error:
             problems.append(TableProblem(key=key, error=error))
+    if fallback and not entries and not problems:
+        raise NotOursError(f"{label}: every entry is null: another kernel than Triton's runs for all token counts", None, None, "skip it")
     if not entries and not problems:
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
         problems.append(TableProblem(key=None, error=empty))
@@ -257,9 +259,14 @@ def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -
         raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
 
 
+def is_token_count(key: str) -> bool:
+    """Whether a key is a number of tokens that there can be."""
+    return _KEY.fullmatch(key) is not None and 0 < int(key) < SIZE_LIMIT
+
+
 def _token_count(label: str, key: str) -> int:
     """The token count of a key, as both stacks read it: `int(key)`, which takes "+1", " 64" and "064" too."""
-    if not _KEY.fullmatch(key) or not 0 < int(key) < SIZE_LIMIT:
+    if not is_token_count(key):
         raise InputError(
             f"{label}: key {key!r} is not a token count",
             key,

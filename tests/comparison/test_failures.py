@@ -68,11 +68,20 @@ def test_a_key_that_the_stacks_cannot_turn_into_a_number_fails(repository, predi
     assert found.gate.failed and "entry many" in found.gate.sentence
 
 
-@pytest.mark.parametrize("odd", ['"triton_version": 3', '"64": {0}, "64": {0}'])
+@pytest.mark.parametrize("odd", ['"triton_version": 3', '"64": {0}, "64": {0}', '"0": {0}', '"-1": {0}'])
 def test_what_the_stacks_put_up_with_does_not_gate(repository, predictor, odd):
     content = SOUND[:-1] + ", " + odd.replace("{0}", json.dumps(entry())) + "}"
     found = changed(repository, predictor, SOUND, content)
     assert any(issue.severity == "error" for issue in found.subjects[0].new_issues) and not found.gate.failed
+
+
+def test_a_table_that_leaves_all_to_another_kernel_does_not_gate(repository, predictor):
+    path = "N=6144,K=4096,device_name=NVIDIA_L40S,dtype=fp8_w8a8_channelwise.json"
+    sound = table(M1=entry(), M64=entry())
+    for before, after in ((sound, table(M1=None, M64=None)), (table(M1=None), sound)):
+        found = changed(repository, predictor, before, after, path=path)
+        assert not found.gate.failed and not any(issue.severity == "error" for issue in found.subjects[0].new_issues)
+    assert changed(repository, predictor, sound, "{}", path=path).gate.failed
 
 
 def test_a_split_k_gates_where_the_kernel_has_none(repository, predictor):

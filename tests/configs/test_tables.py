@@ -248,6 +248,8 @@ def test_null_entries_of_channelwise_tables(tmp_path: Path) -> None:
     assert table.fallback_keys == (512,) and table.keys == (1, 512)
     assert select(table, 500).configuration is None
     assert select(table, 2).configuration is not None
+    with pytest.raises(NotOursError, match="every entry is null"):
+        read_table(put(tmp_path, {"1": None, "512": None}, name))
 
 
 CONFIGURATION = Configuration(
