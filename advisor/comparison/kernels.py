@@ -20,7 +20,7 @@ from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
-from advisor.comparison_schema import CHANGES, ResourceRow, StaticRow, Subject
+from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.described import reader
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import ConfigLiteral, NotLiteralError
@@ -201,12 +201,14 @@ def _subject(
     except (AdvisorError, *_ODD) as error:
         notes.append(f"No prediction: {error}")
     compiled: tuple[ResourceRow, ...] = ()
+    failures: tuple[Failure, ...] = ()
     if gpus:
-        compiled, why = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
         notes += why
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
+        failures=failures,
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip

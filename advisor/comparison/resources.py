@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advisor.comparison.described import described_arguments, split
-from advisor.comparison_schema import ResourceRow, Resources
+from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Problem
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LARGEST_COMPILATIONS = 24
 """Per comparison: each takes a second or two."""
+CERTAIN = frozenset({"absent"})
+"""Kinds of `CompileError` that are the kernel's own: of others guessed types and constants may be the cause, or a configuration that an
+autotuner passes over."""
 
 
 @dataclass(kw_only=True)
@@ -34,26 +37,29 @@ class Compiling:
 def resource_rows(
     name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Configuration], gpus: Sequence[GpuSpec],
     compiling: Compiling, element: str, problem: Problem | None = None,
-) -> tuple[tuple[ResourceRow, ...], list[str]]:  # fmt: skip
-    """One row per compile target and configuration among the GPUs, and why there are none where there are none.
+) -> tuple[tuple[ResourceRow, ...], list[str], tuple[Failure, ...]]:  # fmt: skip
+    """One row per compile target and configuration among the GPUs, why there are none where there are none, and what is certain to
+    fail of what did not before.
 
     `best` has the configuration that each GPU would run with, by its name.
     """
     if not compiling.wanted:
-        return (), []
+        return (), [], ()
     if (old is None or new is None) and not best and _first(new or old) is None:
-        return (), []  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
+        return (), [], ()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
     try:
         from advisor.compiled.compile import version
 
         version()
     except (ImportError, AdvisorError) as error:
-        return (), [f"Not compiled: {error}"]
+        return (), [f"Not compiled: {error}"], ()
     alike: dict[tuple[Any, ...], list[GpuSpec]] = {}
     launched = {gpu.name: best.get(gpu.name) or _first(new or old) for gpu in gpus}
     for gpu in gpus:
         alike.setdefault((gpu.triton_target, repr(launched[gpu.name])), []).append(gpu)
-    rows, notes = [], []
+    rows: list[ResourceRow] = []
+    notes: list[str] = []
+    failures: list[Failure] = []
     for group in alike.values():
         configuration = launched[group[0].name]
         needed = (old is not None) + (new is not None)
@@ -61,19 +67,23 @@ def resource_rows(
             notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
             break
         compiling.left -= needed
-        sides, reasons = [], []
+        sides: list[Resources | None] = []
+        reasons = []
+        refused: AdvisorError | None = None  # why the head, which comes last, was not compiled
         for word, side in (("base", old), ("head", new)):
-            found, why = _compile(side, name, configuration, group[0], element, problem) if side is not None else (None, "")
+            found, refused = _compile(side, name, configuration, group[0], element, problem) if side is not None else (None, None)
             sides.append(found)
-            reasons += [f"{word}: {why}"] if why else []
+            reasons += [f"{word}: {refused}"] if refused else []
         reason = "; ".join(reasons)
         if not any(sides):
             notes.append(f"Not compiled for {group[0].name}: {reason}")
             continue
+        devices = ", ".join(gpu.name for gpu in group)
+        if sides[0] is not None and refused is not None and getattr(refused, "kind", "") in CERTAIN:
+            failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(refused)))
         label = configuration.label() if configuration is not None else "guessed constants"
-        rows.append(ResourceRow(kernel=name, gpu=", ".join(gpu.name for gpu in group), label=label, base=sides[0], head=sides[1],
-                                reason=reason))  # fmt: skip
-    return tuple(rows), notes
+        rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=sides[0], head=sides[1], reason=reason))
+    return tuple(rows), notes, tuple(failures)
 
 
 def _first(version: KernelVersion | None) -> Configuration | None:
@@ -82,7 +92,7 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 
 def _compile(
     version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
-) -> tuple[Resources | None, str]:
+) -> tuple[Resources | None, AdvisorError | None]:
     """Resources of one version, or why there are none."""
     from advisor.compiled.assembly import read_facts
     from advisor.compiled.inference import Given
@@ -112,7 +122,7 @@ def _compile(
     try:
         compiled, _, _ = compile_launch(KernelLaunch(source=version.source, kernel=name, given=given), Target.of(gpu))
     except AdvisorError as error:
-        return None, str(error)
+        return None, error
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
@@ -124,7 +134,7 @@ def _compile(
             origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
             shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
         ),
-        "",
+        None,
     )  # fmt: skip
 
 

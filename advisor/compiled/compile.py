@@ -16,7 +16,7 @@ from advisor.errors import MissingDependencyError
 Progress = Callable[[int, int], None]
 """Called with how many requests are done, and how many there are."""
 
-NOT_KEPT = ("timeout", "crash", "missing", "refused")
+NOT_KEPT = ("timeout", "crash", "missing", "refused", "absent")
 """Failures that are not kept: the machine's fault, maybe, or this program's own rules, which the cache does not know the version of."""
 NO_VERDICT = {
     "timeout": "nothing is known of this configuration; smaller tiles compile sooner, and so does a machine with less to do",

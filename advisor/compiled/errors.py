@@ -9,7 +9,8 @@ class CompileError(InputError):
     """The compiler refused a kernel.
 
     Attributes:
-        kind: "failed" (the compiler said no), "refused" (it would run Python), "timeout", "crash".
+        kind: "failed" (the compiler said no), "refused" (it would run Python), "absent" (whatever it is given, this Triton
+            lacks what it names), "timeout", "crash".
     """
 
     longest_got = 400  # the compiler says what matters at the end

@@ -131,7 +131,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
                 compiled = compile_kernel(request_for(launch, guess, target, sass), workers)
                 return *_as_stored(launch, compiled, guess, workers, sass), tuple(failures)
             except CompileError as error:
-                if error.kind == "refused":
+                if error.kind in ("refused", "absent"):
                     raise
                 first = first or with_guess(error, guess, launch.given)
                 failures.append(f"{guess.label}: {error.got}")

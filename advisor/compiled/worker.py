@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,35 @@ class RefusedError(Exception):
 
 
 class AbsentError(RefusedError):
-    """The kernel names something that a module of triton's language does not have: another version's."""
+    """The kernel names something that a module of triton's language does not have: another version's.
+
+    Attributes:
+        kind: "absent" where every compilation comes to the name; "refused" where it may stand in what is left out.
+    """
+
+    def __init__(self, name: str, kind: str) -> None:
+        super().__init__(name)
+        self.kind = kind
 
 
-def check_chains(module: types.ModuleType, text: str) -> None:
+def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What of a kernel is compiled whatever its constants are: what stands under no condition, and after no return."""
+    for statement in function.body:
+        nodes = list(ast.walk(statement))
+        under = {id(inner) for node in nodes if is_conditional(node) for inner in ast.walk(node)}
+        yield from (node for node in nodes if id(node) not in under)
+        if any(isinstance(node, ast.Return) for node in nodes):
+            return
+
+
+def is_conditional(node: ast.AST) -> bool:
+    """Whether constants may leave out what stands below a node; a `static_range` may be of no rounds."""
+    if isinstance(node, ast.For):
+        return "static_range" in ast.unparse(node.iter)
+    return isinstance(node, (ast.If, ast.IfExp, ast.BoolOp))
+
+
+def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
     """Resolve every attribute chain that starts at a global; refuse what leads out of triton's language.
 
     Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
@@ -45,6 +71,7 @@ def check_chains(module: types.ModuleType, text: str) -> None:
     tree = ast.parse(text)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    always = {id(node) for function in functions if function.name == kernel for node in always_compiled(function)}
     for node in (n for function in functions for statement in function.body for n in ast.walk(statement)):
         if not isinstance(node, (ast.Attribute, ast.Name)) or id(node) in inside:
             continue
@@ -62,7 +89,7 @@ def check_chains(module: types.ModuleType, text: str) -> None:
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
                 if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
-                    raise AbsentError(".".join((inner.id, *parts)))
+                    raise AbsentError(".".join((inner.id, *parts)), "absent" if id(node) in always else "refused")
                 break
             if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")  # attributes of functions lead anywhere
@@ -90,7 +117,7 @@ def allowed(value: Any, name: str, chain: str) -> None:
         raise RefusedError(chain)
 
 
-def load(folder: Path, modules: dict[str, str], entry: str) -> types.ModuleType:
+def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
     """Write the generated modules to `folder` and import the one that holds the kernel."""
     for name, text in modules.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -103,7 +130,7 @@ def load(folder: Path, modules: dict[str, str], entry: str) -> types.ModuleType:
         module = importlib.import_module(entry)
         for name, text in modules.items():
             if not name.endswith("_prelude.py"):
-                check_chains(importlib.import_module(name[:-3]), text)
+                check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
         return module
     finally:
         sys.path.remove(str(folder))
@@ -137,7 +164,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     answer_for(target)
     with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
         os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
-        module = load(Path(folder), request["modules"], request["entry"])
+        module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
         constants = {name: decode(value) for name, value in request["constexprs"].items()}
         attributes = {tuple(path): value for path, value in request["attrs"]}
@@ -294,7 +321,7 @@ def main() -> None:
         except AbsentError as error:
             from triton import __version__
 
-            answer = {"error": f"Triton {__version__} has no {error}: the kernel is written for another version", "kind": "refused"}
+            answer = {"error": f"Triton {__version__} has no {error}: the kernel is written for another version", "kind": error.kind}
         except RefusedError as error:
             answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
         except ImportError as error:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.comparison import Options, assemble, resources
+from advisor.comparison import Options, assemble, compare_files, resources
 from advisor.comparison.settings import Settings
 from advisor.comparison_schema import Compared, Resources, Subject
 from advisor.hardware import load_gpu
@@ -19,7 +19,7 @@ def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""
 
     def compiled(version, name, configuration, gpu, element, problem):
-        return Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0), ""
+        return Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0), None
 
     monkeypatch.setattr(resources, "_compile", compiled)
 
@@ -29,10 +29,45 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
     """Both GPUs have one compile target; what is fastest there differs."""
     best = {name: Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for name, count in warps.items()}
     version = SimpleNamespace(configurations=())
-    found, notes = resources.resource_rows("k", version, version, best, [load_gpu(name) for name in warps], resources.Compiling(), "bf16")
-    assert {row.gpu: row.head.registers_per_thread for row in found} == rows and not notes
+    gpus = [load_gpu(name) for name in warps]
+    found, notes, failures = resources.resource_rows("k", version, version, best, gpus, resources.Compiling(), "bf16")
+    assert {row.gpu: row.head.registers_per_thread for row in found} == rows and not notes and not failures
     assert all(f"num_warps={rows[row.gpu]}" in row.label for row in found)
     subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=found)
     shown = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ())
     for gpu, count in rows.items():
         assert f"compiled for {gpu} with BLOCK_SIZE=512 num_warps={count}" in to_text(shown)
+
+
+SCALE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale_kernel(x_ptr, n, TWICE: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(x_ptr + offsets, x, mask=offsets < n)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "fails"),
+    [("x = tl.no_such_thing(x)", True), ("for i in range(n):\n        x += tl.no_such_thing(i)", True),
+     ("if TWICE:\n        x = tl.no_such_thing(x)", False), ("x = x if TWICE else tl.no_such_thing(x)", False),
+     ("for i in tl.static_range(TWICE):\n        x = tl.no_such_thing(x)", False),
+     ("if TWICE:\n        return\n    x = tl.no_such_thing(x)", False), ("x = x << 1", False)],
+)  # fmt: skip
+def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path, predictor, line, fails):
+    """Only what no type, constant or configuration can mend is certain: the float that is shifted may be an integer."""
+    pytest.importorskip("triton")
+    sides = [tmp_path / name / "scale.py" for name in ("base", "head")]
+    for path, text in zip(sides, (SCALE, SCALE.replace("    tl.store", f"    {line}\n    tl.store")), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
+    (row,) = found.subjects[0].resources
+    assert row.base is not None and (row.head is None or "<<" in line)
+    assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
+    back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
+    assert not back.gate.failed

@@ -422,7 +422,7 @@ def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
     source = parse_source(HEAD + f"@triton.jit\ndef k(x):\n    tl.store(x, {name})\n", "k.py")
     with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught, Pool(1) as pool:
         inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
-    assert caught.value.kind == "refused"  # no other guess is tried
+    assert caught.value.kind == "absent"  # no other guess is tried
 
 
 EXTENSION = HEAD + """
