@@ -54,7 +54,8 @@ def autotune(
             `pre_hook` takes is, for it runs with every launch.
         warmup: Milliseconds, deprecated by Triton.
         rep: Milliseconds, deprecated by Triton.
-        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton.
+        use_cuda_graph: Measure in a CUDA graph, deprecated by Triton. What the hooks take is then part of a latency: within a graph
+            nothing tells it from the launch.
         do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. What the hooks took meanwhile is subtracted.
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and

@@ -29,6 +29,10 @@ SHOWN = 64
 """A decision keeps what is known of every configuration that was looked at, and of so many others in ranked order: with a thousand
 configurations and a thousand keys, keeping all would fill the memory."""
 
+HOOKS_LEFT_OUT = " without hooks"
+"""After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
+them must not compete with one without."""
+
 log = logging.getLogger("advisor.autotune")
 
 
@@ -114,7 +118,8 @@ def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mo
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
-        kernel=getattr(tuner.base_fn, "__name__", "kernel"), source=digest or f"kernel {tuner.serial}",
+        kernel=getattr(tuner.base_fn, "__name__", "kernel"),
+        source=(digest or f"kernel {tuner.serial}") + (HOOKS_LEFT_OUT if tuner.leaves_hooks_out else ""),
         triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
@@ -229,7 +234,9 @@ def _adopt(situation: Situation) -> bool:
     timings = [each for each in timings if each.config in call.identities]
     if not timings:
         return False
-    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state != "not-measured"), replace_existing=False)
+    # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
+    unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
+    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
     best = [each.config for each in timings if each.best]
     if not best:
         return False

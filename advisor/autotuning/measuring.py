@@ -180,7 +180,7 @@ class Session:
         """Median, 20 % and 80 % quantile in milliseconds, of the launch without the tuner's hooks."""
         if internals.prints():
             print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
-        clock = RunClock() if self.tuner.has_hooks else None
+        clock = RunClock() if self.tuner.leaves_hooks_out else None
         run = self._launcher(config, clock)
         limit = self.tuner.options.time_limit_s
         runs = 0

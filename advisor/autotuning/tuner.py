@@ -291,6 +291,11 @@ class Tuner(Autotuner):
         return bool(self.user_defined_pre_hook or self.user_defined_post_hook or self.reset_to_zero or self.restore_value)
 
     @property
+    def leaves_hooks_out(self) -> bool:
+        """Whether what is timed is the launch without them: within a CUDA graph nothing tells them apart, and they count."""
+        return self.has_hooks and not self.use_cuda_graph
+
+    @property
     def times_itself(self) -> bool:
         """Whether the driver's benchmark measures, and no other that was asked for."""
         return self._do_bench is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 
 import pytest
 
+from advisor.autotuning.tuner import Tuner
+
 from .fakes import FakeKernel
-from .kernels import configs
+from .kernels import configs, tuned
 
 HOOK_S, KERNEL_S, NOISE = 0.02, {16: 0.016, 32: 0.010}, 0.2
 """The kernels differ by 60 %, with the hooks by less than the noise."""
@@ -94,6 +98,59 @@ def test_a_benchmark_with_figures_of_its_own_is_taken_at_its_word():
     kernel = autotune(configs(16, 32), ["n"], do_bench=bench, restore_value=["kv"])(launched)
     kernel[(1,)](Cache(), 1024)
     assert {timing.config.kwargs["BLOCK"]: timing.us for timing in kernel.decision.timings} == pytest.approx({16: 100.0, 32: 200.0})
+
+
+HOOKED = {32: 23.0, 64: 21.0}
+BARE = {32: 3.0, 64: 1.0, 128: 2.0}
+
+
+def call(kernel):
+    kernel[(1,)](Cache(), 1024)
+    return kernel.best_config.kwargs["BLOCK"]
+
+
+@pytest.mark.parametrize("options", [{"restore_value": ["x"]}, {"reset_to_zero": ["x"]}, {"pre_hook": slow_hook}, {"post_hook": slow_hook}])
+def test_what_was_timed_with_the_hooks_does_not_compete(options, monkeypatch):
+    """Earlier versions kept it under the kernel's source alone."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Tuner, "leaves_hooks_out", False, raising=False)
+        call(tuned(HOOKED, **options)[0])
+    kernel, bench = tuned(BARE, **options)
+    assert call(kernel) == 64 and len(bench.measured) == 3
+    kernel, bench = tuned(BARE, **options)
+    assert call(kernel) == 64 and not bench.measured, "kept, though"
+
+
+@pytest.mark.parametrize(("options", "kept"), [({}, True), ({"restore_value": ["x"]}, False)])
+def test_timings_of_a_kernel_without_hooks_are_still_taken(options, kept, monkeypatch):
+    call(tuned(HOOKED)[0])
+    kernel, bench = tuned(BARE, **options)
+    call(kernel)
+    assert len(bench.measured) == (1 if kept else 3)
+
+
+def test_within_a_graph_the_hooks_count_and_the_timings_are_those_of_before():
+    with pytest.warns(DeprecationWarning):
+        captured = tuned(BARE, restore_value=["x"], use_cuda_graph=True)[0]
+    assert not captured.leaves_hooks_out and tuned(BARE, restore_value=["x"])[0].leaves_hooks_out
+
+
+@pytest.mark.parametrize("origin", ["imported", "found"])
+def test_what_another_tuner_found_best_is_taken_and_not_its_latencies_which_hold_the_hooks(origin, tmp_path, monkeypatch):
+    from advisor.autotuning import internals
+    from advisor.autotuning.cache import default_cache
+    from advisor.autotuning.exchange import import_path
+
+    timings = [[{**config.__dict__}, [math.inf if config.kwargs["BLOCK"] == 32 else 5.0] * 3] for config in configs(*BARE)]
+    path = tmp_path / "scale.autotune.json"
+    path.write_text(json.dumps({"key": [1024, "torch.bfloat16"], "configs_timings": timings}))
+    if origin == "found":
+        monkeypatch.setattr(internals, "triton_timings_file", lambda fn, key, configs: path)
+    else:
+        import_path(default_cache(), path, "NVIDIA H200")
+    kernel, bench = tuned(BARE, restore_value=["x"])
+    assert call(kernel) == 64 and not bench.measured and kernel.decision.how == "imported"
+    assert [timing.state for timing in kernel.decision.timings] == ["crash", "not-measured", "not-measured"]
 
 
 def test_what_a_graph_captures_has_no_time(monkeypatch):
