@@ -56,7 +56,8 @@ def autotune(
         rep: Milliseconds, deprecated by Triton.
         use_cuda_graph: Measure in a CUDA graph, deprecated by Triton. What the hooks take is then part of a latency: within a graph
             nothing tells it from the launch.
-        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. What the hooks took meanwhile is subtracted.
+        do_bench: `do_bench(launch, quantiles)` → milliseconds, in place of the driver's. Where it gives the time of all
+            that runs, or of groups of it, the time of the launch within those runs counts in its place; figures of its own stand.
         cache_results: None: timings of a GPU are kept, those of the interpreter are not. True, False: they are, they are not.
         mode: measure; predict (the model decides, nothing is measured); cached (never measures: an undecided key gets `default`, and
             a warning); exhaustive (measures every configuration); off (`default` always). ADVISOR_AUTOTUNE overrides it.

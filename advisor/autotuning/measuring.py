@@ -25,6 +25,10 @@ QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
 """How often a process looks whether another has finished what it waits for: from often to rarely."""
 
+WHOLE = 0.5
+"""A benchmark that gives this share of what hooks and launch take together, or more, times both. One that does not time the hooks gives
+so much only where they take less than the launch, whose own time is then what it gives."""
+
 
 def _nothing() -> None:
     """Where nothing is to be told."""
@@ -204,13 +208,17 @@ class Session:
             return None
 
         result = self.tuner.do_bench(limited, quantiles=QUANTILES)
-        launches = clock.launches_ms() if clock is not None and self.tuner.times_itself else []
-        if launches:  # as the driver's benchmark has them, and what it gave is not of the launch alone
-            result = [float(each) for each in np.quantile(launches, QUANTILES)]
+        launches = clock.launches_ms() if clock is not None else []
+        alone = [float(each) for each in np.quantile(launches, QUANTILES)] if launches else []
+        if alone and self.tuner.times_itself:  # what the driver's benchmark gave is not of the launch alone
+            result = alone
         self.raw[place] = result
         values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
         median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
-        hooks = clock.hooks_ms() if clock is not None and not launches else 0.0
+        hooks = clock.hooks_ms() if clock is not None and result is not alone else 0.0
+        if alone and median >= WHOLE * (hooks + alone[0]):
+            # It times the calls, singly or in groups. What the hooks took is not subtracted: beside a short launch, it jitters by more.
+            (median, low, high), hooks = alone, 0.0
         if hooks >= median:  # then the benchmark does not time what it is given, and its figures stand as they are
             hooks = 0.0
         return median - hooks, max(low - hooks, 0.0), high - hooks

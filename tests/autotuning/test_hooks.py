@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -83,6 +84,46 @@ def test_a_configurations_own_hook_counts_for_it_runs_with_every_launch():
     kernel[(1,)](Cache(), 1024)
     assert kernel.best_config.kwargs["BLOCK"] == 16
     assert max(timing.us for timing in kernel.decision.timings) > 1e6 * HOOK_S
+
+
+def first_runs_count(run, quantiles):
+    """Times fewer runs than it makes, as benchmarks do that warm up."""
+    times = []
+    for _ in range(12):
+        began = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - began))
+    return sorted(times[2:7])[2]
+
+
+def groups_of_three(run, quantiles):
+    run()
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        for _ in range(3):
+            run()
+        times.append(1e3 * (time.perf_counter() - began))
+    return [sorted(times)[1], min(times), max(times)]
+
+
+def brief(kv, n, BLOCK):
+    time.sleep(KERNEL_S[BLOCK] / 5)
+
+
+@pytest.mark.parametrize("bench", [first_runs_count, groups_of_three])
+def test_hooks_that_jitter_by_more_than_the_launch_takes_are_not_in_its_time(bench):
+    """The runs that a benchmark counts may have had the shorter hooks: then all of the hooks together are more than it gives."""
+    from advisor.autotune import autotune
+
+    hooks_s = itertools.cycle([HOOK_S] * 7 + [2 * HOOK_S] * 5)
+    kernel = autotune(
+        configs(16, 32), ["n"], do_bench=bench, noise=NOISE, pre_hook=lambda *_, **__: time.sleep(next(hooks_s))
+    )(FakeKernel(brief))  # fmt: skip
+    kernel[(1,)](Cache(), 1024)
+    assert kernel.best_config.kwargs["BLOCK"] == 32
+    for timing in kernel.decision.timings:
+        assert 0.9 < timing.us / (1e6 * KERNEL_S[timing.config.kwargs["BLOCK"]] / 5) < 2
 
 
 def test_a_benchmark_with_figures_of_its_own_is_taken_at_its_word():
