@@ -16,6 +16,20 @@ from rebuilt_1 import pick as choose
 def helper(address, at):
     return tl.load(address + at)
 
+def place(base, at, n):
+    return base + at, at < n
+
+def far(address, at):
+    return helper(address, at)
+
+def free(lock):
+    tl.atomic_xchg(lock, 0)
+
+def order(pid, group, kind):
+    if kind == tl.int8:
+        return pid // group
+    return pid
+
 def walk(pointer, steps):
     for step in range(steps):
         tl.store(pointer + step, step)
@@ -42,6 +56,13 @@ DECIDES = {
     "helper that loads": "tl.store(y + helper(x, o), 1)",
     "helper that goes by it": "walk(steps=tl.load(x), pointer=y)",
     "imported helper": "choose(tl.load(x), y)",
+    "helper that loads in another": "tl.store(y + far(x, o), 1)",
+    "loaded at what a helper placed": "p, m = place(x, o, n); tl.store(y + tl.load(p, mask=m), 1)",
+    "placed by a helper": "p, m = place(y, tl.load(x), n); tl.store(p, 1, mask=m)",
+    "picked, and gone by": "i = tl.gather(tl.load(x + o), o, 0); tl.store(y + i, 1)",
+    "rows of a descriptor": "i = tl.load(x + o); y.gather(i, 0)",
+    "count put back elsewhere": "i = tl.atomic_add(x, 1); tl.store(y + i, 1); tl.store(y, 0)",
+    "read and put back": "i = tl.load(x); tl.store(y + i, 1); tl.store(x, 0)",
     "second of two": "a, i = n, tl.load(x); tl.store(y + i, a)",
 }
 DATA = {
@@ -50,6 +71,14 @@ DATA = {
     "chosen from": "m = tl.load(x + o); tl.store(y + o, tl.where(m > 0, m, 0), o < n)",
     "output": "tl.store(x + o, o, mask=o < n)",
     "lock": "while tl.atomic_cas(x, 0, 1) == 1: pass\n    tl.atomic_xchg(x, 0)",
+    "counter": "if tl.atomic_add(x, 1) == n - 1:\n        tl.store(x, 0)\n        tl.store(y + o, 1)",
+    "counters": "p = x + o\n    c = tl.atomic_add(p, 1)\n    if c == n - 1: tl.atomic_xchg(p, val=0)",
+    "counter a helper puts back": "if tl.atomic_add(x, 1) == n - 1: free(x + 0)",
+    "placed by a helper": "p, m = place(x, o, n); q, _ = place(y, o, n); tl.store(q, tl.load(p, mask=m) * 2, mask=m)",
+    "output placed by a helper": "p, m = place(x, o, n); tl.store(p, o, mask=m)",
+    "its type to a helper": "i = order(tl.program_id(0), n, x.dtype.element_ty); tl.store(y + i, tl.load(x + o))",
+    "type of what is loaded": "v = tl.load(x + o)\n    if v.dtype == tl.int8: v = v * 2\n    tl.store(y + o, v)",
+    "picked by": "codes = tl.load(x + o); tl.store(y + o, tl.gather(tl.load(y + o), codes, 0))",
     "operand through a helper": "tl.store(y + o, helper(x, o))",
     "descriptor of data": "y.store([o, 0], x.load([o, 0]))",
     "first of two": "a, i = tl.load(x), n; tl.store(y + i, a)",
