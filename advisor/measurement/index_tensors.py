@@ -42,6 +42,24 @@ def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> lis
         kernel: Its name.
         tensors: Names of the arguments to look at.
     """
+    functions, imported = _defined(modules)
+    reader = _Reader(functions, imported, LOADS)
+    # A counter that is put back to zero rests at zero, as a lock does.
+    of_counters = _Reader(functions, imported, LOADS - COUNTS)
+    return [
+        name for name in tensors
+        if (of_counters if reader.resets(kernel, frozenset({name})) else reader).decides(kernel, frozenset({name}), frozenset())
+    ]  # fmt: skip
+
+
+def holding_addresses(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> list[str]:
+    """Of a kernel's tensors, those whose values are cast to pointers: what they hold is of one run of one program."""
+    reader = _CastReader(*_defined(modules), LOADS)
+    return [name for name in tensors if reader.decides(kernel, frozenset({name}), frozenset())]
+
+
+def _defined(modules: Iterable[str]) -> tuple[dict[str, list[ast.FunctionDef]], set[str]]:
+    """The functions of sources by name, and the names that they import."""
     functions: dict[str, list[ast.FunctionDef]] = {}
     aliases: list[ast.alias] = []
     imported: set[str] = set()
@@ -52,13 +70,7 @@ def deciding(modules: Iterable[str], kernel: str, tensors: Iterable[str]) -> lis
             aliases += [alias for alias in node.names if alias.asname]
             imported |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     functions |= {str(alias.asname): functions[alias.name] for alias in aliases if alias.name in functions}
-    reader = _Reader(functions, imported, LOADS)
-    # A counter that is put back to zero rests at zero, as a lock does.
-    of_counters = _Reader(functions, imported, LOADS - COUNTS)
-    return [
-        name for name in tensors
-        if (of_counters if reader.resets(kernel, frozenset({name})) else reader).decides(kernel, frozenset({name}), frozenset())
-    ]  # fmt: skip
+    return functions, imported
 
 
 class _Reader:
@@ -142,13 +154,18 @@ class _Reader:
             return self._is_value(node.iter, pointers, values)
         if not isinstance(node, ast.Call):
             return False
-        name = _called(node)
-        if name in self.functions:
+        if _called(node) in self.functions:
+            name = _called(node)
             return any(
                 self.decides(name, frozenset(_given(node, each, lambda value: self._is_pointer(value, pointers))),
                              frozenset(_given(node, each, lambda value: self._is_value(value, pointers, values))))
                 for each in self.functions[name]
             )  # fmt: skip
+        return self._goes_by(node, pointers, values)
+
+    def _goes_by(self, node: ast.Call, pointers: set[str], values: set[str]) -> bool:
+        """Whether an operation of Triton's goes where a value of the tensor tells it."""
+        name = _called(node)
         if name in METHODS and not self._is_method(node.func):
             return False
         positions, keywords = STEERED.get(name, ((), ()))
@@ -185,6 +202,18 @@ class _Reader:
         return (reads and any(self._is_pointer(child, pointers) for child in inner)) or any(
             self._is_value(child, pointers, values) for child in inner
         )
+
+
+class _CastReader(_Reader):
+    """Looks for casts of values to pointers, and for nothing else."""
+
+    def _steers(self, node: ast.AST, pointers: set[str], values: set[str]) -> bool:
+        return isinstance(node, ast.Call) and super()._steers(node, pointers, values)
+
+    def _goes_by(self, node: ast.Call, pointers: set[str], values: set[str]) -> bool:
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        casts = any(isinstance(each, ast.Call) and _called(each) == "pointer_type" for each in given)
+        return casts and any(self._is_value(each, pointers, values) for each in (node.func, *given))
 
 
 def _called(call: ast.Call) -> str:

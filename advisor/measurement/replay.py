@@ -19,15 +19,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.recorder.hook import MAX_CONTENT
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
 from advisor.configs.literals import Symbol
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
 from advisor.configs.source import SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError, NothingMatchedError
-from advisor.measurement.index_tensors import deciding
+from advisor.measurement.index_tensors import deciding, holding_addresses
 from advisor.measurement.kernel_file import LAUNCH_OPTIONS, KernelRef
 from advisor.measurement.launch import Launch
 from advisor.schema import Configuration, Problem
+
+SHOWN = 5
+"""Reasons that are shown where no launch can be measured."""
 
 NOT_CHECKED = "outputs of recorded launches are not checked: a record has no reference"
 
@@ -87,13 +91,14 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
             made = _launch(source, launch, folder, problem_of)
             found.append(made.launch)
             if made.routing is not None:
-                assumed.append(f"{launch.kernel} {launch.id[:6]}: its routing was not recorded: uniform routing in its place; "
-                               + _remedy(made.routing.values()))  # fmt: skip
+                remedy = _unrecordable(launch, made.routing.values()) or _remedy(made.routing.values())
+                assumed.append(f"{launch.kernel} {launch.id[:6]}: its routing was not recorded: uniform routing in its place; {remedy}")
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
     if not found:
-        reason = next(iter([*reasons, *records.problems]), "no launch was recorded")
-        raise NothingMatchedError(f"{path}: no launch that can be measured ({reason})")
+        said = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
+        more = f"; and {len(said) - SHOWN} more reasons" if len(said) > SHOWN else ""
+        raise NothingMatchedError(f"{path}: no launch that can be measured ({'; '.join(said[:SHOWN])}{more})")
     return found, [*records.problems, *(f"left out: {reason}" for reason in reasons), *assumed]
 
 
@@ -154,6 +159,10 @@ def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str,
     Raises:
         InputError: Something is missing that cannot be made up.
     """
+    modules = list(modules)
+    wide = [name for name, tensor in launch.tensors.items() if str(tensor.get("dtype")) in ("int64", "uint64")]
+    if cast := holding_addresses(modules, launch.kernel, wide) if wide else []:
+        raise InputError(f"{', '.join(cast)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
     unknown = [
         name for name, tensor in launch.tensors.items()
         if _INTEGER.fullmatch(str(tensor.get("dtype"))) and all(tensor.get("shape", ())) and not isinstance(launch.contents.get(name), list)
@@ -166,8 +175,22 @@ def _missing(launch: RecordedLaunch, modules: Iterable[str], entry: Mapping[str,
         routing = {str(role): str(name) for role, name in names.items()}
         if _uniform_routing(routing, problem.sizes, launch.constexprs, launch.arguments, launch.tensors):
             return routing
-    raise InputError(f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches follow from it",
-                     remedy=_remedy(missing))  # fmt: skip
+    why = f"what {', '.join(missing)} held was not recorded, and addresses, bounds or branches follow from it"
+    if never := _unrecordable(launch, missing):
+        raise InputError(f"{why}; it cannot be replayed: {never}")
+    raise InputError(why, remedy=_remedy(missing))
+
+
+def _unrecordable(launch: RecordedLaunch, names: Iterable[str]) -> str:
+    """Why what some of the tensors hold cannot be recorded; empty where it can."""
+    reasons = []
+    for name in sorted(set(names)):
+        elements = math.prod(int(size) for size in launch.tensors.get(name, {}).get("shape", ()))
+        if elements > MAX_CONTENT:
+            reasons.append(f"{name} has {elements:,} elements, and at most {MAX_CONTENT:,} are recorded")
+        elif str(launch.signature.get(name)).startswith("tensordesc"):
+            reasons.append(f"what the tensor of a descriptor, {name}, holds is not recorded")
+    return "; ".join(reasons)
 
 
 def _remedy(names: Iterable[str]) -> str:

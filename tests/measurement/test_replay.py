@@ -254,8 +254,37 @@ def test_contents_that_are_too_large_to_record_are_said_then_and_there(tmp_path)
     record, said = recorded_run(tmp_path, LARGE, "--contents", "index_ptr", "--contents", "few_ptr")
     assert said.count("gathered: what index_ptr holds is not recorded: it has 70000 elements, and at most 65536 are") == 1
     assert "few_ptr" not in said
-    with pytest.raises(NothingMatchedError, match=r"what index_ptr held was not recorded"):
+    with pytest.raises(NothingMatchedError, match=r"what index_ptr held was not recorded") as raised:
         recorded_launches(record, tmp_path / "kernels", problem_of_record)
+    assert "cannot be replayed: index_ptr has 70,000 elements, and at most 65,536 are recorded" in str(raised.value)
+    assert "record again" not in str(raised.value)
+
+
+ADDRESSES = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def {name}(table_ptr, y_ptr, BLOCK: tl.constexpr):
+    x_ptr = tl.load(table_ptr).to(tl.pointer_type(tl.float32))
+    tl.store(y_ptr + tl.arange(0, BLOCK), tl.load(x_ptr + tl.arange(0, BLOCK)))
+
+x = torch.ones(16)
+{name}[(1,)](torch.tensor([x.data_ptr()]), torch.empty(16), BLOCK=16)
+"""
+
+
+def test_a_launch_that_is_given_addresses_cannot_be_replayed_even_where_they_were_recorded(tmp_path):
+    record, _ = recorded_run(tmp_path, ADDRESSES.replace("{name}", "through"), "--contents", "all")
+    with pytest.raises(NothingMatchedError, match=r"through: table_ptr holds addresses .* cannot be replayed"):
+        recorded_launches(record, tmp_path / "kernels", problem_of_record)
+
+
+def test_where_nothing_can_be_replayed_every_reason_is_given(tmp_path):
+    record, _ = recorded_run(tmp_path, LARGE + ADDRESSES.replace("{name}", "through"), "--contents", "all")
+    with pytest.raises(NothingMatchedError) as raised:
+        recorded_launches(record, tmp_path / "kernels", problem_of_record)
+    assert "gathered: what index_ptr held" in str(raised.value) and "through: table_ptr holds" in str(raised.value)
 
 
 MOE = """
