@@ -27,7 +27,8 @@ POLL_S = (0.005, 0.2)
 
 WHOLE = 0.5
 """A benchmark that gives this share of what hooks and launch take together, or more, times both. One that does not time the hooks gives
-so much only where they take less than the launch, whose own time is then what it gives."""
+so much only where they take less than the launch, whose own time is then what it gives. One that gives far more than all its runs took has
+figures of its own."""
 
 
 def _nothing() -> None:
@@ -216,7 +217,7 @@ class Session:
         values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
         median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
         hooks = clock.hooks_ms() if clock is not None and result is not alone else 0.0
-        if alone and median >= WHOLE * (hooks + alone[0]):
+        if clock is not None and alone and WHOLE * (hooks + alone[0]) <= median <= clock.span_ms() / WHOLE:
             # It times the calls, singly or in groups. What the hooks took is not subtracted: beside a short launch, it jitters by more.
             (median, low, high), hooks = alone, 0.0
         if hooks >= median:  # then the benchmark does not time what it is given, and its figures stand as they are

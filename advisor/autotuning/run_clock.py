@@ -59,6 +59,12 @@ class RunClock:
         found = [_between(run, 1) + _between(run, 3) for run in self._timed()]
         return statistics.median(found) if found else 0.0
 
+    def span_ms(self) -> float:
+        """What all runs took, from the beginning of the first to the end of the last; 0 where it is not known."""
+        timed = self._timed()  # waits
+        first = next((run for run in self.runs if len(run) == self.MARKS), None)
+        return _between([first[0], timed[-1][-1]], 0) if timed and first is not None else 0.0
+
     def _timed(self) -> list[list[Any]]:
         """The runs that came to their end, without the first where there are others."""
         if self.captured:

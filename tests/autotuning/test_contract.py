@@ -332,7 +332,7 @@ def test_what_writes_something_else_is_left_out(torch, check, chosen):
     from advisor.autotune import autotune
 
     kernel = FakeKernel(accumulate)
-    bench = lambda run, quantiles: (run(), [1.0 / kernel.launches[-1]["BLOCK"]] * 3)[1]  # noqa: E731
+    bench = lambda run, quantiles: (run(), [1e3 / kernel.launches[-1]["BLOCK"]] * 3)[1]  # noqa: E731
     tuner = autotune(configs(16, 32, 64), ["n"], do_bench=bench, check_output=check, restore_value=["out"], cache_results=False)(kernel)
     out = torch.zeros(8)
     tuner[(1,)](out, 3)
