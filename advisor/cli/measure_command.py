@@ -237,10 +237,12 @@ def _kernel_for(name: str, problem: Problem) -> Any:
 
 def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
     from advisor.measurement import find_kernels, launches_of
-    from advisor.measurement.kernel_file import check_runnable
+    from advisor.measurement.kernel_file import check_runnable, kernels_made_for
 
     launches, gpu = [], _ordering_gpu(arguments)
-    kernels = find_kernels(arguments.target)
+    kernels, left_out = kernels_made_for(find_kernels(arguments.target), arguments.op, arguments.dtype)
+    for text in left_out:
+        warn(text)
     for kernel in kernels:
         problems = _problems(kernel, arguments)
         if problems or len(kernels) == 1:

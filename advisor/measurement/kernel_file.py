@@ -13,13 +13,14 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from advisor.configs.described import problem_dtype
 from advisor.errors import InputError, UsageError
 from advisor.hardware import FMA_DTYPES, TENSOR_DTYPES, GpuSpec
 from advisor.pipelines.batch import SIZES
@@ -203,6 +204,27 @@ def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRe
         if name in kernels and not function:
             return (KernelRef(file=str(path), function=name),)
     raise UsageError("no such kernel", target, f"FILE.py::KERNEL, or one of {', '.join(dict.fromkeys(known))}", "check the spelling")
+
+
+def kernels_made_for(kernels: Sequence[KernelRef], op: str | None, dtype: str | None) -> tuple[tuple[KernelRef, ...], tuple[str, ...]]:
+    """Those of a target's kernels that do the operator on operands of the type, and what to say of those that take other types.
+
+    Raises:
+        UsageError: Every kernel that does the operator takes other types.
+    """
+    made, refused = [], []
+    for kernel in kernels:
+        entry = kernel_entry(kernel)
+        if op is not None and op not in entry["ops"]:
+            continue
+        try:
+            problem_dtype(entry, kernel.label, dtype)
+            made.append(kernel)
+        except UsageError as error:
+            refused.append(error)
+    if refused and not made:
+        raise refused[0]
+    return tuple(made), tuple(f"left out: {error}" for error in refused)
 
 
 _modules: dict[tuple[str, int], ModuleType] = {}

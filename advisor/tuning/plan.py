@@ -19,7 +19,7 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
 from advisor.measurement import DeviceSpec, KernelRef, configurations, find_kernels, read_kernels
-from advisor.measurement.kernel_file import block_shape_of, check_sizes
+from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
 from advisor.resolve import resolve_target
@@ -248,8 +248,9 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
             target = with_kernels_scales(target)
         return target, None
     kernels = find_kernels(text)
+    made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
     problems: list[tuple[KernelRef, Problem]] = []
-    for kernel in kernels:
+    for kernel in made:
         entry = read_kernels(kernel.file)[kernel.function]
         sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
         if order.request.tokens:
@@ -277,7 +278,7 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
             PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label)
         )  # fmt: skip
     space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
-    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space), kernel
+    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space, warnings=left_out), kernel
 
 
 def _launches(order: Order) -> bool:

@@ -143,6 +143,27 @@ def test_no_token_takes_more_experts_than_its_rank_holds(tmp_path, capsys):
     assert "got topk=8; expected at most E = 4" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "target, given, kernels, said",
+    [
+        ("fused_moe", ["--op", "w13", "--dtype", "fp8", "--model", "Qwen3-30B-A3B", "--tokens", "16"], {"fused_moe_kernel"}, ""),
+        ("fused_moe", ["--dtype", "fp8", "--model", "Qwen3-30B-A3B", "--tokens", "16"], {"fused_moe_kernel"}, "activation_kernel"),
+        ("gemm", ["--dtype", "fp32", "--sizes", "M=16,N=256,K=256"], {"gemm_kernel"}, "gemm_persistent_kernel"),
+    ],
+)  # fmt: skip
+def test_a_file_is_measured_without_its_kernels_of_other_types(target, given, kernels, said, tmp_path, capsys):
+    out = tmp_path / "rows.csv"
+    assert main(["measure", target, *given, "--device", "fake", "-o", str(out)]) == 0
+    assert {row.kernel for row in rows(out)} == kernels
+    error = capsys.readouterr().err
+    assert ("left out" in error) == bool(said) and said in error
+
+
+def test_a_file_without_a_kernel_of_the_type_is_refused(tmp_path, capsys):
+    assert main(["measure", "attention", "--dtype", "fp32", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
+    assert "not made for operands of this type; got fp32; expected one of bf16, fp16" in capsys.readouterr().err
+
+
 def test_a_missing_size_is_named(tmp_path, capsys):
     assert main(["measure", "gemm::gemm_kernel", "--sizes", "M=64", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
     error = capsys.readouterr().err

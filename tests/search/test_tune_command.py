@@ -389,6 +389,15 @@ def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     assert result.searches[0].trials[0].latency_us
 
 
+def test_a_file_is_tuned_without_its_kernels_of_other_types(tmp_path, capsys):
+    sizes = ["--sizes", "M=16,E=8,topk=2,H=256,N=256", "--gpu", "H200", "--device", "fake", "--trials", "2"]
+    file = find_kernels("fused_moe")[0].file
+    assert main(["tune", file, "--op", "w13", "--dtype", "fp8", *sizes, "--output", str(tmp_path / "w13")]) == 0
+    assert "left out" not in capsys.readouterr().err
+    assert main(["tune", "gemm", "--dtype", "fp32", "--sizes", "M=16,N=256,K=256", *sizes[2:], "--output", str(tmp_path / "gemm")]) == 0
+    assert "left out: gemm.py::gemm_persistent_kernel is not made for" in capsys.readouterr().err
+
+
 def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
     arguments = ["tune", "softmax", "--device", "fake,gpu=H200", "--sizes", "B=64,H=512", "--trials", "2", "--output", str(tmp_path)]
     assert main(arguments) == 0
