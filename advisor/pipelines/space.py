@@ -224,8 +224,8 @@ def _typical(family: str, op: str, element_bytes: float, vendor: str, most_block
     each = tuple(batch.take(np.array([i])) for i in range(len(batch)))
     if (family, op) not in SPLITS:
         return each
-    few = [one for one in each if one.parameters["BLOCK_M"] in (16, 64) and one.parameters["BLOCK_N"] >= 64 and one.num_warps == 4]
-    few = [one for one in few if one.num_stages == MOST_STAGES.get(vendor, 3)]
+    # Shallow, and of every size up to 64: of wide heads or types only small tiles in two stages fit most shared memories.
+    few = [one for one in each if one.parameters["BLOCK_M"] <= 64 and one.num_warps == 4 and one.num_stages == 2]
     return (*each, *_with(few, "NUM_KV_SPLITS", SPLITS[family, op]["NUM_KV_SPLITS"]))
 
 

@@ -10,7 +10,10 @@ import pytest
 from advisor.cli import main
 from advisor.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
-from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines import ConfigurationBatch, ProblemBatch, analyse, column
+from advisor.pipelines.batch import problem_batch
+from advisor.pipelines.space import problem_space
+from advisor.schema import Problem
 
 
 def gemm(m: int, n: int, k: int, dtype: str) -> ProblemBatch:
@@ -62,6 +65,15 @@ def test_decoding_splits_the_keys(tmp_path: Path) -> None:
     us = [float(row["predicted_us"]) for row in (best, of_best, unsaid)]
     assert us == pytest.approx([us[0]] * 3, rel=0.05) and us[0] < 1.2 * float(unsaid["bound_us"])
     assert float(of_best["ceiling_us"]) == pytest.approx(us[0], rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("MI300X", "fp32"), ("MI300X", "fp16"), ("L40", "fp32"), ("A100", "tf32"), ("T4", "bf16")])
+@pytest.mark.parametrize("sizes", [{"B": 1, "H": 32, "H_kv": 8, "N": 131072, "D": 128}, {"B": 2, "H": 64, "H_kv": 1, "N": 32768, "D": 256}])
+def test_decoding_splits_the_keys_whatever_the_shared_memory_holds(name: str, dtype: str, sizes: dict[str, int]) -> None:
+    """Without a configuration as with the best of those that `rank` ranks: it fits with small blocks in few stages at least."""
+    gpu, problem = load_gpu(name), problem_batch([Problem(family="attention", op="decode", sizes={**sizes, "M": 1}, dtype=dtype)])
+    best = analyse(problem, problem_space(problem, gpu.vendor, splits=True), gpu).latency_us.min()
+    assert AnalyticalPredictor().predict(problem, None, gpu).us[0] < 1.05 * best
 
 
 def test_predict_says_where_nothing_learned_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
