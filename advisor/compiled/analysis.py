@@ -130,24 +130,26 @@ def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
 
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """What any kernel has to do that gives what this one gives, whatever the data are."""
-    return _work(demand, demand.certain, demand.read_footprint_bytes, demand.written_footprint_bytes, gpu)
+    return _work(demand, demand.certain, demand.read_footprints, demand.written_footprints, gpu)
 
 
 def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """The same if all is so that the prediction takes for likely."""
-    return _work(demand, demand, sum(demand.likely_read_footprints.values()), demand.likely_written_footprint_bytes, gpu)
+    return _work(demand, demand, demand.likely_read_footprints, demand.likely_written_footprints, gpu)
 
 
-def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: float, written: float, gpu: GpuSpec) -> Work:
+def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: Mapping[str, float], written: Mapping[str, float],
+          gpu: GpuSpec) -> Work:  # fmt: skip
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
     kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
     flop = counted.fma_flop - padding.fma + rest + _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
     fma, xu = least_special(gpu, _column(counted.xu_op), _column(flop))
+    stored = sum(count for name, count in written.items() if name not in demand.updated)
     return Work(
-        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(read + written), result_bytes=_column(written),
-        tensor_dtype=kind,
+        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(sum(read.values()) + sum(written.values())),
+        result_bytes=_column(stored), tensor_dtype=kind,
     )  # fmt: skip
 
 

@@ -168,9 +168,9 @@ class KernelDemand:
     requested_store_bytes: float
     footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes, those known to be touched
     read_footprints: Mapping[str, float]  # the same of what is loaded
-    written_footprint_bytes: float  # of all that is stored or updated
+    written_footprints: Mapping[str, float]  # of what is stored or updated
     likely_read_footprints: Mapping[str, float]  # what a prediction reckons with: no less than what is known
-    likely_written_footprint_bytes: float
+    likely_written_footprints: Mapping[str, float]
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]
@@ -185,9 +185,21 @@ class KernelDemand:
         return sum(self.read_footprints.values())
 
     @property
+    def written_footprint_bytes(self) -> float:
+        """Distinct bytes of all that is stored or updated."""
+        return sum(self.written_footprints.values())
+
+    @property
+    def updated(self) -> frozenset[str]:
+        """Arguments that only atomic operations reach: unlike what is stored, their old values have to come from somewhere. An exchange
+        needs none."""
+        updates = {a.name for a in self.accesses if a.kind == "atomic" and "exch" not in a.operation.text}
+        return frozenset(updates - {a.name for a in self.accesses if a.kind != "atomic" or "exch" in a.operation.text})
+
+    @property
     def likely_footprint_bytes(self) -> float:
         """Distinct bytes of all accesses that a prediction reckons with."""
-        return sum(self.likely_read_footprints.values()) + self.likely_written_footprint_bytes
+        return sum(self.likely_read_footprints.values()) + sum(self.likely_written_footprints.values())
 
     @property
     def total_tensor_flop(self) -> float:

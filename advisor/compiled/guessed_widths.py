@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, KernelDemand
-from advisor.compiled.execution import Inputs
-from advisor.compiled.footprints import footprints
 from advisor.compiled.inference import NARROWER, Guess
 
 
-def certain_of_guesses(demand: KernelDemand, guess: Guess, inputs: Inputs) -> KernelDemand:
+def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:
     """The demand with less of it certain: of each guessed type that may be narrower, what is asked for if it is.
 
     A prediction goes on with the guess, which is the likelier type.
@@ -26,11 +24,10 @@ def certain_of_guesses(demand: KernelDemand, guess: Guess, inputs: Inputs) -> Ke
     def share(access: AccessDemand) -> float:
         return shares.get(access.argument or "", 1.0)
 
-    written = footprints([a for a in demand.accesses if a.kind != "load"], inputs)
     unasked = sum((1.0 - share(a)) * a.certain_bytes for a in demand.accesses if a.kind == "load")
     certain = replace(demand.certain, requested_load_bytes=demand.certain.requested_load_bytes - unasked)
     return replace(
         demand, certain=certain,
         read_footprints={name: shares.get(name, 1.0) * count for name, count in demand.read_footprints.items()},
-        written_footprint_bytes=sum(shares.get(name, 1.0) * count for name, count in written.items()),
+        written_footprints={name: shares.get(name, 1.0) * count for name, count in demand.written_footprints.items()},
     )  # fmt: skip

@@ -165,7 +165,7 @@ def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
     inputs = inputs_of(launch, guess)
-    demand = certain_of_guesses(read_demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess, inputs)
+    demand = certain_of_guesses(read_demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
     return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures)
 
 

@@ -204,3 +204,27 @@ def test_a_compiled_kernel_may_end_with_its_results_in_the_l2(tmp_path: Path) ->
     assert dram.problem_time_us == pytest.approx(one_way / gpu.dram_bytes_per_s * 1e6)
     warm = kernel_analysis(inspection, gpu, "warm")
     assert {each.pipeline: each for each in warm.pipelines}["dram"].problem_demand == 0
+
+
+@pytest.mark.parametrize(
+    ("update", "certain"),
+    [
+        ("tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 2), ("tl.atomic_xchg(out_ptr + at, tl.load(x_ptr + at))", 1),
+        ("tl.store(out_ptr + at, tl.load(x_ptr + at) + tl.load(out_ptr + at))", 2),
+        ("tl.store(out_ptr + at, 1.0)\n    tl.atomic_add(out_ptr + at, tl.load(x_ptr + at))", 1),
+    ],
+)  # fmt: skip
+def test_a_cold_launch_reads_what_it_updates(update: str, certain: int, tmp_path: Path) -> None:
+    """By atomic operations or in place: of the old values nothing is in the L2. What is overwritten needs none."""
+    kernel = f"""
+def k(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    {update}
+"""
+    types = {"x_ptr": "*fp32", "out_ptr": "*fp32"}
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + kernel)
+    launch = make_launch(read_source(path), "k", types=types, constexprs={"BLOCK": 1024}, grid=(ROWS,))
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90")), load_gpu("H100"), "cold")
+    (dram,) = (each for each in analysis.pipelines if each.pipeline == "dram")
+    assert dram.problem_demand == certain * ROWS * 1024 * 4
