@@ -40,7 +40,10 @@ REPEATS = 10
 
 
 def specified_figures(gpu: GpuSpec) -> dict[str, float]:
-    """What the bound counts on, for each of `FIGURES` that it has: the datasheet's figure, and the least of a launch."""
+    """What the bound counts on, for each of `FIGURES` that it has: the datasheet's figure, and the least of a launch.
+
+    The products are plain ones: where only block-scaled ones reach the bound's rate, it is what they can reach.
+    """
     figures = {
         "dram_copy_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
         "dram_read_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
@@ -48,7 +51,9 @@ def specified_figures(gpu: GpuSpec) -> dict[str, float]:
         "fp32_fma_flop_per_s": gpu.peak_fma_flop_per_s("fp32"),
         "empty_launch_us": least_launch_us(gpu),  # in a graph: what the bound counts, not the cost in a stream
     }
-    return figures | {f"{dtype}_flop_per_s": gpu.peak_tensor_flop_per_s(dtype) for dtype in gpu.tensor_flop_per_clock_per_sm}
+    return figures | {
+        f"{dtype}_flop_per_s": gpu.peak_tensor_flop_per_s(dtype) * gpu.plain_dot_share(dtype) for dtype in gpu.tensor_flop_per_clock_per_sm
+    }
 
 
 def measure_on_cuda(device: CudaDevice) -> dict[str, float]:

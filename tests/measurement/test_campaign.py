@@ -110,6 +110,13 @@ def test_ceilings_of_a_fake_stay_beside_the_output_and_say_so(folder):
     assert data["dram_copy_bytes_per_s"]["measured_over_specified"] == 0.9
 
 
+def test_ceilings_are_of_plain_products():
+    gpu = load_gpu("RTX 5090")
+    specified = specified_figures(gpu)
+    assert specified["fp8_flop_per_s"] == gpu.peak_tensor_flop_per_s("fp8") / 2
+    assert specified["bf16_flop_per_s"] == gpu.peak_tensor_flop_per_s("bf16")
+
+
 def test_ceilings_files(tmp_path):
     fingerprint = read_one_fingerprint(tmp_path)
     path = write_ceilings(tmp_path / "new" / "folder", "Some GPU (40 GB)", dict.fromkeys(FIGURES, 2.0), fingerprint, "measured")
