@@ -183,7 +183,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
         rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
     elif kind is not None and not scales_blocks(compiled):
-        rate *= gpu.plain_dot_share(kind)  # another kernel might give all blocks the scale 1
+        rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},

@@ -80,15 +80,15 @@ def product_count(gpu: GpuSpec, dtype: str) -> int:
 def tensor_rate(gpu: GpuSpec, dtype: str, warp_group: Array) -> Array:
     """Share of the peak rate for `dtype` that the instruction reaches: all of it, what mma.sync can do on sm_90 and sm_100, or what
     products without block scales do where only scaled ones reach the peak: the products counted here are plain ones (`tl.dot`)."""
-    rates = gpu.tensor_flop_per_clock_per_sm
+    rates, plain = gpu.tensor_flop_per_clock_per_sm, gpu.plain_dot_share(dtype)
     if not occupancy.has_warp_group(gpu) or not rates.get(dtype):
-        return np.full(warp_group.shape, gpu.plain_dot_share(dtype))
+        return np.full(warp_group.shape, plain)
     share = MMA_SYNC_SHARE
     if "bf16" in rates:
         share = min(1.0, share * max(FULL_HOPPER_FLOP_PER_CLOCK_PER_SM / rates["bf16"], 1.0))
     if dtype == "fp8" and "fp16" in rates:  # mma.sync has no fp8 there: unpacked to fp16 (HMMA, Triton 3.9.0 on sm_90 and 100)
         share *= min(rates["fp16"] / rates["fp8"], 1.0)
-    return np.where(warp_group, 1.0, share)
+    return np.minimum(np.where(warp_group, 1.0, share), plain)
 
 
 def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:

@@ -211,6 +211,17 @@ def test_plain_products_take_the_rate_without_block_scales() -> None:
         assert own == pytest.approx(times * waves * least)
 
 
+@pytest.mark.parametrize("block_m", [16, 128])
+def test_the_rate_without_block_scales_holds_where_warp_groups_multiply(block_m: int) -> None:
+    gpu = load_gpu("B200")
+    slower = replace(gpu, plain_dot_flop_per_clock_per_sm={"fp8": 0.125 * gpu.tensor_flop_per_clock_per_sm["fp8"]})
+    config = Configuration(parameters={"BLOCK_SIZE_M": block_m, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64}, num_warps=4, num_stages=3)
+    for dtype, share in (("fp8", 0.125), ("bf16", 1.0)):
+        problem = ProblemBatch(family="gemm", op="gemm", sizes={n: column(8192) for n in "MNK"}, dtype=dtype)
+        fast, slow = (demand(problem, configuration_batch([config]), each).tensor_rate[0] for each in (gpu, slower))
+        assert slow == min(fast, share)
+
+
 @pytest.mark.parametrize("gpu", ["H100", "H20", "H200"])
 @pytest.mark.parametrize("op", ["w13", "w2"])
 def test_a_bound_that_reckons_with_the_swap_holds_without_it(gpu: str, op: str) -> None:
