@@ -11,8 +11,10 @@ lower; `advise` and `tune` rank the space, and may name a configuration that is 
 of an exact one, on the vector units: tf32 and tf32x3 (dtype tf32) can go below it. Where latency_us is given, p_speedup_10pct is the
 probability that at least 10 % of it can be won. Of a sweep's summary (best_us, default_us) the default is the launch: its columns
 default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A library kernel (any family but fused MoE, without a
-configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty. Of a configuration that
-cannot launch nothing is predicted. Warnings on stderr name such rows, and those whose latency_us is below the bound.
+configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty. For fp8 and fp32
+products, which library launches were learned from, that is none that splits the depth: of few tiles and a long depth `rank` and `advise`
+may predict many times less. Of a configuration that cannot launch nothing is predicted. Warnings on stderr name such rows, and those
+whose latency_us is below the bound.
 """
 
 from __future__ import annotations
