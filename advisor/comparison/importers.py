@@ -4,11 +4,12 @@ other files, which are read from the tree as `advisor.configs.imported` finds th
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from advisor.comparison import git
+from advisor.comparison.changed_names import ALL, changed_names, touched
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.meaning import behind, leads
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
@@ -92,16 +93,19 @@ class Reached:
 
 
 def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
-    """The unchanged Python files of two trees that import what changed."""
+    """The unchanged Python files of two trees that import what changed, name by name."""
     before, after = base.entries(), head.entries()
     paths = {*before, *after}
     source_of = {change.path: change.path for change in changes if change.path.endswith(".py")}
+    newest = {change.path: _changed(change, base, head) for change in changes if change.path in source_of}
     found: dict[str, str] = {}
     left_out = []
-    imports: dict[str, set[str]] = {}
+    sources: dict[str, SourceFile | None] = {}
     unread = set[str]()
-    newest = set(source_of)
     for _ in range(MOST_HANDS + 1):
+        newest = {path: names for path, names in newest.items() if names}
+        if not newest:
+            break
         try:
             mentioning = _candidates(head, after, newest)
         except InputError as error:  # a partial clone, or git gave up on a large tree
@@ -111,43 +115,83 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         candidates = [path for path in mentioning if path not in source_of and before.get(path) == after[path]]
         folders = {folder for path in newest for folder in PurePosixPath(path).parents}
         candidates.sort(key=lambda path: (-_shared(path, folders), path))
-        fresh = [after[path] for path in candidates if path not in imports and after[path].kind == "file"]
-        room = LARGEST_IMPORTERS - len(imports)
+        fresh = [after[path] for path in candidates if path not in sources and after[path].kind == "file"]
+        room = LARGEST_IMPORTERS - len(sources)
         unread |= {entry.path for entry in fresh[room:]}
         for entry in head.sized(fresh[:room]):
-            imports[entry.path] = _imports(head, entry, paths) if entry.size_bytes <= LARGEST_SOURCE_BYTES else set()
-        came = {path: sorted(imports[path] & newest)[0] for path in candidates if imports.get(path, set()) & newest}
-        for path, via in came.items():
-            found[path] = source_of[path] = source_of[via]
-        newest = set(came)
-        if not newest:
-            break
+            sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
+        came: dict[str, frozenset[str]] = {}
+        for path in candidates:
+            source = sources.get(path)
+            via, names = _taken(source, path, newest, paths) if source is not None else ("", frozenset())
+            if names and source is not None:
+                found[path] = source_of[path] = source_of[via]
+                came[path] = touched(source.tree, names)
+        newest = came
     if unread:
         left_out.append(f"{len(unread)} files that may import a changed one were not read: more than {LARGEST_IMPORTERS} mention one.")
     importing = sized([FileChange(path=path, base=before[path], head=after[path]) for path in found], base, head)
     return Reached(changes={change: found[change.path] for change in importing}, left_out=tuple(left_out))
 
 
-def _candidates(tree: Tree, entries: dict[str, Entry], targets: Iterable[str]) -> list[str]:
-    """Files that may import one of the targets: the module's name stands in them, or they lie in the package whose `__init__` it is."""
+def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
+    """The names of a changed file that may mean something else now."""
+    trees: list[ast.Module | None] = []
+    for tree, entry in ((base, change.base), (head, change.head)):
+        readable = entry is not None and entry.kind == "file" and tree.sized([entry])[0].size_bytes <= LARGEST_SOURCE_BYTES
+        source = _parsed(tree.read(entry), change.path) if entry is not None and readable else None
+        trees.append(source.tree if source is not None else None)
+    return changed_names(*trees)
+
+
+def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, frozenset[str]]) -> list[str]:
+    """Files that may import a changed name of a target: the module's name and that of what changed stand in them (or an import of all
+    names), or they lie in the package whose `__init__` the target is."""
     words = set[str]()
     packages = set[PurePosixPath]()
     for path in map(PurePosixPath, targets):
         package = path.name == "__init__.py"
         words.add(path.parent.name if package else path.stem)
         packages |= {path.parent} if package else set()
-    found = dict.fromkeys(path for path in tree.mentioning(words - {""}) if path in entries)
+    asked = frozenset[str]().union(*targets.values())
+    naming = None if ALL in asked else {*tree.mentioning(asked), *tree.mentioning({"import *"})}
     near = (path for path in entries if packages & set(list(PurePosixPath(path).parents)[:2])) if packages else ()
-    return [path for path in {**found, **dict.fromkeys(near)} if path.endswith(".py")]
+    found = dict.fromkeys([*(path for path in tree.mentioning(words - {""}) if path in entries), *near])
+    return [path for path in found if path.endswith(".py") and (naming is None or path in naming)]
+
+
+def _taken(
+    source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]
+) -> tuple[str, frozenset[str]]:
+    """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
+    attributes = _attributes(source.tree)
+    vias, names = set[str](), set[str]()
+    for item in [*(item for items in source.imports.values() for item in items), *source.stars]:
+        for led, wanted in leads(item, attributes.get(item.alias, ())):
+            target = located(paths, path, led)
+            changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
+            if not changed or target is None:
+                continue
+            taken = changed if item.name == "*" else {item.alias} if ALL in changed or wanted & changed else set[str]()
+            if taken:
+                vias.add(target)
+                names |= taken
+    return min(vias, default=""), frozenset(names)
+
+
+def _attributes(tree: ast.Module) -> dict[str, set[str]]:
+    """What is asked of each name, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        asked, root = set[str](), node
+        while isinstance(root, ast.Attribute):
+            asked.add(root.attr)
+            root = root.value
+        if asked and isinstance(root, ast.Name):
+            found.setdefault(root.id, set()).update(asked)
+    return found
 
 
 def _shared(path: str, folders: Container[PurePosixPath]) -> int:
     """How deep the innermost folder of a path is that is among others."""
     return next((len(folder.parts) for folder in PurePosixPath(path).parents if folder in folders), 0)
-
-
-def _imports(tree: Tree, entry: Entry, paths: Container[str]) -> set[str]:
-    """The files of a tree that a file imports."""
-    source = _parsed(tree.read(entry), entry.path)
-    items = [*(item for items in source.imports.values() for item in items), *source.stars] if source is not None else []
-    return {found for item in items for led, _ in leads(item, ()) if (found := located(paths, entry.path, led)) is not None}

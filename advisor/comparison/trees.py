@@ -160,7 +160,7 @@ class FolderTree:
 
     def mentioning(self, words: Collection[str]) -> list[str]:
         """Every file is read."""
-        pattern = re.compile(rb"\b(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")\b")
+        pattern = re.compile(rb"(?<!\w)(?:" + b"|".join(re.escape(word.encode("utf-8", "surrogateescape")) for word in words) + rb")(?!\w)")
         files = [each for path, each in self.entries().items() if path.endswith(".py") and each.kind == "file"]
         return [each.path for each in files if each.size_bytes <= LARGEST_FILE_BYTES and words and pattern.search(self.read(each))]
 

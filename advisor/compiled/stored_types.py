@@ -24,7 +24,6 @@ _ADDRESSES = frozenset(
 """Operations that give an address made of their first operand's."""
 _UNSIGNED = frozenset({"arith.uitofp", "arith.extui"})
 _WIDENING = _UNSIGNED | {"arith.sitofp", "arith.extsi", "arith.extf", "tt.fp_to_fp"}
-_ROUNDING = frozenset({"arith.fptosi", "arith.fptoui"})
 _FLOATS = {
     "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5", "f8E4M3FNUZ": "fp8e4b8",
     "f8E5M2FNUZ": "fp8e5b16", "f8E4M3B11FNUZ": "fp8e4b15",
@@ -69,20 +68,19 @@ def _stored(ttir: str, element: str) -> dict[str, str]:
         if op in stores and not op.name.endswith(("cas", "reduce", "scatter")):
             value = op.operands[-1] if "descriptor" in op.name else op.operands[1]
             makers = flow.producers.get(value, ())
-            kinds = {_type(each, places, element) for each in makers if each.name != "arith.constant"} if makers else kinds
+            kinds = {_type(each, places) for each in makers if each.name != "arith.constant"} if makers else kinds
         for name, plain in _starts(op.operands[0], flow):
             if name in arguments:
                 found.setdefault(arguments[name], set()).update(kinds if plain else {_AS_GUESSED})
     return {name: _widest(kinds) for name, kinds in found.items()}
 
 
-def _type(conversion: Operation, places: frozenset[str], element: str) -> str:
-    """What a store converts: its type before; empty where it is no conversion of a store's, or only rounds."""
-    if not conversion.places & places or not conversion.types or conversion.result is None:
+def _type(conversion: Operation, places: frozenset[str]) -> str:
+    """What a store converts: its type before; empty where it is no conversion of a store's alone, or only rounds."""
+    # One that stands elsewhere too is (also) the author's own `.to`, which says nothing of the tensor.
+    if not conversion.places or not conversion.places <= places or not conversion.types or conversion.result is None:
         return _AS_GUESSED
     before, after = conversion.types[0].element, conversion.result.element
-    if conversion.name in _ROUNDING:
-        return element if before == "f32" else _FLOATS.get(before, _AS_GUESSED)
     if conversion.name not in _WIDENING or (conversion.name == "tt.fp_to_fp" and element_bytes(before) >= element_bytes(after)):
         return _AS_GUESSED
     if re.fullmatch(r"i\d+", before):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from advisor.comparison import Options, compare_trees, importers
+from advisor.comparison.changed_names import changed_names
 from advisor.comparison.importers import located
 from advisor.comparison.trees import FolderTree, RevisionTree
 from advisor.configs.imports import Import
@@ -122,8 +125,31 @@ def test_folders_are_compared_alike(tmp_path, predictor):
     assert titles(found) == {"pkg/k.py::body", "pkg/k.py::constant", "pkg/k.py::tuned"}
 
 
+def test_who_imports_nothing_that_changed_is_not_looked_at(repository, predictor):
+    text = kernels("from .helpers import scale, other, CHUNK, configs")
+    base = repository.commit({"pkg/helpers.py": helpers(2), "pkg/k.py": text})
+    head = repository.commit({"pkg/helpers.py": helpers(2) + "\nNEW = 1\n"})
+    assert not [title for title in titles(compared(repository, base, head, predictor)) if title.startswith("pkg/k.py")]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "changed"),
+    [
+        ("A = 1\nB = A + 1\nC = 3", "A = 2\nB = A + 1\nC = 3", {"A", "B"}),
+        ("L = []\nM = L", "L = []\nL.append(1)\nM = L", {"L", "M"}),
+        ("def f():\n    return g()\ndef g():\n    return 1", "def f():\n    return g()\ndef g():\n    return 2", {"f", "g"}),
+        ("if X:\n    A = 1\nelse:\n    A = 2", "if Y:\n    A = 1\nelse:\n    A = 2", {"A"}),
+        ("from m import a", "from n import a", {"a"}),
+        ("A = 1", None, {"*"}),
+    ],
+)
+def test_names_that_a_change_touches(base, head, changed):
+    trees = (ast.parse(text) if text is not None else None for text in (base, head))
+    assert changed_names(*trees) == changed
+
+
 def test_what_limits_leave_out_is_said(repository, predictor, monkeypatch):
-    files = {f"far/a{n}.py": "helpers = 1\n" for n in range(5)}
+    files = {f"far/a{n}.py": "helpers = scale = 1\n" for n in range(5)}
     text = kernels("from .helpers import scale, other, CHUNK, configs")
     base = repository.commit({"pkg/helpers.py": helpers(2), "pkg/k.py": text, **files})
     head = repository.commit({"pkg/helpers.py": helpers(4)})

@@ -49,7 +49,6 @@ def inspected(body: str, pool: Pool, **given: object) -> Inspection:
         ("tl.store(q + half, packed(x))", "*u8"),
         ("tl.store(q + r, x > 0)", "*i1"),
         ("tl.store(q + tl.program_id(0), tl.argmax(x, 0))", "*i32"),
-        ("tl.store(q + tl.program_id(0), tl.argmax(x, 0).to(tl.int64))", "*i32"),  # which is folded into what the store does
         ("tl.atomic_add(q + tl.program_id(0), tl.sum((x > 0).to(tl.int32)))", "*i32"),
         ("w = q + r\nfor i in range(n):\n    tl.store(w, x.to(tl.int8))\n    w += 256", "*i8"),
         ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x.to(tl.int16))", "*i16"),
@@ -58,6 +57,8 @@ def inspected(body: str, pool: Pool, **given: object) -> Inspection:
         ("tl.store(q + r, x.to(tl.bfloat16))", "*fp16"),
         ("tl.store(q + r, tl.zeros((64,), tl.int8))", "*fp16"),
         ("tl.store(q + r, (x > 0).to(tl.float16))", "*fp16"),
+        ("tl.store(q + r, (x > 0).to(tl.float32))", "*fp16"),  # folded with what the store does
+        ("tl.store(q + r, (r - 8).to(tl.float32))", "*fp16"),
         ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x)", "*fp16"),
         ("tl.store(q + r, (tl.load(q + r) + x).to(tl.int8))", "*fp16"),
         ("tl.store((q + r).to(tl.pointer_type(tl.float32)), x.to(tl.int8))", "*fp16"),
@@ -70,9 +71,9 @@ def test_a_tensor_is_of_the_type_of_what_is_widened_only_to_be_stored(body: str,
     assert found.guess.assumed[:2] == ("p: *fp16", f"q: {kind}{said}")
 
 
-def test_names_of_indices_give_way_to_the_floats_that_are_stored(pool: Pool) -> None:
-    found = inspected("tl.store(idx_out + r, x)", pool)
-    assert found.compiled.signature["idx_out"] == "*fp16"
+def test_names_of_indices_stand_against_floats_that_may_be_guessed_themselves(pool: Pool) -> None:
+    found = inspected("tl.store(idx_out + r, tl.load(p + r))", pool)
+    assert found.compiled.signature["idx_out"] == "*i64"
 
 
 def test_what_an_index_stores_is_no_wider_than_it_is(pool: Pool) -> None:
