@@ -141,6 +141,7 @@ def test_who_imports_nothing_that_changed_is_not_looked_at(repository, predictor
         ("if X:\n    A = 1\nelse:\n    A = 2", "if Y:\n    A = 1\nelse:\n    A = 2", {"A"}),
         ("from m import a", "from n import a", {"a"}),
         ("A = 1", None, {"*"}),
+        ("A = 1\nclass C:\n    x = A", "A = 2\nclass C:\n    x = A", {"A"}),
     ],
 )
 def test_names_that_a_change_touches(base, head, changed):
