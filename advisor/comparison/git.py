@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from advisor.errors import InputError, UsageError
 
 TIMEOUT_S = 60.0
 MOST_WORDS = 1_000
-"""Looked for at a time: a command line is not endless."""
+"""In one pattern."""
 LARGEST_LISTING_BYTES = 256 * 1024 * 1024
+
+_SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")  # of extended regular expressions
 
 # A repository's own configuration must not make git run programs: hooks, monitors, pagers, lazy fetches.
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
@@ -148,9 +151,10 @@ def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str
     """The Python files of a commit in which one of the words stands."""
     found: dict[str, None] = {}
     for start in range(0, len(words), MOST_WORDS):
-        asked = [part for word in sorted(words)[start : start + MOST_WORDS] for part in ("-e", word)]
-        out = _run(folder, "grep", "-z", "-l", "-I", "-w", "--fixed-strings", "--no-textconv", "--full-name", *asked, commit_id, "--",
-                   ":/*.py", nothing=1)  # fmt: skip
+        # One pattern for all: each of several is looked for in every line apart, which takes forty times as long for a thousand.
+        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", word) for word in sorted(words)[start : start + MOST_WORDS])
+        out = _run(folder, "grep", "-z", "-l", "-I", "-w", "--extended-regexp", "--no-textconv", "--full-name", "-f", "-", commit_id, "--",
+                   ":/*.py", nothing=1, given=pattern.encode("utf-8", "surrogateescape"))  # fmt: skip
         found |= dict.fromkeys(each.partition(b":")[2].decode("utf-8", "surrogateescape") for each in out.split(b"\0") if each)
     return list(found)
 

@@ -15,6 +15,7 @@ from advisor.comparison.meaning import behind, leads
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.imported import MOST_ABOVE, MOST_HANDS
 from advisor.configs.imports import Import
+from advisor.configs.module_names import ModuleNames
 from advisor.configs.source import SourceFile
 from advisor.errors import AdvisorError, InputError
 
@@ -126,7 +127,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
             via, names = _taken(source, path, newest, paths) if source is not None else ("", frozenset())
             if names and source is not None:
                 found[path] = source_of[path] = source_of[via]
-                came[path] = touched(source.tree, names)
+                came[path] = touched(source.module_names, names)
         newest = came
     if unread:
         left_out.append(f"{len(unread)} files that may import a changed one were not read: more than {LARGEST_IMPORTERS} mention one.")
@@ -136,12 +137,12 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
 
 def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
     """The names of a changed file that may mean something else now."""
-    trees: list[ast.Module | None] = []
+    versions: list[ModuleNames | None] = []
     for tree, entry in ((base, change.base), (head, change.head)):
         readable = entry is not None and entry.kind == "file" and tree.sized([entry])[0].size_bytes <= LARGEST_SOURCE_BYTES
         source = _parsed(tree.read(entry), change.path) if entry is not None and readable else None
-        trees.append(source.tree if source is not None else None)
-    return changed_names(*trees)
+        versions.append(source.module_names if source is not None else None)
+    return changed_names(*versions)
 
 
 def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, frozenset[str]]) -> list[str]:

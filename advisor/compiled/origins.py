@@ -84,46 +84,34 @@ class Origins:
 
         Also those that the value itself is: of a helper, which may be handed what was loaded.
         """
-        open_, seen = [node], set()
-        while open_:
-            inner = open_.pop()
-            if inner in seen:
-                continue
-            seen.add(inner)
-            if isinstance(inner, ast.Call):
-                if is_load(inner):
-                    yield from self.roots(inner.args[0]) if inner.args else ()
-                elif (value := converted(inner)) is not None and not is_bitcast(inner):  # bits of any type
-                    open_.append(value)
-                else:
-                    open_ += rearranged(inner)
-            elif isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.LShift, ast.RShift, ast.BitAnd)):
-                open_.append(inner.left)
-            elif isinstance(inner, ast.Subscript):
-                open_.append(inner.value)
-            elif isinstance(inner, ast.Name):
-                if self.reaching.is_parameter(inner):
-                    yield inner.id
-                open_ += self.reaching.values(inner)
+        for inner in _walk(node, self._passed_on):
+            yield from self._loaded_through(inner, handed=True)
+
+    def _passed_on(self, node: ast.expr) -> list[ast.expr]:
+        """The values that a value is without arithmetic on them."""
+        if isinstance(node, ast.Call) and not is_load(node):
+            value = converted(node)
+            return rearranged(node) if value is None or is_bitcast(node) else [value]  # a bitcast: bits of any type
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.LShift, ast.RShift, ast.BitAnd)):
+            return [node.left]
+        if isinstance(node, ast.Subscript):
+            return [node.value]
+        return self.reaching.values(node) if isinstance(node, ast.Name) else []
 
     def loaded(self, node: ast.expr, *, handed: bool = False, **what: bool) -> Iterator[str]:
         """Parameters through which it is loaded what a value is made of; with `handed` also those that are part of it themselves."""
         for inner in self.inside(node, **what):
-            if isinstance(inner, ast.Call) and is_load(inner):
-                yield from self.roots(inner.args[0]) if inner.args else ()
-            elif handed and isinstance(inner, ast.Name) and self.reaching.is_parameter(inner):
-                yield inner.id
+            yield from self._loaded_through(inner, handed=handed)
+
+    def _loaded_through(self, node: ast.expr, *, handed: bool) -> Iterator[str]:
+        if isinstance(node, ast.Call) and is_load(node):
+            yield from self.roots(node.args[0]) if node.args else ()
+        elif handed and isinstance(node, ast.Name) and self.reaching.is_parameter(node):
+            yield node.id
 
     def inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
         """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
-        open_, seen = [node], set()
-        while open_:
-            inner = open_.pop()
-            if inner in seen:
-                continue
-            seen.add(inner)
-            yield inner
-            open_ += self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what)
+        return _walk(node, lambda inner: self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what))
 
     def counts(self, node: ast.expr) -> bool:
         """Whether a value is made of a program's number, a range, or what a loop counts."""
@@ -150,6 +138,17 @@ class Origins:
                         for step in steps:
                             names += self.coordinate(step, depth + 1)
         return names
+
+
+def _walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
+    """An expression and all that lies behind it, each once; loops that assign a name from itself end."""
+    waiting, seen = [node], set[ast.expr]()
+    while waiting:
+        inner = waiting.pop()
+        if inner not in seen:
+            seen.add(inner)
+            yield inner
+            waiting += behind(inner)
 
 
 def _without_hints(node: ast.expr) -> ast.expr:

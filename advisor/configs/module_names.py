@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.configs.functions import FunctionReader, Place
@@ -32,7 +32,11 @@ class ModuleNames:
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
-        return list(self._touching(self.tree.body).get(name, ()))
+        return list(self.all_statements().get(name, ()))
+
+    def all_statements(self) -> Mapping[str, Sequence[ast.stmt]]:
+        """The same of every name of the module."""
+        return self._touching(self.tree.body)
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
         """The place of a function's decorators; None: after all of the file."""

@@ -11,6 +11,7 @@ from advisor.comparison.changed_names import changed_names
 from advisor.comparison.importers import located
 from advisor.comparison.trees import FolderTree, RevisionTree
 from advisor.configs.imports import Import
+from advisor.configs.module_names import ModuleNames
 
 HEAD = "import triton\nimport triton.language as tl\n"
 HELPERS = HEAD + """
@@ -141,12 +142,13 @@ def test_who_imports_nothing_that_changed_is_not_looked_at(repository, predictor
         ("if X:\n    A = 1\nelse:\n    A = 2", "if Y:\n    A = 1\nelse:\n    A = 2", {"A"}),
         ("from m import a", "from n import a", {"a"}),
         ("A = 1", None, {"*"}),
-        ("A = 1\nclass C:\n    x = A", "A = 2\nclass C:\n    x = A", {"A"}),
+        ("A = 1\nclass C:\n    x = A", "A = 2\nclass C:\n    x = A", {"A", "C"}),
+        ("A = 1\nclass C:\n    def f(self): return A", "A = 2\nclass C:\n    def f(self): return A", {"A"}),
     ],
 )
 def test_names_that_a_change_touches(base, head, changed):
-    trees = (ast.parse(text) if text is not None else None for text in (base, head))
-    assert changed_names(*trees) == changed
+    versions = (ModuleNames(ast.parse(text)) if text is not None else None for text in (base, head))
+    assert changed_names(*versions) == changed
 
 
 def test_what_limits_leave_out_is_said(repository, predictor, monkeypatch):
