@@ -130,16 +130,17 @@ def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
 
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """What any kernel has to do that gives what this one gives, whatever the data are."""
-    return _work(demand, demand.certain, demand.read_footprints, demand.written_footprints, gpu)
+    return _work(demand, demand.certain, demand.read_footprints, demand.written_footprints, demand.in_place_bytes, gpu)
 
 
 def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """The same if all is so that the prediction takes for likely."""
-    return _work(demand, demand, demand.likely_read_footprints, demand.likely_written_footprints, gpu)
+    read, written = demand.likely_read_footprints, demand.likely_written_footprints
+    return _work(demand, demand, read, written, demand.likely_in_place_bytes, gpu)
 
 
 def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: Mapping[str, float], written: Mapping[str, float],
-          gpu: GpuSpec) -> Work:  # fmt: skip
+          in_place_bytes: float, gpu: GpuSpec) -> Work:  # fmt: skip
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
     kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
@@ -149,7 +150,7 @@ def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: Map
     stored = sum(count for name, count in written.items() if name not in demand.updated)
     return Work(
         tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(sum(read.values()) + sum(written.values())),
-        result_bytes=_column(stored), tensor_dtype=kind,
+        result_bytes=_column(stored), in_place_bytes=_column(in_place_bytes), tensor_dtype=kind,
     )  # fmt: skip
 
 
@@ -168,9 +169,10 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         shared_memory_bytes=_column(compiled.resources.shared_memory_bytes), num_warps=_column(compiled.resources.num_warps),
     )  # fmt: skip
     slots = gpu.num_sms * max(float(residents.resident_ctas(gpu, resources)[0][0]), 1.0)
-    compulsory = demand.likely_footprint_bytes
+    in_place = _column(demand.likely_in_place_bytes)
+    compulsory = _column(sum(demand.likely_read_footprints.values()) + sum(demand.likely_written_footprints.values()))
     again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
-    missed = again * float(residency.re_read_fraction(_column(compulsory), gpu.l2_bytes)[0])
+    missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
     scattered = sum(unused_sector_bytes(a) for a in demand.accesses if a.kind == "load")
     issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
@@ -190,8 +192,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
-        dram_bytes=residency.likely_dram_bytes(_column(compulsory), gpu.l2_bytes, cache) + missed,
-        compulsory_bytes=_column(compulsory), useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
+        dram_bytes=residency.likely_dram_bytes(compulsory, gpu.l2_bytes, cache, in_place) + missed,
+        compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
         largest_cta_ratio=largest,

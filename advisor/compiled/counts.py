@@ -169,7 +169,8 @@ class KernelDemand:
     footprint_bytes: Mapping[str, float]  # per pointer argument: distinct bytes, those known to be touched
     read_footprints: Mapping[str, float]  # the same of what is loaded
     written_footprints: Mapping[str, float]  # of what is stored or updated
-    likely_read_footprints: Mapping[str, float]  # what a prediction reckons with: no less than what is known
+    likely_footprint_bytes: Mapping[str, float]  # what a prediction reckons with: no less than what is known
+    likely_read_footprints: Mapping[str, float]
     likely_written_footprints: Mapping[str, float]
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
@@ -178,11 +179,6 @@ class KernelDemand:
     classes: tuple[ProgramClass, ...]
     unknown: Mapping[str, str]
     approximations: tuple[str, ...]
-
-    @property
-    def read_footprint_bytes(self) -> float:
-        """Distinct bytes of all that is loaded."""
-        return sum(self.read_footprints.values())
 
     @property
     def written_footprint_bytes(self) -> float:
@@ -197,9 +193,14 @@ class KernelDemand:
         return frozenset(updates - {a.name for a in self.accesses if a.kind != "atomic" or "exch" in a.operation.text})
 
     @property
-    def likely_footprint_bytes(self) -> float:
-        """Distinct bytes of all accesses that a prediction reckons with."""
-        return sum(self.likely_read_footprints.values()) + sum(self.likely_written_footprints.values())
+    def in_place_bytes(self) -> float:
+        """Distinct bytes that are both read and written, by what is known."""
+        return _in_both(self.footprint_bytes, self.read_footprints, self.written_footprints)
+
+    @property
+    def likely_in_place_bytes(self) -> float:
+        """The same of what a prediction reckons with."""
+        return _in_both(self.likely_footprint_bytes, self.likely_read_footprints, self.likely_written_footprints)
 
     @property
     def total_tensor_flop(self) -> float:
@@ -210,3 +211,9 @@ class KernelDemand:
     def main_tensor_type(self) -> str | None:
         """The type with most FLOP."""
         return max(self.tensor_flop, key=lambda k: self.tensor_flop[k]) if self.total_tensor_flop else None
+
+
+def _in_both(all_: Mapping[str, float], read: Mapping[str, float], written: Mapping[str, float]) -> float:
+    """Bytes that are in both of two sets per argument, of the sizes of the sets and of their unions."""
+    both = {name: read[name] + written[name] - all_.get(name, 0.0) for name in read.keys() & written.keys()}
+    return sum(min(max(count, 0.0), read[name], written[name]) for name, count in both.items())

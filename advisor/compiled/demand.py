@@ -255,6 +255,7 @@ class _Collected:
             requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
             footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
             written_footprints=footprints(rest, inputs),
+            likely_footprint_bytes=likely_footprints(accesses, inputs, total),
             likely_read_footprints=likely_footprints(loads, inputs, total),
             likely_written_footprints=likely_footprints(rest, inputs, total),
             unlocated=unlocated(accesses),

@@ -84,7 +84,7 @@ def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
 
 def least_amounts(work: Work, gpu: GpuSpec, cache_state: str) -> dict[str, Array]:
     """The least demand of every pipeline (columns [n]), with what the L2 spares the DRAM."""
-    least = cache.least_dram_bytes(work.compulsory_bytes, work.result_bytes, gpu.l2_bytes, cache_state)
+    least = cache.least_dram_bytes(work.compulsory_bytes, work.result_bytes, gpu.l2_bytes, cache_state, work.in_place_bytes)
     return work.amounts() | {"dram": least}
 
 

@@ -19,9 +19,9 @@ SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")
 class Work:
     """The least any kernel must do for a problem, columns [n].
 
-    `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written. From and to DRAM goes only what
-    the L2 cannot hold (`bound.least_amounts`). Between L2 and SMs each direction has its own wires, so only the larger of the two is
-    certain there.
+    `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written, `in_place_bytes` those that are
+    read and written at one place. From and to DRAM goes only what the L2 cannot hold (`bound.least_amounts`). Between L2 and SMs each
+    direction has its own wires, so only the larger of the two is certain there.
     """
 
     tensor_flop: Array
@@ -29,6 +29,7 @@ class Work:
     xu_op: Array
     compulsory_bytes: Array
     result_bytes: Array
+    in_place_bytes: Array | float = 0.0
     tensor_dtype: str | None  # None: the family's products run on the fma pipeline (fp32)
 
     def amounts(self) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import read_source
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.hardware import load_gpu
-from advisor.schema import Finding
+from advisor.schema import Finding, PipelineTime
 
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 ROWS, COLUMNS = 4096, 8192
@@ -204,6 +204,28 @@ def test_a_compiled_kernel_may_end_with_its_results_in_the_l2(tmp_path: Path) ->
     assert dram.problem_time_us == pytest.approx(one_way / gpu.dram_bytes_per_s * 1e6)
     warm = kernel_analysis(inspection, gpu, "warm")
     assert {each.pipeline: each for each in warm.pipelines}["dram"].problem_demand == 0
+
+
+def test_a_warm_l2_holds_what_is_overwritten_once(tmp_path: Path) -> None:
+    """Of 60 MB read and written in place an L2 of 50 MB keeps 50: the rest is read, and written back."""
+    path, gpu, elements = tmp_path / "k.py", load_gpu("H100"), 60 * 1024 * 1024 // 4
+    path.write_text(HEAD + """
+def k(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+""")
+
+    def of_dram(count: int) -> PipelineTime:
+        launch = make_launch(
+            read_source(path), "k", types={"x_ptr": "*fp32"}, arguments={"n": count}, constexprs={"BLOCK": 1024}, grid=(-(-count // 1024),)
+        )
+        (dram,) = (each for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90")), gpu, "warm").pipelines
+                   if each.pipeline == "dram")  # fmt: skip
+        return dram
+
+    small, large = of_dram(int(gpu.l2_bytes * 0.9) // 4), of_dram(elements)
+    assert small.problem_demand == small.demand == 0
+    assert large.problem_demand == large.demand == 2 * (elements * 4 - gpu.l2_bytes)
 
 
 @pytest.mark.parametrize(
