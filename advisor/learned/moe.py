@@ -28,7 +28,7 @@ DOMAIN_MARGIN = 2.0
 
 DOMAIN_FADES, DOMAIN_END = 8.0, 64.0
 """Factors outside between which the analytical model takes over, without a step. Trained on few tokens, on narrow or on wide experts alone,
-the model errs as served by 4 to 9 % up to eight times outside and by 10 % up to 64 times, the analytical model by 16 to 29 %
+the model errs as served by 4 to 9 % up to eight times outside and by 10 % up to 64 times, the analytical model by 9 to 18 %
 (`tests/bench/extrapolation.py`)."""
 
 DOMAIN_SIZES = ("slots", "depth", "width", "all_experts", "dram_rate", "peak_flop")

@@ -188,8 +188,10 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     again_b = np.maximum(sweeps - active, 0) * weights
     swept = np.minimum(tiles_per_sweep, row_tiles) * block_m * product.a_row_bytes
     missed_b = again_b * cache.re_read_fraction(weights + swept, gpu.l2_bytes)
-    again_a = np.maximum(a_loads - product.distinct_a_bytes, 0)
-    missed_a = again_a * cache.re_read_fraction(swept + concurrent * staged * stages, gpu.l2_bytes)
+    # Tiles of one row that run at once go through their rows together; the next ones read them again.
+    columns_at_once = np.clip(concurrent / tiles_per_sweep, 1, column_tiles)
+    again_a = np.maximum(total_rows * product.a_row_bytes * np.ceil(column_tiles / columns_at_once) - product.distinct_a_bytes, 0)
+    missed_a = again_a * cache.re_read_fraction(swept + weights * columns_at_once / column_tiles, gpu.l2_bytes)
     parts = np.maximum(stores - product.output_bytes, 0)
     likely = cache.likely_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
     return Demand(

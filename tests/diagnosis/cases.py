@@ -69,8 +69,8 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda: launch(moe(64, "w2"), tile(16, 64, 128), "H100"),
     ),
     "k-loop-shorter-than-pipeline": (
-        lambda: launch(gemm(2048, 7168, 128), tile(128, 32, 64, 1, 8, 4), "A40"),
-        lambda: launch(gemm(2048, 7168, 4096), tile(128, 32, 64, 1, 8, 4), "A40"),
+        lambda: launch(gemm(512, 4096, 128), tile(128, 64, 64, 1, 4, 4), "A40"),
+        lambda: launch(gemm(512, 4096, 4096), tile(128, 64, 64, 1, 4, 4), "A40"),
     ),
     "tile-below-matrix-instruction": (
         lambda: launch(prefill(4096), attention(32, 4), "H100"),

@@ -33,6 +33,7 @@ class Measured:
     bound_us: Array
     config_bound_us: Array | None = None
     resident: Array | None = None  # CTAs per SM
+    dram_us: Array | None = None  # the DRAM traffic that is predicted, at the full rate
 
     @property
     def share(self) -> Array:
@@ -65,16 +66,18 @@ def measurements(folder: Path) -> Iterator[Measured]:
         for rows in _groups(read(folder / f"{source}.csv.gz"), "gpu"):
             gpu = load_gpu(str(rows["gpu"][0]))
             problem = ProblemBatch(family="fused_moe", op="w13", sizes={n: rows[n] for n in ("M", "E", "topk", "H", "N")})
-            of_config = resident = None
+            of_config = resident = dram = None
             if all(n in rows for n in CONFIGURATION):
                 config = ConfigurationBatch(
                     parameters={n: rows[n] for n in CONFIGURATION}, num_warps=rows["num_warps"], num_stages=rows["num_stages"]
                 )
                 launches = analyse(problem, config, gpu)
                 of_config, resident = launches.config_bound.us, launches.schedule.resident
+                dram = launches.demand.dram_bytes / gpu.dram_bytes_per_s * 1e6
             yield Measured(
                 source=source, gpu=gpu, op="w13", latency_us=rows[latency],
                 bound_us=bound(work(problem, gpu), gpu, "warm").us, config_bound_us=of_config, resident=resident,
+                dram_us=dram,
             )  # fmt: skip
     for source, names, dtype in (("gemm_fp8", ("gpu",), "fp8"), ("library_ops", ("gpu", "op"), "fp32")):
         for rows in _groups(read(folder / f"{source}.csv.gz"), *names):
