@@ -71,6 +71,22 @@ _TILES: _Tiles = (
 """For operands of two bytes."""
 _LARGE_TILES: _Tiles = ((128, 256, 32, 8, 8, 4), (256, 128, 32, 8, 8, 4))
 """Of plain products besides: they fit the shared memory of smaller parts (A40, T4), where cuBLAS takes them."""
+_COVERING: dict[str, _Tiles] = {
+    "fused_moe": (
+        (256, 256, 128, 1, 4, 2), (128, 128, 256, 1, 4, 2), (128, 256, 256, 1, 4, 2), (16, 32, 256, 1, 4, 2), (64, 128, 256, 1, 4, 2),
+        (32, 256, 128, 8, 4, 5), (16, 128, 256, 1, 4, 2), (256, 256, 64, 8, 4, 2), (16, 16, 256, 1, 4, 2), (128, 128, 128, 1, 8, 2),
+        (128, 256, 128, 1, 4, 2), (16, 64, 256, 1, 4, 2), (16, 128, 32, 8, 4, 2), (256, 256, 32, 8, 4, 3), (16, 16, 64, 1, 4, 2),
+        (256, 128, 32, 8, 8, 4), (128, 256, 32, 8, 8, 2),
+    ),
+    "gemm": (
+        (128, 128, 128, 1, 4, 2), (256, 256, 128, 1, 4, 2), (16, 32, 128, 1, 4, 5), (128, 64, 128, 1, 4, 2), (64, 64, 128, 8, 4, 5),
+        (32, 32, 128, 8, 4, 5), (128, 128, 128, 8, 4, 4), (64, 128, 128, 8, 4, 5), (64, 64, 128, 8, 4, 2), (256, 256, 64, 8, 4, 2),
+        (256, 256, 32, 8, 4, 3), (16, 32, 128, 1, 4, 2), (32, 32, 128, 8, 4, 2), (64, 32, 128, 8, 4, 2), (16, 64, 128, 1, 4, 5),
+        (64, 32, 128, 1, 4, 5), (128, 256, 128, 1, 4, 2), (32, 64, 128, 8, 4, 2),
+    ),
+}  # fmt: skip
+"""What the tiles above lack for other types than they are for, and for GPUs with more or less memory per SM: chosen one after another, each
+for what it takes from the mean of least predicted latency / that over the whole space (`tests/bench/covering.py` prints both)."""
 _SPLIT_TILES: _Tiles = tuple(tile for tile in _TILES if tile[0] <= 64 and tile[1] <= 128)
 
 MULTICAST = 2
@@ -164,8 +180,9 @@ def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
         UsageError: The family has none, or nothing of it is left.
     """
     space = _split_space(problem.family, problem.op) if splits and problem.block_shape is None else family_space(problem.family)
+    tried = space.num_stages <= MOST_STAGES.get(vendor, np.inf) if problem.family in _COVERING else True
     sound = sound_depths(space, problem, vendor, stack)
-    if sound.all():
+    if (sound & tried).all():
         return space
     if not sound.any():
         least, most = block_k_range(problem, vendor, stack)
@@ -174,7 +191,7 @@ def problem_space(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
         raise UsageError("no configuration of the space is right for the problem", got,
                          f"from {least} for operands of {problem.dtype} to {most} for the quantization block",
                          "correct the block shape, or describe another space")  # fmt: skip
-    return space.take(np.flatnonzero(sound))
+    return space.take(np.flatnonzero(sound & tried))
 
 
 def held_to(space: ConfigurationBatch, configuration: Configuration | None, names: Collection[str]) -> ConfigurationBatch:
@@ -192,21 +209,22 @@ def typical_configurations(problem: Problem | ProblemBatch, vendor: str = "nvidi
 
     Where BLOCK_SIZE_K may be no more than some depth (`block_k_range`), deeper ones are cut down to it.
     """
-    most = block_k_range(problem, vendor)[1] if problem.family in ("fused_moe", "gemm") else None
-    return _typical(problem.family, problem.op, ELEMENT_BYTES[problem.dtype], vendor, most)
+    most = block_k_range(problem, vendor)[1] if problem.family in _COVERING else None
+    typical = _typical(problem.family, problem.op, ELEMENT_BYTES[problem.dtype], vendor, most)
+    return (*typical, *_tiles(_COVERING.get(problem.family, ()), 2, vendor, most))
 
 
 def library_configurations(problem: ProblemBatch, gpu: GpuSpec) -> tuple[ConfigurationBatch, ...]:
-    """What a library may launch: `typical_configurations`, and, for plain products, what Triton kernels of the tables do not do: parts of a
+    """What a library may launch: tiles of its sizes, and, for plain products, what Triton kernels of the tables do not do: parts of a
     depth, and tiles that the CTAs of a cluster share (`MULTICAST`).
 
     Not of the types that library products were measured in: outside of what was learned of them the learned model fades into the
     analytical one, and the two have to meet.
     """
-    typical = typical_configurations(problem, gpu.vendor)
+    most = block_k_range(problem, gpu.vendor)[1] if problem.family in _COVERING else None
+    typical = _typical(problem.family, problem.op, ELEMENT_BYTES[problem.dtype], gpu.vendor, most)
     if problem.family != "gemm" or problem.block_shape is not None:
         return typical
-    most = block_k_range(problem, gpu.vendor)[1]
     if problem.dtype in ("fp8", "fp32"):
         return _tiles(_TILES, 2, gpu.vendor, most)
     shared = _with(typical, "MULTICAST", (MULTICAST,)) if has_warp_group(gpu) else ()

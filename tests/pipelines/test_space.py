@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advisor.errors import UsageError
+from advisor.hardware import load_gpu
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.pipelines import problem_batch
 from advisor.pipelines.space import block_k_range, family_space, problem_space, typical_configurations
 from advisor.schema import Problem
 
@@ -74,3 +77,25 @@ def test_kernels_that_split_the_depth_have_a_larger_space(problem, name, values)
 def test_typical_tiles_of_wide_types_need_no_more_memory(dtype, depth):
     tiles = {tuple(int(each.parameters[f"BLOCK_SIZE_{n}"][0]) for n in "MNK") for each in typical_configurations(gemm(dtype=dtype))}
     assert (128, 256, depth) in tiles
+
+
+@pytest.mark.parametrize(
+    ("gpu", "problem"),
+    [
+        ("MI355X", Problem(family="fused_moe", op="w13", sizes={"M": 8192, "E": 160, "topk": 8, "H": 5120, "N": 384}, dtype="fp8")),
+        ("GH200", Problem(family="fused_moe", op="w13", sizes={"M": 65536, "E": 8, "topk": 2, "H": 4096, "N": 14336}, dtype="tf32")),
+        ("MI300X", Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 4096}, dtype="fp8")),
+        ("B200", Problem(family="gemm", op="gemm", sizes={"M": 4096, "N": 11008, "K": 14336}, dtype="int8")),
+        ("H200", moe(dtype="bf16")),
+    ],
+)  # fmt: skip
+def test_the_analytical_ceiling_comes_near_the_best_of_the_space(gpu, problem):
+    predictor, spec, batch = AnalyticalPredictor(), load_gpu(gpu), problem_batch([problem])
+    least = predictor.predict(batch, problem_space(problem, spec.vendor), spec).us.min()
+    assert 1 / 1.1 < predictor.ceiling(batch, spec).us[0] / least < 1.1
+
+
+@pytest.mark.parametrize("problem", [moe(), gemm(), gemm(dtype="fp8")])
+def test_on_amd_no_more_stages_are_tried_than_its_stacks_try(problem):
+    assert set(problem_space(problem, "amd").num_stages) == {2}
+    assert set(problem_space(problem).num_stages) == {2, 3, 4, 5}
