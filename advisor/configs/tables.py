@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from advisor.configs.entries import RETUNE as _RETUNE
 from advisor.configs.entries import read_entry
@@ -69,6 +69,8 @@ class TableProblem:
     """A value of a table that cannot be read, and the key it stands under (None: the file as a whole)."""
 
     key: str | None
+    check: Literal["unreadable", "bad-entry", "duplicate-key"]
+    """The check of `advisor.configs.audit.CHECKS` that it fails."""
     error: InputError
 
 
@@ -113,7 +115,7 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
     except NotOursError:
         raise
     except InputError as error:
-        return None, (TableProblem(key=None, error=error),)
+        return None, (TableProblem(key=None, check="unreadable", error=error),)
     return _interpret(os.fspath(path), label, name, document, duplicates)
 
 
@@ -136,6 +138,7 @@ def _interpret(
     problems = [
         TableProblem(
             key=key,
+            check="duplicate-key",
             error=InputError(
                 f"{label}: key {key!r} occurs twice", key, "each key once", "remove one of the two; JSON keeps the last"
             ),
@@ -155,7 +158,9 @@ def _interpret(
             tokens = _token_count(label, key)
             plain = str(tokens)
             if plain in kept:
-                raise InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+                twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+                problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
+                continue
             if key != plain:
                 odd.append(key)
             kept[plain] = value
@@ -164,12 +169,12 @@ def _interpret(
             else:
                 entries.append((tokens, read_entry(label, key, value, name)))
         except InputError as error:
-            problems.append(TableProblem(key=key, error=error))
+            problems.append(TableProblem(key=key, check="bad-entry", error=error))
     if fallback and not entries and not problems:
         raise NotOursError(f"{label}: every entry is null: another kernel than Triton's runs for all token counts", None, None, "skip it")
     if not entries and not problems:
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
-        problems.append(TableProblem(key=None, error=empty))
+        problems.append(TableProblem(key=None, check="unreadable", error=empty))
     if not entries:
         return None, tuple(problems)
     usable = {*dict(entries), *fallback}
