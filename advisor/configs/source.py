@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
+from advisor.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
 _TRITON_PREFIXES = ("triton.language.", "tl.")
@@ -396,14 +398,8 @@ def read_source(path: str | Path) -> SourceFile:
     Raises:
         InputError: It cannot be read, or is not Python.
     """
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path}: too large", f"{path.stat().st_size} bytes", f"at most {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read", getattr(error, "strerror", None) or str(error), "a Python file") from None
-    return parse_source(text, path)
+    text = read_text(path, str(path), "a Python file", MAX_FILE_BYTES)
+    return parse_source(io.StringIO(text, newline=None).read(), path)  # with ends of lines as Python reads them
 
 
 def parse_source(text: str, path: str | Path) -> SourceFile:

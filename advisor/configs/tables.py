@@ -19,6 +19,7 @@ from advisor.configs.entries import RETUNE as _RETUNE
 from advisor.configs.entries import read_entry
 from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
+from advisor.reading import read_text
 from advisor.schema import Configuration
 from advisor.writing import replacing
 
@@ -194,8 +195,7 @@ def _interpret(
 
 def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
     """The top level of the JSON file in file order (last value of a repeated key), and the repeated keys."""
-    text = read_text(path, label, FILE_SIZE_LIMIT_BYTES)
-
+    text = read_text(path, label, "a tuned table", FILE_SIZE_LIMIT_BYTES, encoding="utf-8")  # the stacks take no mark before it
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -239,29 +239,6 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
             "keep one entry per token count that matters; the stacks take the nearest",
         )
     return list(document.items()), tuple(dict.fromkeys(duplicates))
-
-
-def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -> str:
-    """The text of a file, with every way this can fail turned into an InputError."""
-    try:
-        if Path(path).is_dir():
-            raise InputError(f"{label}: is a directory", os.fspath(path), "a file", "name the file inside it")
-        size = Path(path).stat().st_size
-        if size > size_limit_bytes:
-            raise InputError(
-                f"{label}: file too large",
-                f"{size:,} bytes",
-                f"at most {size_limit_bytes:,} bytes",
-                "is this the file you mean?",
-            )
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), "a readable file", "check the path") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{label}: not UTF-8 text", None, "a UTF-8 file", "is this the file you mean?") from None
-    except ValueError:  # a null byte in the path
-        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
 
 
 def is_token_count(key: str) -> bool:
