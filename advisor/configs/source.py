@@ -22,7 +22,6 @@ from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
-_TRITON_PREFIXES = ("triton.language.", "tl.")
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 
 
