@@ -102,10 +102,8 @@ class ModuleNames:
         if key is not None and key in reader.known:
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
-        if found is _MISSING and reader.outside is not None:
-            return reader.outside(reader, name)
         if found is _MISSING:
-            raise NotLiteralError(f"{name} is not a literal of the file")
+            return reader.surroundings.outside(reader, name)
         if key is not None:
             reader.known[key] = found
         return found
@@ -132,8 +130,8 @@ class ModuleNames:
         if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            if isinstance(statement, ast.ImportFrom) and reader.outside is not None:
-                return reader.outside(reader, name)
+            if isinstance(statement, ast.ImportFrom):
+                return reader.surroundings.outside(reader, name)
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if is_enumeration(statement):
             with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
@@ -152,14 +150,14 @@ class ModuleNames:
             if isinstance(expression, ast.Name) and self._may_be_function(expression.id):
                 return self._after(reader, expression.id, self.tree.body, here)
             with reader.at(here, {}):
-                found = reader._visit(expression)
+                found = reader.visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
             return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
         try:
             if _spans(statement, place):
                 raise NotLiteralError("within a loop its value is not followed")
             with reader.at(here, {} if value is _MISSING else {name: value}):
-                reader._statement(statement)
+                reader.execute(statement)
                 return reader.names.get(name, _MISSING)
         except NotLiteralError as error:
             raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None
