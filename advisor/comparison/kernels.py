@@ -25,7 +25,7 @@ from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import ConfigLiteral, NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
-from advisor.configs.switches import BACKENDS
+from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from advisor.configs import number_limits, switches, texts
+from advisor.configs import number_limits, string_methods, target_questions
 from advisor.configs.constexpr_functions import METHODS
 from advisor.configs.literals import MATH, NotLiteralError
 
@@ -95,18 +95,18 @@ def _integer_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
 
 def _string_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     """`template.format(register=i)`."""
-    if isinstance(node.func, ast.Attribute) and node.func.attr in texts.METHODS and all(k.arg for k in node.keywords):
+    if isinstance(node.func, ast.Attribute) and node.func.attr in string_methods.METHODS and all(k.arg for k in node.keywords):
         with suppress(NotLiteralError):
             owner = reader.visit(node.func.value)
             if isinstance(owner, str):
                 arguments = [reader.visit(argument) for argument in node.args]
-                return texts.call(owner, node.func.attr, arguments, {str(k.arg): reader.visit(k.value) for k in node.keywords})
+                return string_methods.call(owner, node.func.attr, arguments, {str(k.arg): reader.visit(k.value) for k in node.keywords})
     return UNANSWERED
 
 
 def _version(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     """`Version(triton.__version__)`."""
-    return switches.version(reader.visit(node.args[0])) if name in _VERSIONS and len(node.args) == 1 else UNANSWERED
+    return target_questions.version(reader.visit(node.args[0])) if name in _VERSIONS and len(node.args) == 1 else UNANSWERED
 
 
 def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:

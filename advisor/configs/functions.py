@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.configs import calls, number_limits, switches, triton_names
+from advisor.configs import calls, number_limits, target_questions, triton_names
 from advisor.configs.constexpr_functions import DECORATORS
 from advisor.configs.literals import Allowance, Evaluator, NotLiteralError, dotted
 
@@ -170,7 +170,7 @@ class FunctionReader(Evaluator):
             return answer
 
     def _asked_target(self, name: str) -> bool | None:
-        return switches.asked_target(name, self.surroundings.backend, self.surroundings.arch)
+        return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
     def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
         if self.depth > DEEPEST_CALLS:
@@ -327,9 +327,9 @@ class FunctionReader(Evaluator):
             return constant
         name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
-            return switches.torch_version(node.attr, self.surroundings.backend)
+            return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
-            return switches.triton_version()
+            return target_questions.triton_version()
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
         if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):

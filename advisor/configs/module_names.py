@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from advisor.configs.aliases import Aliases, Event
 from advisor.configs.functions import FunctionReader, Place
 from advisor.configs.literals import NotLiteralError, enumeration, is_enumeration
-from advisor.configs.second_names import Event, SecondNames
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip
@@ -28,7 +28,7 @@ class ModuleNames:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
-        self._second: dict[_Block, SecondNames] = {}
+        self._aliases: dict[_Block, Aliases] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -122,9 +122,9 @@ class ModuleNames:
         if not body:
             return []
         key = (id(body[0]), len(body))
-        if key not in self._second:
-            self._second[key] = SecondNames.of(body)
-        return self._second[key].events(name, self._touching(body), place.position, _rebinds, _touched)
+        if key not in self._aliases:
+            self._aliases[key] = Aliases.of(body)
+        return self._aliases[key].events(name, self._touching(body), place.position, _rebinds, _touched)
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):

@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
-from advisor.configs.switches import Present
+from advisor.configs.target_questions import Present
 
 _CONVERTED = frozenset({"bool", "float", "int", "str"})
 """Functions of Python's that an expression may be given to and still be answered."""
