@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
+from advisor import triton_install
 from advisor.hardware import GpuSpec
 from advisor.schema import Fingerprint
 
@@ -20,5 +21,5 @@ def _version(package: str) -> str | None:
 def offline(gpu: GpuSpec) -> Fingerprint:
     """Nothing was run: the GPU is a description."""
     return Fingerprint(
-        mode="offline", gpu=gpu.name, torch=_version("torch"), triton=_version("triton"), python=platform.python_version()
+        mode="offline", gpu=gpu.name, torch=_version("torch"), triton=triton_install.version(), python=platform.python_version()
     )

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from advisor.configs import defaults, models
-from advisor.configs.described import call_function, problem_dtype
+from advisor.configs.described import call_function, kernel_problem, problem_dtype
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.routing import check_routing, crowded
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec, load_gpu
-from advisor.measurement.kernel_file import flat_problem
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.batch import column
 from advisor.pipelines.space import combinations, problem_space
@@ -184,9 +183,7 @@ def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Prob
     configurations = [dict(zip(columns, row, strict=True)) for row in rows]
     try:
         for problem in dict.fromkeys([0, len(problems) - 1]):
-            flat = flat_problem(problems[problem])
-            if gpu.vendor == "nvidia":
-                flat["capability"] = int(gpu.compute_capability.replace(".", ""))
+            flat = kernel_problem(problems[problem], gpu.compute_capability)
             configurations = [each for each in configurations if call_function(source, entry.get("valid"), dict(each), dict(flat))]
     except NotLiteralError:
         return space

@@ -89,11 +89,11 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     """Both GEMMs of a layer (one for a `_down` table) for every token count."""
     name = table.name
     gpu = table_gpu(name, request)
-    settle = models.assume if request.assume else models.resolve
-    found = settle(
-        name, model=request.model, hidden_size=request.hidden_size, top_k=request.top_k,
+    choice = models.ModelChoice(
+        model=request.model, hidden_size=request.hidden_size, top_k=request.top_k,
         tensor_parallel=request.tensor_parallel, expert_parallel=request.expert_parallel,
     )  # fmt: skip
+    found = models.resolve(name, choice, assume=request.assume)
     unknowns, warnings = [], []
     if found.assumption:
         unknowns.append(found.assumption + ".")

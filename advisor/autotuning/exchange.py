@@ -228,7 +228,7 @@ def cache_file(text: str) -> tuple[Path, str | None] | None:
     return (path, kernel or None) if ours else None
 
 
-def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = None) -> list[Entry]:
+def read_cache_file(path: Path) -> list[Entry]:
     """The problems in a cache's file or an export, most recently used first; nothing is written.
 
     Raises:
@@ -240,7 +240,7 @@ def read_cache_file(path: Path, kernel: str | None = None, gpu: str | None = Non
     else:
         cache = copy_of(path)
     try:
-        found = list(entries(cache, kernel, gpu))
+        found = list(entries(cache))
         for row in (row for entry in found for row in entry.rows):
             _checked(row)
         return found

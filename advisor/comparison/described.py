@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.configs.described import call_function
+from advisor.configs.described import call_function, kernel_problem
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.schema import Configuration, Problem
@@ -19,9 +19,7 @@ def described_arguments(
     source: SourceFile, entry: Mapping[str, Any], problem: Problem, configuration: Configuration, compute_capability: str
 ) -> dict[str, Any] | None:
     """Every argument of a call but the configuration's: pointers as Triton types, the rest as values; None: not known."""
-    flat = {**problem.sizes, "op": problem.op, "dtype": problem.dtype, "compute_capability": compute_capability}
-    if problem.output_dtype is not None:
-        flat["output_dtype"] = problem.output_dtype
+    flat = kernel_problem(problem, compute_capability)
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     try:
         found = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})

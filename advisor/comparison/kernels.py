@@ -21,15 +21,15 @@ from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
-from advisor.configs.described import reader
+from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import ConfigLiteral, NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
-from advisor.configs.switches import BACKENDS
+from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.measurement.kernel_file import flat_configuration, flat_problem
+from advisor.measurement.kernel_file import flat_configuration
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
@@ -295,9 +295,7 @@ def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: 
     function = version.source.plain_functions.get(str(version.entry.get("valid")))
     if function is None:
         return int(order[0])
-    valid, flat = reader(version.source), flat_problem(problem)
-    if gpu.vendor == "nvidia":
-        flat["capability"] = int(gpu.compute_capability.replace(".", ""))
+    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
     try:
         for place in order[:MOST_ASKED]:
             if valid.call(function, (flat_configuration(version.configurations[int(place)]), dict(flat))):

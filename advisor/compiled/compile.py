@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from advisor import triton_install
 from advisor.compiled import cache
 from advisor.compiled.errors import CompileError
 from advisor.compiled.kernel import CompiledKernel, CompileRequest, Resources, Target
-from advisor.compiled.pool import Pool, borrowed, interpreter, triton_version
+from advisor.compiled.pool import Pool, borrowed
 from advisor.errors import MissingDependencyError
 
 Progress = Callable[[int, int], None]
@@ -32,7 +33,7 @@ def version() -> str:
     Raises:
         MissingDependencyError: There is none.
     """
-    found = triton_version(interpreter())
+    found = triton_install.version()
     if found is None:
         raise MissingDependencyError("compiling a kernel needs triton, which is not installed", remedy="pip install triton")
     return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from advisor.compiled.convention import described_launch
 from advisor.compiled.launch import KernelLaunch
-from advisor.configs.described import call_function, expression, problem_dtype, product_type
+from advisor.configs.described import call_function, expression, kernel_problem, problem_dtype, product_type
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.errors import AdvisorError, UsageError
@@ -100,7 +100,8 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
     sizes, assumed = _sizes(source, kernel, entry, op, asked)
-    problem: dict[str, Any] = {**sizes, "op": op, "dtype": problem_dtype(entry, kernel, asked.dtype)}
+    dtype = problem_dtype(entry, kernel, asked.dtype)
+    problem = kernel_problem(_problem(entry, op, sizes, dtype, asked.routing), asked.compute_capability)
     space = entry.get("space") or {}
     chosen = {k: v for k, v in {**asked.constexprs, **asked.options}.items() if k in space}
     configuration = {**chosen}
@@ -109,9 +110,8 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         configuration = {**untuned, **chosen}
         rest = {k: v for k, v in configuration.items() if k not in chosen}
         assumed.append(f"{whence}: " + " ".join(f"{k}={v}" for k, v in rest.items()))
-    on_gpu = {**problem, **({"compute_capability": asked.compute_capability} if asked.compute_capability is not None else {})}
     arguments = {
-        **_plain_dict(call_function(source, entry.get("arguments"), on_gpu, dict(configuration))),
+        **_plain_dict(call_function(source, entry.get("arguments"), dict(problem), dict(configuration))),
         **asked.arguments, **{k: v for k, v in asked.constexprs.items() if k not in space},
     }  # fmt: skip
     values = {**sizes, **configuration, **{k: v for k, v in arguments.items() if isinstance(v, (int, float, bool))}}
@@ -126,7 +126,7 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         source, kernel, arguments, {**configuration, **asked.options}, _grid(source, entry, values), contents=contents,
         shapes={str(k): _whole(source, str(v), values) for k, v in (entry.get("shapes") or {}).items()},
     )  # fmt: skip
-    of = _problem(entry, op, sizes, product_type(entry, str(problem["dtype"]), arguments), asked.routing)
+    of = _problem(entry, op, sizes, product_type(entry, dtype, arguments), asked.routing)
     return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
 
 
@@ -157,14 +157,15 @@ def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -
         return []
     op = asked.op or next(iter(entry["ops"]))
     sizes, _ = _sizes(source, kernel, entry, op, asked)
-    problem = {**sizes, "op": op, "dtype": problem_dtype(entry, kernel, asked.dtype)}
+    problem = _problem(entry, op, sizes, problem_dtype(entry, kernel, asked.dtype), asked.routing)
+    told = kernel_problem(problem, gpu.compute_capability)
     rows = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     numbers = {name: tuple(float(v) for v in values) for name, values in space.items() if all(isinstance(v, (int, bool)) for v in values)}
     if len(numbers) != len(space):
         return []
     try:
         batch = combinations(numbers)  # type: ignore[arg-type]
-        launch = problem_batch([_problem(entry, op, sizes, str(problem["dtype"]), asked.routing)])
+        launch = problem_batch([problem])
         latency = np.broadcast_to(analyse(launch, batch, gpu).latency_us, (len(rows),))
     except (AdvisorError, KeyError):
         return []
@@ -173,7 +174,7 @@ def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -
         tile = tuple(v for name, v in rows[i].items() if name not in ("GROUP_SIZE_M", "num_stages"))
         if len(found) == NOMINATED or not np.isfinite(latency[i]):
             break
-        if tile not in found and _is_valid(source, entry, rows[i], problem):
+        if tile not in found and _is_valid(source, entry, rows[i], told):
             found[tile] = rows[i]
     return list(found.values())
 

@@ -8,15 +8,15 @@ import logging
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from advisor.triton_install import interpreter
 
 WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT_S = 120.0
@@ -27,29 +27,6 @@ STILL = ("advisor: Triton is still at work on %s after %g s; it is given up afte
 
 log = logging.getLogger("advisor.compiled")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
-
-
-def interpreter() -> str:
-    """The Python that has triton: `$ADVISOR_TRITON_PYTHON`, or this one."""
-    return os.environ.get("ADVISOR_TRITON_PYTHON") or sys.executable
-
-
-@lru_cache(maxsize=4)
-def triton_version(python: str) -> str | None:
-    """Version of the triton that `python` would import, without importing it; None where there is none."""
-    if python == sys.executable:
-        from importlib import metadata
-
-        for name in ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm"):
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                return metadata.version(name)
-        return None
-    code = "import importlib.metadata as m; print(m.version('triton'))"
-    try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
 
 
 class Worker:

@@ -19,6 +19,7 @@ from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, list_gpus
+from advisor.reading import read_text
 
 MAX_TOML_BYTES = 4_000_000
 _TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
@@ -143,13 +144,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except ModuleNotFoundError:  # Python 3.10
         import tomli as toml  # type: ignore[no-redef]
     try:
-        with Path(path).open("rb") as stream:
-            raw = stream.read(MAX_TOML_BYTES + 1)
-        if len(raw) > MAX_TOML_BYTES:
-            raise InputError(f"{path}: too large", None, f"at most {MAX_TOML_BYTES} bytes")
-        data = toml.loads(raw.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read", getattr(error, "strerror", None) or str(error), "a TOML file") from None
+        data = toml.loads(read_text(path, str(path), "a TOML file", MAX_TOML_BYTES, encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read", str(error), "a TOML file") from None
     for key in data:
         if key not in TOML_KEYS:
             raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from advisor.configs.entries import is_amd
 from advisor.configs.launchability import (
@@ -29,6 +28,7 @@ from advisor.configs.reachability import device_twins, misspelled_device, unreac
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
 from advisor.folders import files_below, not_permitted
+from advisor.hardware import GpuSpec, match_device_name
 from advisor.schema import Configuration, Severity
 
 CHECKS: dict[str, str] = {
@@ -103,28 +103,6 @@ class Audit:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class GpuLimits(Protocol):
-    """The part of a GPU's description that the checks need (`advisor.hardware.GpuSpec` has it)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def device_names(self) -> tuple[str, ...]: ...
-
-    @property
-    def compute_capability(self) -> str: ...
-
-    @property
-    def smem_bytes_per_cta(self) -> int: ...
-
-    @property
-    def warp_size(self) -> int: ...
-
-
-GpuLookup = Callable[[str], GpuLimits | None]
-
-
 def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     """The JSON files among and below `paths`, sorted, less the advisor's own results; a file named itself counts whatever it is.
 
@@ -152,24 +130,22 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def audit(paths: Iterable[str | os.PathLike[str]], gpu_lookup: GpuLookup | None = None) -> Audit:
+def audit(paths: Iterable[str | os.PathLike[str]]) -> Audit:
     """Check every table among and below `paths`.
 
     Args:
         paths: Tables, or folders of them.
-        gpu_lookup: The GPU of a device name, None where it is not known; default: `advisor.hardware.match_device_name`.
 
     Raises:
         InputError: A path does not exist.
         NothingMatchedError: There is nothing to check.
     """
-    lookup = gpu_lookup or _bundled_gpu
     files = find_tables(list(paths))
     names = {(str(path.parent), path.name) for path in files}
     tables: list[Table] = []
     issues: list[AuditIssue] = []
     for path in files:
-        table, found = audit_table(path, lookup)
+        table, found = audit_table(path)
         issues.extend(found)
         if table is not None:
             tables.append(table)
@@ -182,7 +158,7 @@ def audit(paths: Iterable[str | os.PathLike[str]], gpu_lookup: GpuLookup | None 
     return Audit(files=len(files), tables=tuple(tables), issues=tuple(issues), counts=kept)
 
 
-def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = None) -> tuple[Table | None, tuple[AuditIssue, ...]]:
+def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[AuditIssue, ...]]:
     """Check one table by itself; the table is None where nothing of it could be read."""
     where = os.fspath(path)
     try:
@@ -192,13 +168,10 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
         return None, (_issue(where, None, "not-ours", "info", str(error)),)
     except InputError as error:
         return None, (_issue(where, None, "unreadable", "error", str(error)),)
-    issues = [
-        _issue(where, problem.key, _problem_check(problem.key, table, problem.error), "error", str(problem.error))
-        for problem in problems
-    ]
+    issues = [_issue(where, problem.key, problem.check, "error", str(problem.error)) for problem in problems]
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
     if table is not None:
-        gpu = (gpu_lookup or _bundled_gpu)(name.device_name)
+        gpu = match_device_name(name.device_name)
         issues.extend(_name(where, name, gpu))
         issues.extend(_keys(where, table))
         for tokens, configuration in table.entries:
@@ -207,25 +180,13 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
     return table, tuple(sorted(issues, key=lambda issue: rank[issue.check]))
 
 
-def entry_errors(configuration: Configuration, name: TableName, gpu: GpuLimits | None, key: str = "") -> tuple[AuditIssue, ...]:
+def entry_errors(configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> tuple[AuditIssue, ...]:
     """Why an entry of a table cannot be launched on a GPU, or gives wrong results; none where nothing is wrong."""
-    return tuple(issue for issue in _entry(name.file_name(), key, configuration, name, gpu) if issue.severity == "error")
+    return tuple(issue for issue in _entry(name.file_name(), "", configuration, name, gpu) if issue.severity == "error")
 
 
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:
     return AuditIssue(path=path, key=key, check=check, severity=severity, message=message)
-
-
-def _problem_check(key: str | None, table: Table | None, error: InputError) -> str:
-    if key is None:
-        return "unreadable"
-    return "duplicate-key" if "occurs twice" in error.what else "bad-entry"
-
-
-def _bundled_gpu(device_name: str) -> GpuLimits | None:
-    from advisor.hardware import match_device_name
-
-    return match_device_name(device_name)
 
 
 def _operands(name: TableName) -> str | None:
@@ -236,7 +197,7 @@ def _operands(name: TableName) -> str | None:
         return None
 
 
-def _name(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+def _name(path: str, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     """What the name of a table says that is not known, that no driver says, or that its GPU cannot do."""
     operands = _operands(name)
     if gpu is not None and (reason := misspelled_device(name.device_name, gpu.device_names)) is not None:
@@ -252,7 +213,7 @@ def _name(path: str, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIs
         yield _issue(path, None, "refused-dtype", "error", message)
 
 
-def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     launched, operands = clamp(configuration, name), _operands(name)
     written_k, launched_k = configuration.parameters["BLOCK_SIZE_K"], launched.parameters["BLOCK_SIZE_K"]
     if launched_k != written_k:
@@ -293,7 +254,7 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             )
 
 
-def _needed_shared_memory(configuration: Configuration, name: TableName, operands: str, gpu: GpuLimits) -> int:
+def _needed_shared_memory(configuration: Configuration, name: TableName, operands: str, gpu: GpuSpec) -> int:
     block_m, block_n, block_k = (int(configuration.parameters[f"BLOCK_SIZE_{axis}"]) for axis in "MNK")
     operand = ELEMENT_BYTES[operands]
     swap_ab = configuration.parameters.get("SWAP_AB")
@@ -313,7 +274,7 @@ def _needed_shared_memory(configuration: Configuration, name: TableName, operand
     )
 
 
-def _warps(path: str, key: str, configuration: Configuration, gpu: GpuLimits | None) -> Iterator[AuditIssue]:
+def _warps(path: str, key: str, configuration: Configuration, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     warps, lanes = configuration.num_warps, gpu.warp_size if gpu is not None else 32
     if warps & (warps - 1):
         yield _issue(path, key, "num-warps", "error", f"num_warps {warps} is no power of two: Triton refuses to compile it")

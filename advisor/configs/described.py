@@ -14,6 +14,7 @@ from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.errors import UsageError
+from advisor.schema import Problem
 
 MATRIX_PRECISIONS = ("tf32", "tf32x3", "bf16x3", "bf16x6")
 """Input precisions of `tl.dot` with which fp32 operands run on matrix units: what is measured of such a product is no launch of an exact
@@ -35,6 +36,25 @@ def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     if function is None:
         raise NotLiteralError(f"{source.path.name} has no function {name}")
     return reader(source).call(function, arguments)
+
+
+def kernel_problem(problem: Problem, compute_capability: str | None) -> dict[str, Any]:
+    """A problem as the functions of a kernel file take it: one flat dictionary.
+
+    Args:
+        problem: What is computed.
+        compute_capability: Of the GPU, "9.0" or "gfx942", as `GpuSpec` has it; None: no GPU is named, and the file is told of none.
+    """
+    flat: dict[str, Any] = {**problem.sizes, "op": problem.op, "dtype": problem.dtype}
+    for name in ("weight_dtype", "output_dtype", "block_shape", "routing"):
+        value = getattr(problem, name)
+        if value is not None:
+            flat[name] = list(value) if name == "routing" else value
+    if compute_capability is not None:
+        flat["compute_capability"] = compute_capability
+        if "." in compute_capability:  # NVIDIA's
+            flat["capability"] = int(compute_capability.replace(".", ""))
+    return flat
 
 
 def problem_dtype(entry: Mapping[str, Any], kernel: str, asked: str | None) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.configs import number_limits, switches, texts, triton_names
-from advisor.configs.constexpr_functions import DECORATORS, METHODS
-from advisor.configs.literals import MATH, Evaluator, NotLiteralError, dotted
+from advisor.configs import calls, number_limits, target_questions, triton_names
+from advisor.configs.constexpr_functions import DECORATORS
+from advisor.configs.literals import Allowance, Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -22,7 +22,6 @@ _BREAK = object()
 _CONTINUE = object()
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 """Decorators that change nothing of what a function returns."""
-_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,43 +37,69 @@ class Place:
     scopes: tuple[ast.FunctionDef | ast.ClassDef, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What stands around the expressions of a file: its functions, what its names lead to, and the target that it is read for.
+
+    Attributes:
+        functions: Functions of the file.
+        reasons: Why others of its functions cannot be followed.
+        roots: Names that stand for triton's own modules.
+        modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
+        outer: Gives the value of a name of the file at the reader's `place`.
+        outside: Gives a value that the file imports.
+        imported: Gives a function that the file imports, with a reader of its file; None: these are not followed.
+        backend: Triton's backend of the target (cuda, hip); None: not known.
+        arch: Architecture of the target (90, gfx942); None: not known.
+        num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
+    """
+
+    functions: Mapping[str, ast.FunctionDef]
+    reasons: Mapping[str, str]
+    roots: frozenset[str]
+    modules: Mapping[str, str]
+    outer: Callable[[FunctionReader, str], Any]
+    outside: Callable[[FunctionReader, str], Any]
+    imported: Callable[[FunctionReader, str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
+    backend: str | None = None
+    arch: int | str | None = None
+    num_sms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """What readers share of which one asks another: that of another file, for what a file imports.
+
+    Attributes:
+        unset: Takes the names of environment variables that were asked for: each counts as not set.
+        allowance: The steps that are left for all of them.
+        importing: Files and names whose values are being worked out: files import each other.
+    """
+
+    unset: set[str]
+    allowance: Allowance = field(default_factory=Allowance)
+    importing: frozenset[tuple[str, str]] = frozenset()
+
+
 class FunctionReader(Evaluator):
     """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
     dictionaries and texts, and questions about the target.
 
     Args:
+        surroundings: Of the file.
+        inquiry: What is shared with the readers that it asks, or that ask it.
         names: As for Evaluator; names of the expression's own scope.
-        roots: The same.
-        functions: Functions of the file.
-        reasons: Why others of its functions cannot be followed.
-        outer: Gives the value of a name of the file at the reader's `place`.
-        unset: Takes the names of environment variables that were asked for: each counts as not set.
         place: Where in the file the expression stands.
-        backend: Triton's backend of the target (cuda, hip); None: not known.
-        modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
-        arch: Architecture of the target (90, gfx942); None: not known.
     """
 
     def __init__(
-        self, names: Mapping[str, Any] | None = None, roots: frozenset[str] = frozenset(),
-        functions: Mapping[str, ast.FunctionDef] | None = None, reasons: Mapping[str, str] | None = None,
-        outer: Callable[[FunctionReader, str], Any] | None = None, unset: set[str] | None = None, place: Place | None = None,
-        backend: str | None = None, modules: Mapping[str, str] | None = None, arch: int | str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(names, roots, functions)
-        self.reasons = dict(reasons or {})
-        self.outer = outer
-        self.unset = unset if unset is not None else set()
+        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
+        self.surroundings = surroundings
+        self.inquiry = inquiry
         self.place = place or Place()
-        self.backend = backend
-        self.modules = modules or {}
         self.types_are_values = False
-        self.arch = arch
-        self.num_sms: int | None = None  # of the GPU, for files that ask how many SMs it has
-        self.imported: Callable[[str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
-        """Gives functions that the file imports, with a reader of theirs, where they are followed."""
-        self.outside: Callable[[FunctionReader, str], Any] | None = None  # gives values that the file imports
-        self.importing: frozenset[tuple[str, str]] = frozenset()  # files and names whose values need this reader's: files import each other
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
@@ -107,12 +132,12 @@ class FunctionReader(Evaluator):
         finally:
             self.names, self.place = before
 
-    def _origin(self, node: ast.expr) -> str:
+    def origin(self, node: ast.expr) -> str:
         """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
         root, dot, rest = (dotted(node) or "").partition(".")
-        return f"{self.modules[root]}{dot}{rest}" if root in self.modules and root not in self.names else ""
+        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
 
-    def _number_type(self, node: ast.expr) -> str:
+    def number_type(self, node: ast.expr) -> str:
         """The type that the argument of `finfo` or `iinfo` is.
 
         Raises:
@@ -121,7 +146,7 @@ class FunctionReader(Evaluator):
         # Only here is `torch.float16` a value: elsewhere it is none that a configuration or a kernel could be given.
         before, self.known, self.types_are_values = self.known, {}, True
         try:
-            found = self._visit(node)
+            found = self.visit(node)
         finally:
             self.known, self.types_are_values = before, False
         if not isinstance(found, number_limits.NumberType):
@@ -133,18 +158,19 @@ class FunctionReader(Evaluator):
         return number_limits.number_type(name) if self.types_are_values else number_limits.CONSTANTS.get(name)
 
     def _outer(self, name: str) -> Any:
-        constant = self._of_module(self.modules.get(name, ""))
+        constant = self._of_module(self.surroundings.modules.get(name, ""))
         if constant is not None:
             return constant
         try:
-            if self.outer is None:
-                return super()._outer(name)
-            return self.outer(self, name)
+            return self.surroundings.outer(self, name)
         except NotLiteralError:
-            answer = switches.asked_target(name, self.backend, self.arch) if name.isupper() or name.startswith("_") else None
+            answer = self._asked_target(name) if name.isupper() or name.startswith("_") else None
             if answer is None:
                 raise
             return answer
+
+    def _asked_target(self, name: str) -> bool | None:
+        return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
     def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
         if self.depth > DEEPEST_CALLS:
@@ -178,7 +204,7 @@ class FunctionReader(Evaluator):
                 raise NotLiteralError(f"{function.name} is called without {name}")
             else:
                 with self.at(replace(self.place, scopes=()), {}):
-                    names[name] = self._visit(default)
+                    names[name] = self.visit(default)
         if given:
             raise NotLiteralError(f"{function.name} has no argument {next(iter(given))}")
         return names
@@ -186,15 +212,20 @@ class FunctionReader(Evaluator):
     def _body(self, statements: Sequence[ast.stmt]) -> Any:
         """The value returned; _NOTHING where the end is reached, _BREAK or _CONTINUE where a loop around is left or goes on."""
         for statement in statements:
-            value = self._statement(statement)
+            value = self.execute(statement)
             if value is not _NOTHING:
                 return value
         return _NOTHING
 
-    def _statement(self, statement: ast.stmt) -> Any:
+    def execute(self, statement: ast.stmt) -> Any:
+        """Follow one statement; what its function returns there, or a mark of how it goes on.
+
+        Raises:
+            NotLiteralError: It does more than the evaluator understands.
+        """
         self.allowance.take()  # loops around `pass` evaluate nothing
         if isinstance(statement, ast.Return):
-            return self._visit(statement.value) if statement.value is not None else None
+            return self.visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
             return self._body(statement.body if self._true(statement.test) else statement.orelse)
         if isinstance(statement, (ast.While, ast.For)):
@@ -202,15 +233,15 @@ class FunctionReader(Evaluator):
         if isinstance(statement, (ast.Break, ast.Continue)):
             return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._assign(statement.targets[0], self._visit(statement.value))
+            self._assign(statement.targets[0], self.visit(statement.value))
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            self._assign(statement.target, self._visit(statement.value))
+            self._assign(statement.target, self.visit(statement.value))
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             self._grow_or_add(statement.target, statement)
         elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
             for target in statement.targets:
                 assert isinstance(target, ast.Subscript)
-                self._owner(target).pop(self._visit(target.slice))
+                self._owner(target).pop(self.visit(target.slice))
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._change(statement.value)
         elif not (isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))):
@@ -230,7 +261,7 @@ class FunctionReader(Evaluator):
     def _trips(self, statement: ast.While | ast.For) -> Iterator[None]:
         """One item for each trip of a loop, its target bound."""
         if isinstance(statement, ast.For):
-            for item in self._visit(statement.iter):
+            for item in self.visit(statement.iter):
                 self._bind(statement.target, item)
                 yield
             return
@@ -242,9 +273,9 @@ class FunctionReader(Evaluator):
 
     def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
         name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
-        if isinstance(statement.op, ast.Add) and isinstance(self._visit(name), list):
-            return self._extend(target.id, self._visit(statement.value))  # a list takes anything that can be walked
-        self._bind(target, self._visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
+        if isinstance(statement.op, ast.Add) and isinstance(self.visit(name), list):
+            return self._extend(target.id, self.visit(statement.value))  # a list takes anything that can be walked
+        self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
         return None
 
     def _change(self, call: ast.Call) -> None:
@@ -253,7 +284,7 @@ class FunctionReader(Evaluator):
         if isinstance(function, ast.Name) and function.id == "print":
             return None
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
-            value = self._visit(call.args[0])
+            value = self.visit(call.args[0])
             if function.attr == "append":
                 return self._extend(function.value.id, [value])
             if function.attr == "extend":
@@ -272,37 +303,37 @@ class FunctionReader(Evaluator):
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Subscript):
-            self._owner(target)[self._visit(target.slice)] = value
+            self._owner(target)[self.visit(target.slice)] = value
         else:
             self._bind(target, value)
 
     def _owner(self, target: ast.Subscript) -> dict:
-        owner = self._visit(target.value)
+        owner = self.visit(target.value)
         if not isinstance(owner, dict):
             raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
         return owner
 
     def _binop(self, node: ast.BinOp) -> Any:
         if isinstance(node.op, ast.Pow):
-            left, right = self._visit(node.left), self._visit(node.right)
+            left, right = self.visit(node.left), self.visit(node.right)
             if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
                 return float(left) ** right
         return super()._binop(node)
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        origin = self._origin(node)
+        origin = self.origin(node)
         constant = self._of_module(origin)
         if constant is not None:
             return constant
         name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
-            return switches.torch_version(node.attr, self.backend)
+            return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
-            return switches.triton_version()
-        if node.attr == "multi_processor_count" and self.num_sms is not None:  # torch.cuda.get_device_properties(...)
-            return self.num_sms
-        if node.attr == "backend" and self.backend and ast.unparse(node.value).endswith("get_current_target()"):
-            return self.backend
+            return target_questions.triton_version()
+        if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
+            return self.surroundings.num_sms
+        if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):
+            return self.surroundings.backend
         return super()._attribute(node)
 
     def _member(self, value: Any, node: ast.Attribute) -> Any:
@@ -311,10 +342,10 @@ class FunctionReader(Evaluator):
     def _of_class(self, owner: ast.ClassDef, name: str) -> Any:
         """What a class of the file assigns to a name of its own."""
         stored = {n.id for each in owner.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if self.outer is None or name not in stored:
+        if name not in stored:
             raise NotLiteralError(f"{owner.name}.{name} is not a literal of the file")
         with self.at(Place(position=(math.inf, 0), scopes=(owner,)), {}):
-            return self.outer(self, name)
+            return self.surroundings.outer(self, name)
 
     def has(self, node: ast.Attribute) -> bool:
         """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
@@ -326,78 +357,43 @@ class FunctionReader(Evaluator):
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
             raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
-        return triton_names.has(self._origin(node.value) or owner, str(node.attr))
+        return triton_names.has(self.origin(node.value) or owner, str(node.attr))
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
-        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.num_sms is not None:
-            return self.num_sms
+        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.surroundings.num_sms is not None:
+            return self.surroundings.num_sms
         return super()._subscript(node)
 
     def _joinedstr(self, node: ast.JoinedStr) -> str:
-        text = "".join(str(self._visit(part)) for part in node.values)
+        text = "".join(str(self.visit(part)) for part in node.values)
         if len(text) > LONGEST_TEXT:
             raise NotLiteralError("a text too long")
         return text
 
     def _formattedvalue(self, node: ast.FormattedValue) -> str:
-        value = self._visit(node.value)
+        value = self.visit(node.value)
         if node.format_spec is not None or not isinstance(value, (str, int)):
             raise NotLiteralError("a formatted value is not a literal")
         return str(value)
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func) or ""
-        if (origin := self._origin(node.func)) in number_limits.CALLS and len(node.args) == 1 and not node.keywords:
-            limits = number_limits.limits(origin, self._number_type(node.args[0]))
-            if limits is None:
-                raise NotLiteralError(f"{ast.unparse(node)[:60]} in line {node.lineno} fails, or is not known")
-            return limits
-        if origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))) and not node.keywords:
-            return function(*self._elements(node.args))
-        if name == "hasattr" and len(node.args) == 2 and not node.keywords and not {"hasattr"} & {*self.names, *self.functions}:
-            asked = ast.Attribute(value=node.args[0], attr=self._visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno)
-            return self.has(asked)
-        if name in _ENVIRONMENT and len(node.args) in (1, 2) and not node.keywords:
-            self.unset.add(str(self._visit(node.args[0])))
-            return self._visit(node.args[1]) if len(node.args) == 2 else None
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "startswith", "endswith") and not node.keywords:
-            owner, method = self._visit(node.func.value), node.func.attr
-            if isinstance(owner, dict) and method in ("get", "pop") and len(node.args) in (1, 2):
-                values = [self._visit(argument) for argument in node.args]
-                return owner.get(*values) if method == "get" else owner.pop(*values)
-            if isinstance(owner, str) and method.endswith("with") and len(node.args) == 1:
-                return getattr(owner, method)(str(self._visit(node.args[0])))
-        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS and not node.args and not node.keywords:
-            owner = self._visit(node.func.value)
-            if isinstance(owner, int):
-                return getattr(owner, node.func.attr)()
-        if isinstance(node.func, ast.Attribute) and node.func.attr in texts.METHODS and all(k.arg for k in node.keywords):
-            with suppress(NotLiteralError):
-                owner = self._visit(node.func.value)
-                if isinstance(owner, str):
-                    arguments = [self._visit(argument) for argument in node.args]
-                    return texts.call(owner, node.func.attr, arguments, {str(k.arg): self._visit(k.value) for k in node.keywords})
-        last = name.rsplit(".", 1)[-1]
-        if last in ("Version", "parse") and name in ("Version", "version.parse", "version.Version", "packaging.version.parse",
-                                                     "packaging.version.Version", "parse") and len(node.args) == 1:  # fmt: skip
-            return switches.version(self._visit(node.args[0]))
-        if isinstance(node.func, ast.Name) and node.func.id == "next" and len(node.args) in (1, 2) and not node.keywords:
-            found = self._visit(node.args[0])
-            if isinstance(found, list):
-                return found[0] if found or len(node.args) == 1 else self._visit(node.args[1])
+        found = calls.answer(self, node, name)
+        if found is not calls.UNANSWERED:
+            return found
+        around = self.surroundings
         try:
-            if name in self.reasons:
-                raise NotLiteralError(self.reasons[name])
-            outside = self.imported(name) if self.imported is not None and name not in self.functions else None
+            if name in around.reasons:
+                raise NotLiteralError(around.reasons[name])
+            outside = around.imported(self, name) if around.imported is not None and name not in self.functions else None
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
-                given, named = self._elements(node.args), {str(k.arg): self._visit(k.value) for k in node.keywords}
-                reader.allowance, reader.unset = self.allowance, self.unset
+                given, named = self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords}
                 return reader.call(function, given, named)
             return super()._call(node)
         except NotLiteralError:
-            answer = switches.asked_target(last, self.backend, self.arch) if not node.args and not node.keywords else None
+            answer = self._asked_target(name.rsplit(".", 1)[-1]) if not node.args and not node.keywords else None
             if answer is None:
                 raise
             return answer

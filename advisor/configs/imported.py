@@ -107,19 +107,19 @@ def imported_value(source: SourceFile, asking: FunctionReader, name: str) -> Any
         NotLiteralError: It is not one of a file nearby, or not literal.
     """
     found = _followed(source, name)
-    if found is None or (str(found[0].path), found[1]) in asking.importing:
+    if found is None or (str(found[0].path), found[1]) in asking.inquiry.importing:
         statements = source.module_names.statements(name)
         where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
         raise NotLiteralError(f"{name} is {where}")
     return found[0].constant(found[1], asking)
 
 
-def imported_function(source: SourceFile, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
-    """The function that `source` imports as `name`, and what its file's names stand for; None: not to be found."""
+def imported_function(source: SourceFile, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
+    """The function that `source` imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
     for item in imports_of(source, name):
         other = imported_source(source, item) if item.name is not None and not item.is_triton else None
         if other is not None and item.name in other.plain_functions:
-            return other.evaluator(), other.plain_functions[item.name]
+            return other.evaluator(inquiry=asking.inquiry), other.plain_functions[item.name]
     return None
 
 

@@ -9,11 +9,11 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from advisor.configs import function_names, same_name
-from advisor.configs.described import reader
-from advisor.configs.functions import FunctionReader
+from advisor.configs.functions import FunctionReader, Inquiry
 from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
 from advisor.configs.literals import Allowance, NotLiteralError, Symbol, dotted
@@ -126,7 +126,8 @@ class _Site:
     def __init__(
         self, source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call, num_sms: int | None = None
     ) -> None:
-        self.source, self.kernel, self.call, self.num_sms = source, source.kernel(kernel), call, num_sms
+        self.source, self.kernel, self.call = source, source.kernel(kernel), call
+        self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
         self.assigned = function_names.assigned(function)
@@ -349,10 +350,7 @@ class _Site:
         return sizes if good else None
 
     def _reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
-        made = reader(self.source)
-        made.num_sms, made.allowance = self.num_sms, self.allowance
-        made.imported = lambda name: imported_function(self.source, name)
-        made.names.update(values)
+        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
         for name, node in (*self.defaults.items(), *self.assigned.items()):
@@ -368,7 +366,7 @@ class _Site:
 
     def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
         with self._following(name):
-            return made._visit(self._with_extents(node, values, depth + 1))
+            return made.visit(self._with_extents(node, values, depth + 1))
 
     @contextlib.contextmanager
     def _following(self, what: str | Extent) -> Iterator[None]:

@@ -139,6 +139,7 @@ class Evaluator:
         names: Values of names; a value may be a function without arguments that makes it (evaluated on use).
         roots: Names that stand for triton's own modules (`tl`, `triton`); attributes of them become `Symbol`s.
         functions: Functions that may be called, where a subclass follows them.
+        allowance: The steps that are left; None: all.
     """
 
     def __init__(
@@ -146,11 +147,12 @@ class Evaluator:
         names: Mapping[str, Any] | None = None,
         roots: frozenset[str] = frozenset(),
         functions: Mapping[str, ast.FunctionDef] | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.names = dict(names or {})
         self.roots = roots
         self.functions = dict(functions or {})
-        self.allowance = Allowance()
+        self.allowance = allowance if allowance is not None else Allowance()
 
     def evaluate(self, node: ast.AST) -> Any:
         """The value of an expression.
@@ -159,7 +161,7 @@ class Evaluator:
             NotLiteralError: It is not one of literals.
         """
         try:
-            value = self._visit(node)
+            value = self.visit(node)
             return value.value if isinstance(value, Member) else value
         except NotLiteralError:
             raise
@@ -168,7 +170,12 @@ class Evaluator:
         except Exception as error:
             raise NotLiteralError(f"{type(error).__name__}: {error}") from None
 
-    def _visit(self, node: ast.AST) -> Any:
+    def visit(self, node: ast.AST) -> Any:
+        """The value of an expression within another: a member of an enumeration is still one.
+
+        Raises:
+            NotLiteralError: It is not one of literals, or too much of one.
+        """
         self.allowance.take()
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
@@ -200,7 +207,7 @@ class Evaluator:
             return Symbol(text)
         if text and text.startswith("math.") and "math" not in self.names and isinstance(MATH.get(node.attr), float):
             return MATH[node.attr]
-        return self._member(self._visit(node.value), node)
+        return self._member(self.visit(node.value), node)
 
     def _member(self, value: Any, node: ast.Attribute) -> Any:
         """What an attribute of a value is."""
@@ -213,34 +220,39 @@ class Evaluator:
         raise NotLiteralError(f".{node.attr} in line {node.lineno} is not a literal")
 
     def _tuple(self, node: ast.Tuple) -> tuple:
-        return tuple(self._elements(node.elts))
+        return tuple(self.elements(node.elts))
 
     def _list(self, node: ast.List) -> list:
-        return self._elements(node.elts)
+        return self.elements(node.elts)
 
     def _set(self, node: ast.Set) -> set:
-        return set(self._elements(node.elts))
+        return set(self.elements(node.elts))
 
-    def _elements(self, nodes: list[ast.expr]) -> list:
+    def elements(self, nodes: list[ast.expr]) -> list:
+        """The values of expressions, what is starred unpacked.
+
+        Raises:
+            NotLiteralError: One is not of literals.
+        """
         out: list[Any] = []
         for item in nodes:
             if isinstance(item, ast.Starred):
-                out.extend(self._visit(item.value))
+                out.extend(self.visit(item.value))
             else:
-                out.append(self._visit(item))
+                out.append(self.visit(item))
         return out
 
     def _dict(self, node: ast.Dict) -> dict:
         out: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                out.update(self._visit(value))
+                out.update(self.visit(value))
             else:
-                out[self._visit(key)] = self._visit(value)
+                out[self.visit(key)] = self.visit(value)
         return out
 
     def _binop(self, node: ast.BinOp) -> Any:
-        left, right = _plain(self._visit(node.left)), _plain(self._visit(node.right))
+        left, right = _plain(self.visit(node.left)), _plain(self.visit(node.right))
         if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(right, int) and -64 <= right <= 256):
             raise NotLiteralError("an exponent too large")
         if isinstance(node.op, ast.Mult):
@@ -256,38 +268,38 @@ class Evaluator:
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):
             return not self._true(node.operand)
-        return _UNARY[type(node.op)](_plain(self._visit(node.operand)))
+        return _UNARY[type(node.op)](_plain(self.visit(node.operand)))
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         value = None
         for item in node.values:
-            value = _plain(self._visit(item))
+            value = _plain(self.visit(item))
             if bool(value) != isinstance(node.op, ast.And):
                 return value
         return value
 
     def _compare(self, node: ast.Compare) -> bool:
-        left = _plain(self._visit(node.left))
+        left = _plain(self.visit(node.left))
         for op, item in zip(node.ops, node.comparators, strict=True):
-            right = _plain(self._visit(item))
+            right = _plain(self.visit(item))
             if not _COMPARE[type(op)](left, right):
                 return False
             left = right
         return True
 
     def _ifexp(self, node: ast.IfExp) -> Any:
-        return self._visit(node.body if self._true(node.test) else node.orelse)
+        return self.visit(node.body if self._true(node.test) else node.orelse)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value = self._visit(node.value)
+        value = self.visit(node.value)
         if isinstance(node.slice, ast.Slice):
             parts = (node.slice.lower, node.slice.upper, node.slice.step)
-            return value[slice(*(self._visit(p) if p is not None else None for p in parts))]
-        return value[self._visit(node.slice)]
+            return value[slice(*(self.visit(p) if p is not None else None for p in parts))]
+        return value[self.visit(node.slice)]
 
     def _listcomp(self, node: ast.ListComp) -> list:
         out: list[Any] = []
-        self._comprehend(node.generators, 0, lambda: out.append(self._visit(node.elt)), out)
+        self._comprehend(node.generators, 0, lambda: out.append(self.visit(node.elt)), out)
         return out
 
     _generatorexp = _listcomp  # type: ignore[assignment]
@@ -297,7 +309,7 @@ class Evaluator:
 
     def _dictcomp(self, node: ast.DictComp) -> dict:
         pairs: list[Any] = []
-        self._comprehend(node.generators, 0, lambda: pairs.append((self._visit(node.key), self._visit(node.value))), pairs)
+        self._comprehend(node.generators, 0, lambda: pairs.append((self.visit(node.key), self.visit(node.value))), pairs)
         return dict(pairs)
 
     def _comprehend(self, generators: list[ast.comprehension], i: int, emit: Callable[[], None], out: list) -> None:
@@ -308,7 +320,7 @@ class Evaluator:
             return
         generator = generators[i]
         before = dict(self.names)
-        for value in self._visit(generator.iter):
+        for value in self.visit(generator.iter):
             self._bind(generator.target, value)
             if all(self._true(test) for test in generator.ifs):
                 self._comprehend(generators, i + 1, emit, out)
@@ -325,7 +337,7 @@ class Evaluator:
 
     def _call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "values", "items", "copy") and not node.args:
-            owner = self._visit(node.func.value)
+            owner = self.visit(node.func.value)
             if isinstance(owner, dict):
                 return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
         name = dotted(node.func) or ""
@@ -336,10 +348,10 @@ class Evaluator:
             if keyword.arg == "pre_hook":
                 hook = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is None)
             elif keyword.arg is None:
-                keywords.update(self._visit(keyword.value))
+                keywords.update(self.visit(keyword.value))
             else:
-                keywords[keyword.arg] = self._visit(keyword.value)
-        arguments = self._elements(node.args)
+                keywords[keyword.arg] = self.visit(keyword.value)
+        arguments = self.elements(node.args)
         if last == "Config":
             return config_literal(arguments, keywords, hook)
         if last == "constexpr":
@@ -368,7 +380,7 @@ class Evaluator:
             return not self._true(node.operand)
         if isinstance(node, ast.BoolOp):
             return self._any_or_all(node)
-        value = _plain(self._visit(node))
+        value = _plain(self.visit(node))
         if isinstance(value, (Symbol, ConfigLiteral)):
             raise NotLiteralError(f"the condition {ast.unparse(node)[:60]} is not a literal")
         return bool(value)

@@ -17,7 +17,7 @@ from advisor.errors import UsageError
 
 DEFAULT_HIDDEN_SIZE = 4096
 DEFAULT_TOP_K = 8
-"""What `assume` takes where no model fits: the commonest hidden size and top-k of the models below."""
+"""What is assumed where no model fits: the commonest hidden size and top-k of the models below."""
 
 MAX_TENSOR_PARALLEL = 64
 MAX_EXPERT_PARALLEL = 256
@@ -77,6 +77,42 @@ class Candidate:
         return ", ".join(parts)
 
 
+def _check(option: str, value: int | None, high: int) -> None:
+    if value is not None and (type(value) is not int or not 0 < value <= high):
+        raise UsageError(option, value, f"an integer from 1 to {high}", f"correct {option}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """What is said of the model behind a table; None: nothing.
+
+    Attributes:
+        model: Its name.
+        hidden_size: The K of w13.
+        top_k: Experts per token. Under expert parallelism a token takes more than one rank may hold.
+        tensor_parallel, expert_parallel: Ranks that N and E are split over.
+
+    Raises:
+        UsageError: A number is out of range.
+    """
+
+    model: str | None = None
+    hidden_size: int | None = None
+    top_k: int | None = None
+    tensor_parallel: int | None = None
+    expert_parallel: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("--hidden-size", self.hidden_size, SIZE_LIMIT - 1)
+        _check("--tensor-parallel", self.tensor_parallel, 1024)
+        _check("--expert-parallel", self.expert_parallel, 1024)
+
+    def splits(self, candidate: Candidate) -> bool:
+        """Whether a candidate is split over the ranks that are said."""
+        tensor, expert = candidate.tensor_parallel, candidate.expert_parallel
+        return self.tensor_parallel in (None, tensor) and self.expert_parallel in (None, expert)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
     """Hidden size, top-k and model behind a table, and whether they had to be assumed."""
@@ -104,7 +140,7 @@ def _model(
     return Model(name=name, E=E, top_k=top_k, H=H, N=N, shared_experts=shared_experts, gated=gated, aliases=aliases)
 
 
-# In the order in which `assume` prefers them where several fit.
+# In the order in which they are assumed where several fit.
 MODELS: tuple[Model, ...] = (
     _model("Qwen3-30B-A3B", 128, 8, 2048, 768, ("Qwen3-Coder-30B-A3B", "Qwen3-VL-30B-A3B", "Qwen3-Omni-30B-A3B")),
     _model("Qwen3-235B-A22B", 128, 8, 4096, 1536, ("Qwen3-VL-235B-A22B",)),
@@ -191,7 +227,7 @@ def _normalise(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.rsplit("/", 1)[-1].lower())
 
 
-def candidates(E: int, N: int, tensor_parallel: int | None = None, expert_parallel: int | None = None) -> tuple[Candidate, ...]:
+def candidates(E: int, N: int, choice: ModelChoice = ModelChoice()) -> tuple[Candidate, ...]:
     """The models a table's (E, N) fits, the plainest splits first, then in the order of `MODELS`.
 
     Tensor parallelism divides N, expert parallelism divides E; both at once are considered only where neither alone
@@ -200,8 +236,7 @@ def candidates(E: int, N: int, tensor_parallel: int | None = None, expert_parall
     Args:
         E: Experts of one rank, as the table names it.
         N: Intermediate size of one rank.
-        tensor_parallel: Only splits of that size; None: any.
-        expert_parallel: Only splits of that size; None: any.
+        choice: Only splits over the ranks that it says.
     """
     found: list[tuple[tuple[int, ...], Candidate]] = []
     for rank, model in enumerate(MODELS):
@@ -209,7 +244,7 @@ def candidates(E: int, N: int, tensor_parallel: int | None = None, expert_parall
             tensor, expert = candidate.tensor_parallel, candidate.expert_parallel
             if tensor > MAX_TENSOR_PARALLEL or expert > MAX_EXPERT_PARALLEL:
                 continue
-            if tensor_parallel not in (None, tensor) or expert_parallel not in (None, expert):
+            if not choice.splits(candidate):
                 continue
             hybrid = tensor > 1 and expert > 1
             odd = tensor & (tensor - 1) != 0 or expert & (expert - 1) != 0
@@ -222,34 +257,34 @@ def candidates(E: int, N: int, tensor_parallel: int | None = None, expert_parall
     return tuple(candidate for _, candidate in found)
 
 
-def resolve(
-    name: TableName,
-    *,
-    model: str | None = None,
-    hidden_size: int | None = None,
-    top_k: int | None = None,
-    tensor_parallel: int | None = None,
-    expert_parallel: int | None = None,
-) -> Resolution:
+def resolve(name: TableName, choice: ModelChoice, *, assume: bool = False) -> Resolution:
     """Hidden size and top-k behind a fused-MoE table: what the user gave, else what the known models settle.
 
+    Args:
+        name: The table's.
+        choice: What the user gave.
+        assume: Take the commonest model where the table does not settle it, and say so in `assumption`: for batch use.
+
     Raises:
-        UsageError: Several models fit and they differ, or none does; lists the candidates and how to say which.
+        UsageError: What was given contradicts the table or the model. Several models fit and they differ, or none does, and nothing is
+            to be assumed; lists the candidates and how to say which.
     """
     if name.kind != "fused_moe" or name.E is None:
         raise UsageError(f"{name.file_name()}: a GEMM table belongs to no model", None, "a fused-MoE table", None)
-    _check_options(name, hidden_size, top_k, tensor_parallel, expert_parallel)
-    if model is not None:
-        return _of_model(name, find_model(model), hidden_size, top_k, tensor_parallel, expert_parallel)
-    if hidden_size is not None and top_k is not None:
-        return Resolution(H=hidden_size, top_k=top_k, model=None, tensor_parallel=tensor_parallel)
+    _check("--top-k", choice.top_k, name.E * (choice.expert_parallel or 1))
+    if choice.model is not None:
+        return _of_model(name, find_model(choice.model), choice)
+    if choice.hidden_size is not None and choice.top_k is not None:
+        return Resolution(H=choice.hidden_size, top_k=choice.top_k, model=None, tensor_parallel=choice.tensor_parallel)
     found = [
         candidate
-        for candidate in candidates(name.E, name.N, tensor_parallel, expert_parallel)
-        if hidden_size in (None, candidate.H) and top_k in (None, candidate.top_k)
+        for candidate in candidates(name.E, name.N, choice)
+        if choice.hidden_size in (None, candidate.H) and choice.top_k in (None, candidate.top_k)
     ]
     if len({(candidate.H, candidate.top_k, candidate.model.gated) for candidate in found}) == 1:
         return _resolution(found)
+    if assume:
+        return _commonest(name, found) if found else _usual(name, choice)
     if found:
         listed = "; ".join(f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in found[:8]) + (
             "; …" if len(found) > 8 else ""
@@ -263,55 +298,28 @@ def resolve(
     )
 
 
-def assume(
-    name: TableName,
-    *,
-    model: str | None = None,
-    hidden_size: int | None = None,
-    top_k: int | None = None,
-    tensor_parallel: int | None = None,
-    expert_parallel: int | None = None,
-) -> Resolution:
-    """As `resolve`, for batch use: where the table does not settle it, the commonest model that fits, marked.
+def _commonest(name: TableName, found: Iterable[Candidate]) -> Resolution:
+    """The commonest of several candidates that differ."""
+    # `MODELS` stands in the order of how common they are; a split over experts is rarer than any of them.
+    order = {model.name: rank for rank, model in enumerate(MODELS)}
+    first, *_ = ranked = sorted(found, key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
+    others = len({(candidate.H, candidate.top_k) for candidate in ranked}) - 1
+    return replace(
+        _resolution([first]),
+        assumption=f"{first.label} (H={first.H}, top-k={first.top_k}) is assumed; "
+        f"E={name.E}, N={name.N} fits {others} other shape{'s' if others != 1 else ''} too",
+    )
 
-    `assumption` of the answer is a sentence; None where nothing had to be assumed.
-    """
-    try:
-        return resolve(
-            name,
-            model=model,
-            hidden_size=hidden_size,
-            top_k=top_k,
-            tensor_parallel=tensor_parallel,
-            expert_parallel=expert_parallel,
-        )
-    except UsageError:
-        if model is not None or name.kind != "fused_moe" or name.E is None:
-            raise
-        _check_options(name, hidden_size, top_k, tensor_parallel, expert_parallel)
-    found = [
-        candidate
-        for candidate in candidates(name.E, name.N, tensor_parallel, expert_parallel)
-        if hidden_size in (None, candidate.H) and top_k in (None, candidate.top_k)
-    ]
-    if found:
-        # `MODELS` stands in the order of how common they are; a split over experts is rarer than any of them.
-        order = {model.name: rank for rank, model in enumerate(MODELS)}
-        found.sort(key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
-        first = found[0]
-        others = len({(candidate.H, candidate.top_k) for candidate in found}) - 1
-        return replace(
-            _resolution(found[:1]),
-            assumption=f"{first.label} (H={first.H}, top-k={first.top_k}) is assumed; "
-            f"E={name.E}, N={name.N} fits {others} other shape{'s' if others != 1 else ''} too",
-        )
-    H = hidden_size or DEFAULT_HIDDEN_SIZE
-    k = top_k or min(DEFAULT_TOP_K, name.E)
+
+def _usual(name: TableName, choice: ModelChoice) -> Resolution:
+    """What is usual, for a table that fits no known model."""
+    H = choice.hidden_size or DEFAULT_HIDDEN_SIZE
+    k = choice.top_k or min(DEFAULT_TOP_K, name.E or 1)
     return Resolution(
         H=H,
         top_k=k,
         model=None,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel=choice.tensor_parallel,
         assumption=f"H={H}, top-k={k} are assumed; E={name.E}, N={name.N} fits no known model",
     )
 
@@ -331,29 +339,20 @@ def _resolution(found: Iterable[Candidate]) -> Resolution:
     )
 
 
-def _of_model(
-    name: TableName,
-    model: Model,
-    hidden_size: int | None,
-    top_k: int | None,
-    tensor_parallel: int | None,
-    expert_parallel: int | None,
-) -> Resolution:
+def _of_model(name: TableName, model: Model, choice: ModelChoice) -> Resolution:
     """The resolution for a model the user named; the table has to be one of its splits."""
     assert name.E is not None
-    if hidden_size not in (None, model.H):
-        raise UsageError(f"--hidden-size contradicts {model.name}", hidden_size, f"{model.H}", "leave out one of the two")
+    if choice.hidden_size not in (None, model.H):
+        raise UsageError(f"--hidden-size contradicts {model.name}", choice.hidden_size, f"{model.H}", "leave out one of the two")
     splits = candidates_of(model, name.E, name.N)
-    fits = [c for c in splits if tensor_parallel in (None, c.tensor_parallel) and expert_parallel in (None, c.expert_parallel)]
+    fits = [candidate for candidate in splits if choice.splits(candidate)]
     if not fits:
-        raise _no_table_of(name, model, splits, tensor_parallel, expert_parallel)
+        raise _no_table_of(name, model, splits, choice)
     resolution = _resolution(fits[:1])
-    return resolution if top_k is None else replace(resolution, top_k=top_k)
+    return resolution if choice.top_k is None else replace(resolution, top_k=choice.top_k)
 
 
-def _no_table_of(
-    name: TableName, model: Model, splits: tuple[Candidate, ...], tensor_parallel: int | None, expert_parallel: int | None
-) -> UsageError:
+def _no_table_of(name: TableName, model: Model, splits: tuple[Candidate, ...], choice: ModelChoice) -> UsageError:
     """Why a table is none of a model as it was said to be split, and what to pass instead.
 
     The E and N of a table are those of one rank: a model's experts divided by expert-parallel, its N by tensor-parallel.
@@ -361,7 +360,7 @@ def _no_table_of(
     holds = f"E={name.E} experts of N={name.N} on a rank"
     if splits:
         right = splits[0]
-        given = (("tensor", tensor_parallel), ("expert", expert_parallel))
+        given = (("tensor", choice.tensor_parallel), ("expert", choice.expert_parallel))
         said = [f"--{kind}-parallel {size}" for kind, size in given if size is not None]
         return UsageError(
             f"{name.file_name()}: with {holds}, {model.name} (E={model.E}, N={model.N} in all) is split otherwise",
@@ -389,18 +388,3 @@ def candidates_of(model: Model, E: int, N: int) -> tuple[Candidate, ...]:
             if not rest and expert and not (fused and expert > 1):
                 found.append(Candidate(model=model, tensor_parallel=tensor, expert_parallel=expert, fused_shared=fused))
     return tuple(found)
-
-
-def _check_options(
-    name: TableName, hidden_size: int | None, top_k: int | None, tensor_parallel: int | None, expert_parallel: int | None
-) -> None:
-    """Every option by itself. Under expert parallelism a token takes more experts than one rank may hold."""
-    _check("--hidden-size", hidden_size, SIZE_LIMIT - 1)
-    _check("--tensor-parallel", tensor_parallel, 1024)
-    _check("--expert-parallel", expert_parallel, 1024)
-    _check("--top-k", top_k, (name.E or 1) * (expert_parallel or 1))
-
-
-def _check(option: str, value: int | None, high: int) -> None:
-    if value is not None and (type(value) is not int or not 0 < value <= high):
-        raise UsageError(option, value, f"an integer from 1 to {high}", f"correct {option}")

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from advisor.configs.aliases import Aliases, Event
 from advisor.configs.functions import FunctionReader, Place
 from advisor.configs.literals import NotLiteralError, enumeration, is_enumeration
-from advisor.configs.second_names import Event, SecondNames
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip
@@ -28,7 +28,7 @@ class ModuleNames:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self._found: dict[_Block, dict[str, list[ast.stmt]]] = {}
-        self._second: dict[_Block, SecondNames] = {}
+        self._aliases: dict[_Block, Aliases] = {}
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -102,10 +102,8 @@ class ModuleNames:
         if key is not None and key in reader.known:
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
-        if found is _MISSING and reader.outside is not None:
-            return reader.outside(reader, name)
         if found is _MISSING:
-            raise NotLiteralError(f"{name} is not a literal of the file")
+            return reader.surroundings.outside(reader, name)
         if key is not None:
             reader.known[key] = found
         return found
@@ -124,16 +122,16 @@ class ModuleNames:
         if not body:
             return []
         key = (id(body[0]), len(body))
-        if key not in self._second:
-            self._second[key] = SecondNames.of(body)
-        return self._second[key].events(name, self._touching(body), place.position, _rebinds, _touched)
+        if key not in self._aliases:
+            self._aliases[key] = Aliases.of(body)
+        return self._aliases[key].events(name, self._touching(body), place.position, _rebinds, _touched)
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, ast.FunctionDef) or (isinstance(statement, ast.ClassDef) and not is_enumeration(statement)):
             return statement
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            if isinstance(statement, ast.ImportFrom) and reader.outside is not None:
-                return reader.outside(reader, name)
+            if isinstance(statement, ast.ImportFrom):
+                return reader.surroundings.outside(reader, name)
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         if is_enumeration(statement):
             with reader.at(Place(position=(statement.lineno, statement.col_offset), scopes=place.scopes), {}):
@@ -152,14 +150,14 @@ class ModuleNames:
             if isinstance(expression, ast.Name) and self._may_be_function(expression.id):
                 return self._after(reader, expression.id, self.tree.body, here)
             with reader.at(here, {}):
-                found = reader._visit(expression)
+                found = reader.visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
             return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
         try:
             if _spans(statement, place):
                 raise NotLiteralError("within a loop its value is not followed")
             with reader.at(here, {} if value is _MISSING else {name: value}):
-                reader._statement(statement)
+                reader.execute(statement)
                 return reader.names.get(name, _MISSING)
         except NotLiteralError as error:
             raise NotLiteralError(f"{name} is changed in line {statement.lineno}: {error}") from None

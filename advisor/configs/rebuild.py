@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.answered import Answer, answers, replaced, written
+from advisor.configs.constant_folding import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
 from advisor.configs.imported import MOST_HANDS, imported_kernel, imported_source, imports_of
 from advisor.configs.imports import Import

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs.names import SIZE_LIMIT
-from advisor.configs.tables import read_text
 from advisor.errors import InputError
+from advisor.reading import read_text
 
 ROUTING_SIZE_LIMIT_BYTES = 4 * 1024 * 1024
 EXPERT_LIMIT = 65_536
@@ -33,7 +33,7 @@ def read_routing(path: str | os.PathLike[str], E: int | None = None) -> tuple[in
         InputError: Not a routing, or not one for E experts; names file, position, value, limit and remedy.
     """
     label = Path(path).name
-    text = read_text(path, label, ROUTING_SIZE_LIMIT_BYTES).strip()
+    text = read_text(path, label, "a routing", ROUTING_SIZE_LIMIT_BYTES, encoding="utf-8").strip()
     values = _json_values(label, text) if text[:1] in ("[", "{") else _text_values(text)
     return check_routing(values, E, label)
 

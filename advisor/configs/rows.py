@@ -13,7 +13,6 @@ import csv
 import gzip
 import io
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from advisor.configs.cells import integers, latencies
 from advisor.configs.names import SIZE_LIMIT
 from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.errors import InputError
+from advisor.reading import read_text
 from advisor.schema import FAMILIES
 from advisor.writing import replacing
 
@@ -157,7 +157,8 @@ def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, requ
         InputError: Names file, row, column, value, limit and remedy.
     """
     label = Path(path).name
-    return parse_rows(read_text(path), label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
+    text = read_text(path, label, "a CSV file", TEXT_SIZE_LIMIT_BYTES, unpack=True)
+    return parse_rows(text, label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
 
 
 def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (),
@@ -245,37 +246,6 @@ def _formatted(values: Sequence[Any] | np.ndarray) -> list[str]:
     if array.dtype.kind == "f":
         return ["" if value != value else f"{value:.6g}" for value in array.tolist()]
     return ["" if value is None else str(value) for value in array.tolist()]
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file or pipe, unpacked, read once; at most `TEXT_SIZE_LIMIT_BYTES` of it (a small .gz can hold terabytes).
-
-    Raises:
-        InputError: It cannot be read, is too large, or is no text.
-    """
-    label = Path(path).name
-    try:
-        if Path(path).is_dir():
-            raise InputError(f"{label}: is a directory", os.fspath(path), "a CSV file", "name the file inside it")
-        with Path(path).open("rb") as stream:
-            packed = stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
-            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-            data = source.read(TEXT_SIZE_LIMIT_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(
-            f"{label}: cannot be read ({reason})", os.fspath(path), "a readable CSV file", "check the path"
-        ) from None
-    except ValueError:  # a null byte in the path
-        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
-    if len(data) > TEXT_SIZE_LIMIT_BYTES:
-        raise InputError(f"{label}: file too large", f"over {TEXT_SIZE_LIMIT_BYTES:,} bytes", "a smaller file", "split it")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{label}: not UTF-8 text", None, "a CSV file", "is this the file you mean?") from None
 
 
 def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from advisor.configs import same_name
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
-from advisor.configs.functions import FunctionReader
+from advisor.configs.functions import FunctionReader, Inquiry, Surroundings
 from advisor.configs.imports import HANDED_ON, Import, imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literals import Constexpr, NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
+from advisor.reading import read_text
 
 MAX_FILE_BYTES = 8_000_000
-_TRITON_PREFIXES = ("triton.language.", "tl.")
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")
 
 
@@ -131,7 +132,7 @@ class SourceFile:
                 nodes.setdefault(node.name, []).append(node)
         found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
         reasons: dict[str, str] = {}
-        reader = self._reader(found, {})
+        reader = FunctionReader(self._surroundings(found, {}), Inquiry(unset=self.unset))
         for name in set(nodes) - set(found):
             try:
                 found[name] = self.module_names.definition(reader, name)
@@ -144,12 +145,17 @@ class SourceFile:
         """Functions that are not kernels."""
         return self._plain[0]
 
-    def evaluator(self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None) -> FunctionReader:
-        """An evaluator that knows the file's literals: as the decorators of `at` see them, or as they are in the end."""
-        made = self._reader(*self._plain)
-        made.place = self.module_names.place(at)
-        made.names.update(names or {})
-        return made
+    def evaluator(
+        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, inquiry: Inquiry | None = None
+    ) -> FunctionReader:
+        """An evaluator that knows the file's literals.
+
+        Args:
+            names: Values of other names.
+            at: The function whose decorators it reads, with the file as they see it; None: as it is in the end.
+            inquiry: What it shares with the reader that asks; None: nobody asks.
+        """
+        return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
 
     @cached_property
     def _lambdas(self) -> dict[str, ast.FunctionDef]:
@@ -162,15 +168,18 @@ class SourceFile:
             if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
         }  # fmt: skip
 
-    def _reader(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> FunctionReader:
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """What its expressions are read with."""
+        return self._surroundings(*self._plain)
+
+    def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
         from advisor.configs.imported import imported_value  # which reads files, by this module
 
-        made = FunctionReader(
-            {}, self.triton_roots | {"tl", "triton"}, {**self._lambdas, **functions}, reasons, outer=self.module_names.value,
-            unset=self.unset, backend=self.backend, modules=self.modules, arch=self.arch,
+        return Surroundings(
+            functions={**self._lambdas, **functions}, reasons=reasons, roots=self.triton_roots | {"tl", "triton"}, modules=self.modules,
+            outer=self.module_names.value, outside=partial(imported_value, self), backend=self.backend, arch=self.arch,
         )  # fmt: skip
-        made.outside = lambda asking, name: imported_value(self, asking, name)
-        return made
 
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
@@ -319,11 +328,11 @@ class SourceFile:
             raise NotLiteralError(self.undecided[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
-        made = self.evaluator()
+        surroundings, inquiry = self.surroundings, Inquiry(unset=self.unset)
         if asking is not None:
-            made.allowance, made.unset, made.num_sms = asking.allowance, asking.unset, asking.num_sms
-            made.importing = asking.importing | {(str(self.path), name)}
-        return made.evaluate(ast.Name(id=name, ctx=ast.Load()))
+            surroundings = replace(surroundings, num_sms=asking.surroundings.num_sms)
+            inquiry = replace(asking.inquiry, importing=asking.inquiry.importing | {(str(self.path), name)})
+        return FunctionReader(surroundings, inquiry).evaluate(ast.Name(id=name, ctx=ast.Load()))
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
@@ -396,14 +405,8 @@ def read_source(path: str | Path) -> SourceFile:
     Raises:
         InputError: It cannot be read, or is not Python.
     """
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path}: too large", f"{path.stat().st_size} bytes", f"at most {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read", getattr(error, "strerror", None) or str(error), "a Python file") from None
-    return parse_source(text, path)
+    text = read_text(path, str(path), "a Python file", MAX_FILE_BYTES)
+    return parse_source(io.StringIO(text, newline=None).read(), path)  # with ends of lines as Python reads them
 
 
 def parse_source(text: str, path: str | Path) -> SourceFile:

@@ -13,12 +13,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from advisor.configs.entries import RETUNE as _RETUNE
 from advisor.configs.entries import read_entry
 from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
+from advisor.reading import read_text
 from advisor.schema import Configuration
 from advisor.writing import replacing
 
@@ -69,6 +70,8 @@ class TableProblem:
     """A value of a table that cannot be read, and the key it stands under (None: the file as a whole)."""
 
     key: str | None
+    check: Literal["unreadable", "bad-entry", "duplicate-key"]
+    """The check of `advisor.configs.audit.CHECKS` that it fails."""
     error: InputError
 
 
@@ -113,7 +116,7 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
     except NotOursError:
         raise
     except InputError as error:
-        return None, (TableProblem(key=None, error=error),)
+        return None, (TableProblem(key=None, check="unreadable", error=error),)
     return _interpret(os.fspath(path), label, name, document, duplicates)
 
 
@@ -136,6 +139,7 @@ def _interpret(
     problems = [
         TableProblem(
             key=key,
+            check="duplicate-key",
             error=InputError(
                 f"{label}: key {key!r} occurs twice", key, "each key once", "remove one of the two; JSON keeps the last"
             ),
@@ -155,7 +159,9 @@ def _interpret(
             tokens = _token_count(label, key)
             plain = str(tokens)
             if plain in kept:
-                raise InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+                twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
+                problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
+                continue
             if key != plain:
                 odd.append(key)
             kept[plain] = value
@@ -164,12 +170,12 @@ def _interpret(
             else:
                 entries.append((tokens, read_entry(label, key, value, name)))
         except InputError as error:
-            problems.append(TableProblem(key=key, error=error))
+            problems.append(TableProblem(key=key, check="bad-entry", error=error))
     if fallback and not entries and not problems:
         raise NotOursError(f"{label}: every entry is null: another kernel than Triton's runs for all token counts", None, None, "skip it")
     if not entries and not problems:
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
-        problems.append(TableProblem(key=None, error=empty))
+        problems.append(TableProblem(key=None, check="unreadable", error=empty))
     if not entries:
         return None, tuple(problems)
     usable = {*dict(entries), *fallback}
@@ -189,8 +195,7 @@ def _interpret(
 
 def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
     """The top level of the JSON file in file order (last value of a repeated key), and the repeated keys."""
-    text = read_text(path, label, FILE_SIZE_LIMIT_BYTES)
-
+    text = read_text(path, label, "a tuned table", FILE_SIZE_LIMIT_BYTES, encoding="utf-8")  # the stacks take no mark before it
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -234,29 +239,6 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
             "keep one entry per token count that matters; the stacks take the nearest",
         )
     return list(document.items()), tuple(dict.fromkeys(duplicates))
-
-
-def read_text(path: str | os.PathLike[str], label: str, size_limit_bytes: int) -> str:
-    """The text of a file, with every way this can fail turned into an InputError."""
-    try:
-        if Path(path).is_dir():
-            raise InputError(f"{label}: is a directory", os.fspath(path), "a file", "name the file inside it")
-        size = Path(path).stat().st_size
-        if size > size_limit_bytes:
-            raise InputError(
-                f"{label}: file too large",
-                f"{size:,} bytes",
-                f"at most {size_limit_bytes:,} bytes",
-                "is this the file you mean?",
-            )
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), "a readable file", "check the path") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{label}: not UTF-8 text", None, "a UTF-8 file", "is this the file you mean?") from None
-    except ValueError:  # a null byte in the path
-        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
 
 
 def is_token_count(key: str) -> bool:

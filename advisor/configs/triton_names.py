@@ -1,12 +1,12 @@
-"""What the installed triton has: the answer to `hasattr(tl, "gather")`, read from its files. Nothing of it is imported."""
+"""What the triton that compiles has: the answer to `hasattr(tl, "gather")`, read from its files. Nothing of it is imported."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 from functools import cache
 from pathlib import Path
 
+from advisor import triton_install
 from advisor.configs.literals import NotLiteralError
 
 _USUAL = {"triton": ("triton",), "tl": ("triton", "language")}
@@ -25,7 +25,7 @@ def has(module: str, name: str) -> bool:
     """
     parts = module.split(".")
     first = next((i for i, part in enumerate(parts) if part in _USUAL), len(parts))
-    names, inner = _names((*_USUAL.get("".join(parts[first : first + 1]), ()), *parts[first + 1 :]))
+    names, inner = _names((*_USUAL.get("".join(parts[first : first + 1]), ()), *parts[first + 1 :]), triton_install.folder())
     if name in names:
         return True
     if name in inner or "*" in names or name.startswith("__"):  # there if something imported it
@@ -34,13 +34,12 @@ def has(module: str, name: str) -> bool:
 
 
 @cache
-def _names(module: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that a module's file binds, and those of files and folders in its folder."""
+def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that a module's file binds, and those of files and folders in its folder, where triton is `installed`."""
     shown = ".".join(module)
-    spec = importlib.util.find_spec("triton")  # which does not import it
-    if not module or spec is None or not spec.submodule_search_locations:
+    if not module or installed is None:
         raise NotLiteralError(f"what {shown or 'a module other than triton'} has is not known")
-    folder = Path(spec.submodule_search_locations[0], *module[1:])
+    folder = installed.joinpath(*module[1:])
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
         waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]

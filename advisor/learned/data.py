@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
-from advisor.configs.rows import FAMILY_PARAMETERS, UNTILED_OPERATORS, Rows, is_tiled, parse_rows, read_text
+from advisor.configs.rows import FAMILY_PARAMETERS, TEXT_SIZE_LIMIT_BYTES, UNTILED_OPERATORS, Rows, is_tiled, parse_rows
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import published
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.reading import read_text
 
 Model = tuple[int, int, int, int]  # E, topk, H, N
 TARGETS = ("latency_us", "best_us", "default_us")
@@ -121,7 +122,7 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
 
 def _rows(path: Path) -> Rows:
     """Rows of a file in our layout, or in one of the published ones."""
-    text = read_text(path)
+    text = read_text(path, path.name, "a CSV file", TEXT_SIZE_LIMIT_BYTES, unpack=True)
     if published.is_published(tuple(text.partition("\n")[0].strip().split(","))):
         return published.read(path, text)
     return parse_rows(text, path.name, str(path), required=("gpu",))

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.configs.described import kernel_problem
 from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry, tolerance_of
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, function_of, kernel_entry, tolerance_of
 from advisor.measurement.nvml import Monitor
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -201,7 +202,7 @@ class CudaBench:
         self.device, self.kernel, self.problem, self.torch = device, kernel, problem, device.torch
         self.entry = kernel_entry(kernel)
         generator = self.torch.Generator(device="cuda").manual_seed(seed)
-        self.inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cuda", generator)
+        self.inputs = function_of(kernel, "make_inputs")(kernel_problem(problem, None), "cuda", generator)
         self.want = _tuple(function_of(kernel, "reference")(self.inputs))
         self.torch.cuda.synchronize()
 

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from advisor.configs.described import kernel_problem
 from advisor.errors import AdvisorError, UsageError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.measurement.failures import WrongOutputError
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry, tolerance_of
+from advisor.measurement.kernel_file import KernelRef, flat_configuration, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -127,7 +128,7 @@ class FakeDevice:
                 pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self._gpu
             )
         except (AdvisorError, KeyError):
-            return 10.0 + 90.0 * unit(sorted(flat_problem(problem).items(), key=str))
+            return 10.0 + 90.0 * unit(sorted(kernel_problem(problem, None).items(), key=str))
         latency, least = float(np.ravel(analysis.latency_us)[0]), float(np.ravel(analysis.bound.us)[0])
         if not math.isfinite(latency):
             raise OutOfResources("out of resource: the configuration does not fit an SM")
@@ -151,7 +152,7 @@ class FakeBench:
         self.device, self.kernel, self.problem, self.seed = device, kernel, problem, seed
         self.inputs: dict[str, Any] | None = None
         if device.number("execute"):
-            self.inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", random.Random(seed))
+            self.inputs = function_of(kernel, "make_inputs")(kernel_problem(problem, None), "cpu", random.Random(seed))
             self.want = function_of(kernel, "reference")(self.inputs)
 
     def launch(self, configuration: Configuration) -> FakeLaunched:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from advisor.configs.described import problem_dtype
+from advisor.configs.described import kernel_problem, problem_dtype
 from advisor.errors import InputError, UsageError
 from advisor.hardware import FMA_DTYPES, TENSOR_DTYPES, GpuSpec
 from advisor.pipelines.batch import SIZES
@@ -304,16 +304,6 @@ def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
                          f"at most E = {sizes['E']}", "correct --sizes")  # fmt: skip
 
 
-def flat_problem(problem: Problem) -> dict[str, Any]:
-    """A problem as kernel files take it: one flat dictionary."""
-    flat: dict[str, Any] = {**problem.sizes, "op": problem.op, "dtype": problem.dtype}
-    for name in ("weight_dtype", "output_dtype", "block_shape", "routing"):
-        value = getattr(problem, name)
-        if value is not None:
-            flat[name] = list(value) if name == "routing" else value
-    return flat
-
-
 def flat_configuration(configuration: Configuration) -> dict[str, Any]:
     """A configuration as kernel files take it: one flat dictionary."""
     flat: dict[str, Any] = {**configuration.parameters, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
@@ -338,9 +328,7 @@ def configuration_of(flat: Mapping[str, Any]) -> Configuration:
 def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
-    flat = flat_problem(problem)
-    if gpu is not None and gpu.vendor == "nvidia":
-        flat["capability"] = int(gpu.compute_capability.replace(".", ""))
+    flat = kernel_problem(problem, gpu.compute_capability if gpu is not None else None)
     found = [pair for pair in _space(json.dumps(kernel_entry(kernel).get("space") or {})) if valid is None or valid(pair[0], flat)]
     if default is None:
         return tuple(configuration for _, configuration in found)

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison import Options, assemble, compare_files, resources
+from advisor.comparison.described import described_arguments
 from advisor.comparison.settings import Settings
 from advisor.comparison_schema import Compared, Resources, Subject
+from advisor.configs.source import parse_source
 from advisor.hardware import load_gpu
 from advisor.rendering.comparison_text import to_text
-from advisor.schema import Configuration
+from advisor.schema import Configuration, Problem
 
 
 @pytest.fixture
@@ -37,6 +39,15 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
     shown = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ())
     for gpu, count in rows.items():
         assert f"compiled for {gpu} with BLOCK_SIZE=512 num_warps={count}" in to_text(shown)
+
+
+def test_a_file_is_told_all_of_the_problem():
+    asked = ("weight_dtype", "output_dtype", "block_shape", "routing", "compute_capability", "capability")
+    text = "def arguments(problem, config):\n    return {" + ", ".join(f"'{name}': problem['{name}']" for name in asked) + "}\n"
+    problem = Problem(family="fused_moe", op="w13", sizes={"M": 8, "E": 2, "topk": 1, "H": 64, "N": 64}, dtype="fp8", weight_dtype="fp8",
+                      output_dtype="bf16", block_shape=(128, 128), routing=(7, 1))  # fmt: skip
+    found = described_arguments(parse_source(text, "k.py"), {"arguments": "arguments"}, problem, Configuration(parameters={}), "9.0")
+    assert found == dict(zip(asked, ("fp8", "bf16", (128, 128), [7, 1], "9.0", 90), strict=True))
 
 
 SCALE = """

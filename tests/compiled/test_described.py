@@ -116,6 +116,30 @@ def test_nominated_configurations_are_valid_and_differ() -> None:
     assert len(given) == 1
 
 
+@pytest.mark.parametrize(("gpu", "specialized"), [("H200", False), ("B200", True)])
+def test_what_is_nominated_is_valid_on_the_gpu(gpu: str, specialized: bool) -> None:
+    asked = LaunchOptions(sizes={"M": 4096, "N": 4096, "K": 4096})
+    named = launches(source_of("gemm"), "gemm_persistent_kernel", asked, load_gpu(gpu))
+    assert any(each.launch.given.constexprs["WARP_SPECIALIZE"] for each in named) == specialized
+
+
+def test_every_function_of_a_file_is_told_of_the_gpu(tmp_path: Path) -> None:
+    text = (
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def kernel(x_ptr, N, BLOCK: tl.constexpr, SLOTS: tl.constexpr):\n    tl.store(x_ptr, N)\n\n\n"
+        "def valid(config, problem):\n"
+        "    return config['BLOCK'] == problem['capability'] and problem['compute_capability'] == '9.0'\n\n\n"
+        "def arguments(problem, config):\n"
+        "    return {'x_ptr': '*bf16', 'N': problem['capability'], 'SLOTS': problem['routing'][0]}\n\n\n"
+        "KERNELS = {'kernel': {'family': 'fused_moe', 'ops': {'w13': {}}, 'space': {'BLOCK': [80, 90, 100]}, 'valid': 'valid',\n"
+        "                      'arguments': 'arguments', 'example': {'M': 8, 'E': 2, 'topk': 1, 'H': 64, 'N': 64}}}\n"
+    )
+    path = tmp_path / "kernel.py"
+    path.write_text(text)
+    launch = one_launch(read_source(path), "kernel", LaunchOptions(routing=[7, 1]), H200)
+    assert launch.given.constexprs == {"BLOCK": 90, "SLOTS": 7} and launch.given.scalars["N"] == 90
+
+
 @pytest.mark.parametrize(
     "asked",
     [LaunchOptions(sizes={"Q": 1}), LaunchOptions(op="nothing"), LaunchOptions(constexprs={"NOTHING": 1}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from advisor.configs.audit import CHECKS, Audit, audit, audit_table
 from advisor.configs.launchability import BACK_END_OPTIONS
 from advisor.errors import InputError, NothingMatchedError
+from advisor.hardware import GpuSpec, load_gpu
 
 ENTRY: dict[str, Any] = {
     "BLOCK_SIZE_M": 64,
@@ -25,21 +26,17 @@ ENTRY: dict[str, Any] = {
 KEYS = [str(4**i) for i in range(7)]  # 1 .. 4096, without holes
 
 
-@dataclass(frozen=True)
-class Gpu:
-    name: str = "G"
-    device_names: tuple[str, ...] = ("NVIDIA G",)
-    compute_capability: str = "9.0"
-    smem_bytes_per_cta: int = 72 * 1024
-    warp_size: int = 32
+GPU = replace(load_gpu("H200"), name="G", device_names=("NVIDIA G",), smem_bytes_per_cta=72 * 1024)
 
 
-def run(folder: Path, tables: dict[str, Any], gpu: Gpu | None = None) -> Audit:
+def run(folder: Path, tables: dict[str, Any], gpu: GpuSpec | None = None) -> Audit:
     for name, body in tables.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(body if isinstance(body, str) else json.dumps(body))
-    return audit([folder], lambda _: gpu)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("advisor.configs.audit.match_device_name", lambda _: gpu)
+        return audit([folder])
 
 
 def table(**changes: Any) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def table(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
-    found = run(tmp_path, {"vllm/E=8,N=2,device_name=NVIDIA_H200.json": table()}, Gpu())
+    found = run(tmp_path, {"vllm/E=8,N=2,device_name=NVIDIA_H200.json": table()}, GPU)
     assert found.issues == () and found.files == 1 and len(found.tables) == 1
 
 
@@ -59,6 +56,7 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/headdim=64,device_name=X.json", table(), "not-ours", "info"),
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "0": ENTRY}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X.json", {**table(), "2": {**ENTRY, "BLOCK_SIZE_M": 3}}, "bad-entry", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", {**table(), "occurs twice": ENTRY}, "bad-entry", "error"),
         ("vllm/E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
         ("E=8,N=2,device_name=X,dtype=bf16.json", table(), "unreachable-name", "warning"),
         ("vllm/E=8,N=2,device_name=NVIDIA_g.json", table(), "unreachable-name", "warning"),
@@ -100,7 +98,7 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
     ],
 )
 def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) -> None:
-    found = run(tmp_path, {name: body}, Gpu())
+    found = run(tmp_path, {name: body}, GPU)
     matching = [issue for issue in found.issues if issue.check == check]
     assert matching and {issue.severity for issue in matching} == {severity}
     assert all(issue.message and "\n" not in issue.message and issue.path.endswith(".json") for issue in found.issues)
@@ -113,7 +111,8 @@ def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) 
      ("fp8_w8a8", "gfx942", False)],
 )  # fmt: skip
 def test_fp8_operands_need_a_gpu_that_has_them(tmp_path: Path, dtype: str, capability: str, refused: bool) -> None:
-    found = run(tmp_path, {f"E=8,N=2,device_name=X,dtype={dtype}.json": table(num_stages=2)}, Gpu(compute_capability=capability))
+    gpu = replace(GPU, compute_capability=capability, vendor="amd" if capability.startswith("gfx") else "nvidia")
+    found = run(tmp_path, {f"E=8,N=2,device_name=X,dtype={dtype}.json": table(num_stages=2)}, gpu)
     messages = [(issue.severity, issue.message) for issue in found.issues if issue.check == "refused-dtype"]
     assert bool(messages) == refused
     if refused:
@@ -200,5 +199,5 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
     ("E=8,N=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8.json", 16),
 ])  # fmt: skip
 def test_the_least_depth_that_compiles(tmp_path: Path, name: str, depth: int) -> None:
-    found = run(tmp_path, {f"vllm/{name}": table(BLOCK_SIZE_K=depth, num_stages=2)}, Gpu(device_names=()))
+    found = run(tmp_path, {f"vllm/{name}": table(BLOCK_SIZE_K=depth, num_stages=2)}, GPU)
     assert not any(issue.check == "shallow-dot" for issue in found.issues)

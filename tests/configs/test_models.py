@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.configs.models import MODELS, assume, candidates, find_model, resolve
+from advisor.configs.models import MODELS, ModelChoice, candidates, find_model, resolve
 from advisor.configs.names import parse_table_name
 from advisor.errors import UsageError
 
@@ -52,17 +52,17 @@ def test_unknown_model(unknown: str) -> None:
 
 def test_a_table_that_fits_several_models_asks() -> None:
     with pytest.raises(UsageError) as caught:
-        resolve(QWEN)
+        resolve(QWEN, ModelChoice())
     message = str(caught.value)
     assert "Qwen3-30B-A3B (H=2048" in message and "Qwen3-235B-A22B, tensor-parallel 2" in message
     assert "--model NAME" in message and "--hidden-size H --top-k K" in message
 
 
 def test_what_the_user_says_settles_it() -> None:
-    assert resolve(QWEN, model="Qwen3-30B-A3B").H == 2048
-    assert resolve(QWEN, tensor_parallel=2).model == "Qwen3-235B-A22B, tensor-parallel 2"
-    assert resolve(QWEN, hidden_size=2048).top_k == 8
-    given = resolve(QWEN, hidden_size=1000, top_k=3)
+    assert resolve(QWEN, ModelChoice(model="Qwen3-30B-A3B")).H == 2048
+    assert resolve(QWEN, ModelChoice(tensor_parallel=2)).model == "Qwen3-235B-A22B, tensor-parallel 2"
+    assert resolve(QWEN, ModelChoice(hidden_size=2048)).top_k == 8
+    given = resolve(QWEN, ModelChoice(hidden_size=1000, top_k=3))
     assert (given.H, given.top_k, given.model) == (1000, 3, None)
 
 
@@ -79,26 +79,26 @@ def test_candidates() -> None:
 
 
 def test_one_candidate_and_several_that_agree() -> None:
-    assert resolve(parse_table_name(name(64, 1280))).model == "Qwen2-57B-A14B, tensor-parallel 2"
+    assert resolve(parse_table_name(name(64, 1280)), ModelChoice()).model == "Qwen2-57B-A14B, tensor-parallel 2"
     local = parse_table_name(name(1, 14336))  # one expert per rank, two experts per token
-    assert resolve(local, model="Mixtral-8x7B").top_k == 2
-    assert resolve(local, hidden_size=4096, top_k=2, expert_parallel=8).H == 4096
-    nemotron = resolve(parse_table_name(name(128, 1856)))
+    assert resolve(local, ModelChoice(model="Mixtral-8x7B")).top_k == 2
+    assert resolve(local, ModelChoice(hidden_size=4096, top_k=2, expert_parallel=8)).H == 4096
+    nemotron = resolve(parse_table_name(name(128, 1856)), ModelChoice())
     assert (nemotron.H, nemotron.top_k, nemotron.gated) == (2688, 6, False)
 
 
 def test_none_fits() -> None:
     with pytest.raises(UsageError, match="fits no model"):
-        resolve(parse_table_name(name(7, 13)))
-    assumed = assume(parse_table_name(name(7, 13)))
+        resolve(parse_table_name(name(7, 13)), ModelChoice())
+    assumed = resolve(parse_table_name(name(7, 13)), ModelChoice(), assume=True)
     assert (assumed.H, assumed.top_k) == (4096, 7) and "assumed" in (assumed.assumption or "")
 
 
 def test_assume_takes_the_commonest_and_says_so() -> None:
-    assumed = assume(QWEN)
+    assumed = resolve(QWEN, ModelChoice(), assume=True)
     assert assumed.model == "Qwen3-30B-A3B" and "is assumed" in (assumed.assumption or "")
-    assert assume(QWEN, model="Qwen3-30B-A3B").assumption is None
-    assert (assume(parse_table_name(name(256, 256))).model or "").startswith("DeepSeek-V3")
+    assert resolve(QWEN, ModelChoice(model="Qwen3-30B-A3B"), assume=True).assumption is None
+    assert (resolve(parse_table_name(name(256, 256)), ModelChoice(), assume=True).model or "").startswith("DeepSeek-V3")
 
 
 @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ def test_assume_takes_the_commonest_and_says_so() -> None:
     ],
 )
 def test_contradictions(options: dict[str, object]) -> None:
-    for function in (resolve, assume):
+    for assume in (False, True):
         with pytest.raises(UsageError):
-            function(QWEN, **options)  # type: ignore[arg-type]
+            resolve(QWEN, ModelChoice(**options), assume=assume)  # type: ignore[arg-type]
 
 
 def test_a_gemm_table_has_no_model() -> None:
     with pytest.raises(UsageError, match="GEMM"):
-        resolve(parse_table_name("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json"))
+        resolve(parse_table_name("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json"), ModelChoice())
 
 
 def test_every_shipped_table_gets_an_answer(corpus_dir: Path) -> None:
     known = total = 0
     for path in corpus_dir.glob("*/fused_moe/**/*.json"):
-        resolution = assume(parse_table_name(path))
+        resolution = resolve(parse_table_name(path), ModelChoice(), assume=True)
         assert resolution.H > 0 and resolution.top_k > 0
         known += resolution.model is not None
         total += 1
@@ -139,13 +139,13 @@ def test_a_split_that_does_not_fit_says_what_to_pass():
     local = parse_table_name("E=16,N=2048,device_name=NVIDIA_H20.json")
     for given, said in (({"expert_parallel": 8}, "--expert-parallel 8"), ({"tensor_parallel": 8}, "--tensor-parallel 8")):
         with pytest.raises(UsageError) as raised:
-            resolve(local, model="DeepSeek-V3", **given)
+            resolve(local, ModelChoice(model="DeepSeek-V3", **given))
         text = str(raised.value)
         assert said in text and "expected --tensor-parallel 1 --expert-parallel 16" in text and "on a rank" in text
-    assert resolve(local, model="DeepSeek-V3", expert_parallel=16).expert_parallel == 16
+    assert resolve(local, ModelChoice(model="DeepSeek-V3", expert_parallel=16)).expert_parallel == 16
     other = parse_table_name("E=128,N=768,device_name=NVIDIA_H20.json")
     with pytest.raises(UsageError, match=r"no table of DeepSeek-V3.*256 / expert-parallel.*--model Qwen3-30B-A3B"):
-        resolve(other, model="DeepSeek-V3")
+        resolve(other, ModelChoice(model="DeepSeek-V3"))
     odd = parse_table_name("E=7,N=77,device_name=NVIDIA_H20.json")
     with pytest.raises(UsageError, match="another --model"):
-        resolve(odd, model="DeepSeek-V3")
+        resolve(odd, ModelChoice(model="DeepSeek-V3"))

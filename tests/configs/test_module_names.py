@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from advisor.compiled.compile import version
 from advisor.compiled.inference import guesses
 from advisor.configs import triton_names
 from advisor.configs.literals import NotLiteralError, Symbol
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source, read_source
 from advisor.errors import UsageError
+from advisor.fingerprint import offline
+from advisor.hardware import load_gpu
 
 HEAD = "import os\nimport torch\nimport triton\nimport triton.language as tl\n"
 DEF = "    @triton.jit\n    def f(p):\n        return {}\n"
@@ -30,6 +34,25 @@ def test_what_triton_has_is_what_it_says() -> None:
     for module, name in (("triton.language.extra", "cuda"), ("triton.nothing", "x"), ("triton", "profiler"), ("torch", "load")):
         with pytest.raises(NotLiteralError, match="not known"):
             triton_names.has(module, name)
+
+
+def test_the_triton_that_compiles_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another Python, where one is named: its version decides branches, its files what it has."""
+    folder = tmp_path / "site" / "triton" / "language"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("def only_there(): ...\n")
+    facts = tmp_path / "site" / "triton-9.9.9.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 9.9.9\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path / "site"}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    branches = "if triton.__version__ == '9.9.9' and hasattr(tl, 'only_there'):\n    A = 1\nelse:\n    A = 2\n"
+    assert parse_source(HEAD + branches, "k.py").constant("A") == 2
+    monkeypatch.setenv("ADVISOR_TRITON_PYTHON", str(python))
+    assert parse_source(HEAD + branches, "k.py").constant("A") == 1
+    assert version() == "9.9.9" == offline(load_gpu("H200")).triton
 
 
 @pytest.mark.parametrize("known", ["hasattr(tl, 'load')", "not hasattr(triton.language, 'nothing')", "not hasattr(triton, 'load')"])

@@ -22,9 +22,10 @@ from .conftest import configuration, elementwise, kernel, launches
 SCRIPT = """
 import os, sys
 sys.path[:0] = [sys.argv[1]]
+from advisor.configs.described import kernel_problem
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
-from advisor.measurement.kernel_file import configurations, flat_configuration, flat_problem, function_of
+from advisor.measurement.kernel_file import configurations, flat_configuration, function_of
 from advisor.schema import Problem
 import torch
 
@@ -35,7 +36,7 @@ for name, problem in {problems}:
     configuration = configurations(kernel, problem)[0]
     assert compile_launch(kernel, problem, configuration)
     before = set(os.listdir(os.environ["TRITON_CACHE_DIR"]))
-    inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", torch.Generator().manual_seed(0))
+    inputs = function_of(kernel, "make_inputs")(kernel_problem(problem, None), "cpu", torch.Generator().manual_seed(0))
     try:
         function_of(kernel, "prepare")(inputs, flat_configuration(configuration))()
     except Exception as error:  # there is no GPU to load it on

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,18 @@ def fixture(tmp_path):
         return path
 
     return read
+
+
+@pytest.mark.parametrize(
+    ("text", "format_"),
+    [((FIXTURES / "ncu_raw.csv").read_text(), "nsight-compute"), ("gpu,op,M,N,K,latency_us\nH200,gemm,16,64,64,5\n", "rows")],
+)
+def test_a_pipe_is_read_once(tmp_path, text, format_):
+    path = tmp_path / "profile"
+    os.mkfifo(path)
+    threading.Thread(target=path.write_text, args=(text,), daemon=True).start()
+    found = import_file(path)
+    assert found.format == format_ and (found.records or found.rows)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 
 from advisor.cli import main
 from advisor.configs.defaults import default_configuration
+from advisor.configs.described import kernel_problem
 from advisor.configs.names import TableName, parse_table_name, table_dtype
 from advisor.configs.reachability import unreachable_reasons
 from advisor.configs.tables import read_table
-from advisor.measurement.kernel_file import flat_problem, function_of
+from advisor.measurement.kernel_file import function_of
 from advisor.search.space import flat
 from advisor.targets import Request
 from advisor.tuning import Order, make_plan
@@ -77,7 +78,7 @@ def test_what_is_launched_is_the_tables_kernel(fields, tmp_path):
     request = Request(hidden_size=4096, top_k=2, tokens=(64,))
     plan = make_plan(Order(target=str(table(tmp_path, fields)), request=request, storage="x", device="fake,gpu=H200"))
     subject = plan.subjects["w13-M64"]
-    problem = {**flat_problem(subject.problem), "M": 4, "E": 2, "topk": 1, "H": 256, "N": 128}
+    problem = {**kernel_problem(subject.problem, None), "M": 4, "E": 2, "topk": 1, "H": 256, "N": 128}
     made = function_of(subject.kernel, "make_inputs")(problem, "cpu", torch.Generator().manual_seed(0))
     scaled = subject.problem.block_shape is not None
     assert (made["b_scale"] is not None) == scaled == (made["b"].dtype == torch.float8_e4m3fn)

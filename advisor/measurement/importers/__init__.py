@@ -10,13 +10,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from advisor.configs.rows import Rows, parse_rows
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.importers import nsight_compute, proton, torch_profiler
 from advisor.measurement.importers.matching import Match, match
-from advisor.measurement.importers.record import KernelRecord, parse_json, read_text
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, parse_json
 from advisor.measurement.launch import Launch
-from advisor.measurement.rows import MeasuredRow, read_measured
+from advisor.measurement.rows import MeasuredRow, measured_rows
+from advisor.reading import read_text
 
 FORMATS = ("rows", "nsight-compute", "torch-profiler", "proton")
 
@@ -54,7 +56,7 @@ def import_file(path: str | os.PathLike[str], launches: Sequence[Launch] = (), g
         InputError: It cannot be read, or is none of the formats.
     """
     label = os.path.basename(os.fspath(path))  # noqa: PTH119
-    text = read_text(path)
+    text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)
     if text.lstrip()[:1] in ("{", "["):
         document = parse_json(text, label)
         if torch_profiler.is_torch_profiler(document):
@@ -66,14 +68,14 @@ def import_file(path: str | os.PathLike[str], launches: Sequence[Launch] = (), g
     elif nsight_compute.is_nsight_compute(text):
         name, (records, notes) = "nsight-compute", nsight_compute.parse(text, label)
     else:
-        return _rows(path)
+        return _rows(parse_rows(text, label, os.fspath(path), problems_only=True), label)
     matches, unmatched, missing = match(records, launches, gpu)
     return Imported(format=name, records=records, matches=matches, unmatched=(*notes, *unmatched), missing=missing)
 
 
-def _rows(path: str | os.PathLike[str]) -> Imported:
+def _rows(read: Rows, label: str) -> Imported:
     rows, unmatched = [], []
-    for i, row in enumerate(read_measured(path), start=1):
+    for i, row in enumerate(measured_rows(read, label), start=1):
         if row.latency_us is None:
             unmatched.append(f"row {i}: no latency ({row.status})")
         else:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import os
 import re
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
@@ -97,30 +93,6 @@ class Collector:
 def clean(text: object) -> str:
     """A name from outside: no control characters, no end of line, cut to a sane length."""
     return re.sub(r"[\x00-\x1f\x7f]+", " ", str(text)).strip()[:NAME_LIMIT]
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file, unpacked where it is gzipped, at most `TEXT_LIMIT_BYTES` of it.
-
-    Raises:
-        InputError: It cannot be read, is too large, or is not text.
-    """
-    label = os.path.basename(os.fspath(path))  # noqa: PTH119
-    try:
-        with Path(path).open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
-            stream.seek(0)
-            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-            data = source.read(TEXT_LIMIT_BYTES + 1)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise InputError(f"{label}: cannot be read ({reason})", None, "a readable file", "check the path") from None
-    if len(data) > TEXT_LIMIT_BYTES:
-        raise InputError(f"{label}: too large", f"over {TEXT_LIMIT_BYTES} bytes", "a smaller file", REMEDY)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{label}: is not text", None, "UTF-8", "is this the file you mean?") from None
 
 
 def parse_json(text: str, label: str) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib import metadata
 from typing import Any
 
+from advisor import triton_install
 from advisor.configs.literals import NotLiteralError
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -75,14 +74,13 @@ def version(text: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-@cache
 def triton_version() -> str:
     """The version of the triton that compiles.
 
     Raises:
         NotLiteralError: It is not installed.
     """
-    try:
-        return metadata.version("triton")
-    except metadata.PackageNotFoundError:
-        raise NotLiteralError("triton.__version__ is not known: it is not installed") from None
+    found = triton_install.version()
+    if found is None:
+        raise NotLiteralError("triton.__version__ is not known: it is not installed")
+    return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
-from advisor.configs.switches import Present
+from advisor.configs.target_questions import Present
 
 _CONVERTED = frozenset({"bool", "float", "int", "str"})
 """Functions of Python's that an expression may be given to and still be answered."""
@@ -29,8 +29,8 @@ def answers(node: ast.FunctionDef, reader: FunctionReader, bound: set[str]) -> t
     Returns:
         The answers, none within another, and by name why an expression with it is not answered.
     """
-    outside = {alias for alias, full in reader.modules.items() if full.split(".")[0] in ("torch", "numpy")} - bound
-    triton = {alias for alias, full in reader.modules.items() if full.split(".")[0] == "triton"} - bound
+    outside = {alias for alias, full in reader.surroundings.modules.items() if full.split(".")[0] in ("torch", "numpy")} - bound
+    triton = {alias for alias, full in reader.surroundings.modules.items() if full.split(".")[0] == "triton"} - bound
     inside = [n for each in node.body for n in ast.walk(each)]
     names = [n for n in inside if isinstance(n, ast.Name)]
     targets = [n for n in inside if isinstance(n, ast.Attribute) and n.attr == "get_current_target"]

@@ -23,7 +23,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class SecondNames:
+class Aliases:
     """The second names that a block gives, as (second name, first name), by statement.
 
     Attributes:
@@ -35,7 +35,7 @@ class SecondNames:
     nested: Mapping[int, Sequence[tuple[str, str]]]
 
     @classmethod
-    def of(cls, body: Sequence[ast.stmt]) -> SecondNames:
+    def of(cls, body: Sequence[ast.stmt]) -> Aliases:
         """Those of a block."""
         plain, nested = {}, {}
         for statement in body:

@@ -1,0 +1,50 @@
+"""Reading text files and pipes, with an error that names the file and says what to do where that fails."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from advisor.errors import InputError
+
+
+def read_text(
+    path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, encoding: str = "utf-8-sig", unpack: bool = False
+) -> str:
+    """The text of a file or pipe, read once, its ends of lines as they are.
+
+    Args:
+        path: The file.
+        label: What errors call it.
+        what: What it should be: "a CSV file".
+        limit_bytes: The most it may hold, unpacked (a small .gz can hold terabytes).
+        encoding: Of the text; a mark before it is no part of it, unless this is "utf-8".
+        unpack: Whether it may be gzipped.
+
+    Raises:
+        InputError: It cannot be read, is too large, or is no text.
+    """
+    try:
+        if Path(path).is_dir():
+            raise InputError(f"{label}: is a directory", os.fspath(path), what, "name the file inside it")
+        with Path(path).open("rb") as stream:
+            packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
+            source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
+            data = source.read(limit_bytes + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"{label}: cannot be read ({reason})", os.fspath(path), what, "check the path") from None
+    except ValueError:  # a null byte in the path
+        raise InputError(f"{label!r}: not a path", None, "a path", "check the path") from None
+    if len(data) > limit_bytes:
+        remedy = "is this the file you mean? If so, leave out what is not needed"
+        raise InputError(f"{label}: file too large", f"over {limit_bytes:,} bytes", f"at most {limit_bytes:,} bytes", remedy)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise InputError(f"{label}: not UTF-8 text", None, what, "is this the file you mean?") from None

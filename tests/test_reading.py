@@ -1,0 +1,55 @@
+"""Reading text: files, pipes, packed files, and what is none of these."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from advisor.errors import InputError
+from advisor.reading import read_text
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("pipe", [False, True])
+def test_files_and_pipes(tmp_path: Path, packed: bool, pipe: bool) -> None:
+    data = "\ufeffa,b\r\n1,µ\r\n".encode()
+    data = gzip.compress(data) if packed else data
+    path = tmp_path / "rows.csv"
+    if pipe:
+        os.mkfifo(path)
+        threading.Thread(target=path.write_bytes, args=(data,), daemon=True).start()
+    else:
+        path.write_bytes(data)
+    assert read_text(path, "rows.csv", "a CSV file", 100, unpack=True) == "a,b\r\n1,µ\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"x" * 11, "r: file too large; got over 10 bytes; expected at most 10 bytes"), (b"\xff", "r: not UTF-8 text; expected a list"),
+     (gzip.compress(b"x" * 11), "r: file too large"), (gzip.compress(b"1")[:-4], "r: damaged gzip file")],
+)  # fmt: skip
+def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as raised:
+        read_text(path, "r", "a list", 10, unpack=True)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "is a directory"), ("none", r"cannot be read \(No such file"), ("\0", "not a path")])
+def test_what_is_no_file(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_text(tmp_path / name, name, "a list", 10)
+
+
+def test_a_mark_and_packed_text_stay_where_they_are_none_of_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes("\ufeff[]".encode())
+    assert read_text(path, "r", "a list", 10, encoding="utf-8") == "\ufeff[]"
+    path.write_bytes(gzip.compress(b"[]"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_text(path, "r", "a list", 100)
