@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from advisor.comparison.described import described_arguments, split
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
+from advisor.pipelines import occupancy
 from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
@@ -142,12 +145,7 @@ def _resident(held: Any, gpu: GpuSpec) -> int | None:
     """Resident CTAs per SM of what was compiled; None where the registers are not known."""
     if not held.registers:
         return None
-    unit = gpu.register_allocation_unit
-    per_warp = -(-held.registers * gpu.warp_size // unit) * unit
-    limits = [gpu.max_ctas_per_sm, gpu.max_warps_per_sm // held.num_warps, gpu.registers_per_sm // (per_warp * held.num_warps)]
-    shared = held.shared_memory_bytes + gpu.smem_reserved_bytes_per_cta
-    if shared:
-        limits.append(gpu.smem_bytes_per_sm // shared)
-    if held.shared_memory_bytes > gpu.smem_bytes_per_cta:
-        return 0
-    return max(0, min(limits))
+    amounts = (held.registers, held.shared_memory_bytes, held.num_warps)
+    registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
+    asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
+    return int(occupancy.resident_ctas(gpu, asked)[0][0])

@@ -9,6 +9,7 @@ import pytest
 from advisor.comparison import Options, assemble, compare_files, resources
 from advisor.comparison.settings import Settings
 from advisor.comparison_schema import Compared, Resources, Subject
+from advisor.compiled.kernel import Resources as Held
 from advisor.hardware import load_gpu
 from advisor.rendering.comparison_text import to_text
 from advisor.schema import Configuration
@@ -37,6 +38,16 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
     shown = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ())
     for gpu, count in rows.items():
         assert f"compiled for {gpu} with BLOCK_SIZE=512 num_warps={count}" in to_text(shown)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "registers", "warps", "shared", "resident"),
+    [("H100", 80, 1, 0, 24), ("A10", 168, 16, 0, 1), ("H100", 64, 4, 228 * 1024, 0), ("H100", 64, 64, 0, 0), ("H100", None, 4, 0, None)],
+)
+def test_resident_ctas_are_those_of_the_occupancy_model(gpu, registers, warps, shared, resident):
+    """A warp lives in one partition's registers; a CTA's threads share them out; 64 warps are more than a CTA has."""
+    held = Held(registers=registers, spill_bytes=0, shared_memory_bytes=shared, num_warps=warps)
+    assert resources._resident(held, load_gpu(gpu)) == resident
 
 
 SCALE = """
