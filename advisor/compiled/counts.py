@@ -180,11 +180,6 @@ class KernelDemand:
     approximations: tuple[str, ...]
 
     @property
-    def read_footprint_bytes(self) -> float:
-        """Distinct bytes of all that is loaded."""
-        return sum(self.read_footprints.values())
-
-    @property
     def written_footprint_bytes(self) -> float:
         """Distinct bytes of all that is stored or updated."""
         return sum(self.written_footprints.values())
