@@ -204,8 +204,8 @@ def _report(
     draft: _Draft, choice: Choice, offered: Choice | None, least: Prediction, pricing: Pricing, target: Target, predictor: Predictor
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
-    predicted = predicted_latency(draft.predicted, 0, predictor) if np.isfinite(draft.predicted_us) else None
-    ceiling, ceiling_configuration = predicted_latency(least, 0, predictor), choice.ceilings[launch.id][1]
+    predicted = predicted_latency(draft.predicted, predictor) if np.isfinite(draft.predicted_us) else None
+    ceiling, ceiling_configuration = predicted_latency(least, predictor), choice.ceilings[launch.id][1]
     if measured is not None and draft.bound_us <= measured.latency.us < ceiling.us:
         # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
         ceiling, ceiling_configuration = measured.latency, draft.current

@@ -70,7 +70,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     latencies, demands = {}, {}
     for launch in group:
         problem = problem_batch([launch.problem])
-        latencies[launch.id] = predicted_latency(predictor.predict(problem, row, target.gpu), 0, predictor)
+        latencies[launch.id] = predicted_latency(predictor.predict(problem, row, target.gpu), predictor)
         totals = pipelines.demand(problem, row, target.gpu).totals()
         demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
     table = first.table or target.table
@@ -93,10 +93,10 @@ def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, curre
     return int(fewest[np.argmin(scores[fewest])])
 
 
-def predicted_latency(prediction: Prediction, i: int, predictor: Predictor) -> Latency:
-    """Element `i` of a prediction, with its interval and where it comes from."""
-    source = prediction.source(i, predictor.name)
+def predicted_latency(prediction: Prediction, predictor: Predictor) -> Latency:
+    """The first of a prediction, with its interval and where it comes from."""
+    source = prediction.source(0, predictor.name)
     return Latency(
-        us=float(prediction.us[i]), origin="predicted", source=source, low_us=float(prediction.low_us[i]),
-        high_us=float(prediction.high_us[i]), coverage=prediction.coverage,
+        us=float(prediction.us[0]), origin="predicted", source=source, low_us=float(prediction.low_us[0]),
+        high_us=float(prediction.high_us[0]), coverage=prediction.coverage,
     )  # fmt: skip

@@ -58,7 +58,7 @@ def occupancy(analysis: Analysis) -> Occupancy:
         return float(np.asarray(values).flat[0])
 
     return Occupancy(
-        ctas=int(first(demand.ctas)), resident_ctas_per_sm=int(first(plan.resident)), limiter=plan.limiter_name(0),
+        ctas=int(first(demand.ctas)), resident_ctas_per_sm=int(first(plan.resident)), limiter=plan.limiter_name,
         waves=first(plan.waves), last_wave_fill=first(plan.last_wave_fill),
         registers_per_thread=round(first(demand.resources.registers)), registers_origin="estimated",
         shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)), spill_bytes=None,

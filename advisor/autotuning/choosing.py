@@ -147,7 +147,7 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
     if situation.mode == "predict":
         ranked = situation.rank()
         if not ranked.modelled:
-            ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.by.removeprefix("given order: "))
+            ranked = rank_by_code(situation.tuner, situation.call, situation.device, ranked.why_given)
         return _predicted(situation, ranked, provisional=False), {}
     situation.cache.add_problem(situation.problem, by_key_alone=situation.by_key_alone())
     limit_s = situation.tuner.options.time_limit_s

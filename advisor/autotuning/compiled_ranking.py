@@ -85,7 +85,7 @@ def _predicted_us(kernel: Any, call: Any, config: Any, device: internals.Device,
         kernel=str(metadata.get("name", "kernel")), given=Given(scalars=scalars), grid=grid,
         sizes={name: int(value.numel()) for name, value in values.items() if hasattr(value, "numel")},
     )  # fmt: skip
-    guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs(), assumed=())
+    guess = Guess(signature={}, constexprs=scalars, options=config.all_kwargs())
     request = CompileRequest(rebuilt=_Named(launch.kernel), signature={}, constexprs={}, options=config.all_kwargs(), target=target)  # type: ignore[arg-type]
     compiled = CompiledKernel(
         name=launch.kernel, target=target, triton_version=internals.triton_version(), ttir=texts["ttir"], ttgir=texts.get("ttgir", ""),

@@ -42,7 +42,7 @@ class Ranking:
     """Positions of the configurations, best first, and what the order is worth.
 
     `predicted_us` has the predicted latency of every position's configuration, by its place in the given list; empty where no
-    model ranked. `unfit` holds those the model says cannot be launched.
+    model ranked. `unfit` holds those the model says cannot be launched. `why_given` is why they are taken as they were given.
     """
 
     order: tuple[int, ...]
@@ -50,11 +50,12 @@ class Ranking:
     modelled: bool
     predicted_us: dict[int, float] = field(default_factory=dict)
     unfit: frozenset[int] = frozenset()
+    why_given: str = ""
 
 
 def given_order(count: int, why: str) -> Ranking:
     """As they were given."""
-    return Ranking(order=tuple(range(count)), by=f"given order: {why}", modelled=False)
+    return Ranking(order=tuple(range(count)), by=f"given order: {why}", modelled=False, why_given=why)
 
 
 @lru_cache(maxsize=1)

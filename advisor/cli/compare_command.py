@@ -185,7 +185,7 @@ def _one_path(name: str, sides: list[str]) -> UsageError:
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
-    from advisor.comparison import baselines, compare_files, compare_results
+    from advisor.comparison import baselines, compare_files, new_result
     from advisor.comparison.compare import missing_baseline, refuse_gpus
     from advisor.errors import UsageError
     from advisor.measurement.rows import read_measured
@@ -206,7 +206,7 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     elif rows:
         found = missing_baseline(head, str(place), wanted, predictor)
     else:
-        found = compare_results(None, result, wanted, predictor, str(place))
+        found = new_result(result, wanted, predictor, str(place))
     if not place.is_file() and not arguments.update:
         options.warn(f"no baseline at {place}: everything is new; --update stores this one")
     if arguments.update:

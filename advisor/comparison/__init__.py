@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.comparison.compare import DEFAULT_GPUS, Options, assemble, compare_files, compare_results, compare_trees
+from advisor.comparison.compare import DEFAULT_GPUS, Options, assemble, compare_files, compare_trees, new_result
 from advisor.comparison.gate import CONDITIONS, DEFAULT
 
-__all__ = ["CONDITIONS", "DEFAULT", "DEFAULT_GPUS", "Options", "assemble", "compare_files", "compare_results", "compare_trees"]
+__all__ = ["CONDITIONS", "DEFAULT", "DEFAULT_GPUS", "Options", "assemble", "compare_files", "compare_trees", "new_result"]

@@ -135,18 +135,12 @@ def assemble(
     )  # fmt: skip
 
 
-def compare_results(base: Result | None, head: Result, options: Options, predictor: Predictor, label: str) -> ComparisonResult:
-    """A result against its baseline; without one every launch is new."""
-    old = base if base is not None else _without_launches(head)
-    subject = result_subject(head.target, old, head)
+def new_result(head: Result, options: Options, predictor: Predictor, label: str) -> ComparisonResult:
+    """A result that has no baseline: every launch is new."""
+    subject = result_subject(head.target, replace(head, launches=(), table_findings=()), head)
     return assemble(
-        Compared(label=label, fingerprint=base.fingerprint if base else None), Compared(label="head", fingerprint=head.fingerprint),
-        [subject], options, Settings(), predictor, (),
+        Compared(label=label), Compared(label="head", fingerprint=head.fingerprint), [subject], options, Settings(), predictor, (),
     )  # fmt: skip
-
-
-def _without_launches(result: Result) -> Result:
-    return replace(result, launches=(), table_findings=())
 
 
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:

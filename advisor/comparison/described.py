@@ -26,20 +26,3 @@ def described_arguments(
     except NotLiteralError:
         return None
     return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
-
-
-def split(arguments: Mapping[str, Any], constexprs: frozenset[str]) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-    """(types, constants, scalars) of described arguments, as the compiler takes them."""
-    types: dict[str, str] = {}
-    constants: dict[str, Any] = {}
-    scalars: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in constexprs or value is None:
-            constants[name] = value
-        elif isinstance(value, str):
-            types[name] = value
-        elif isinstance(value, float):
-            types[name], scalars[name] = "fp32", value
-        elif isinstance(value, int):
-            scalars[name] = value
-    return types, constants, scalars

@@ -23,10 +23,9 @@ from advisor.targets import PlannedLaunch, Target
 LARGEST_ROWS = 4_000
 
 
-def launch_label(report_problem: Problem, *, operator: bool = True) -> str:
+def launch_label(problem: Problem) -> str:
     """`w13 M=64 E=128 … bf16`."""
-    parts = [report_problem.op] if operator else []
-    return " ".join([*parts, sizes_text(report_problem), types_text(report_problem)])
+    return f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
 
 
 def result_subject(title: str, base: Result, head: Result) -> Subject:

@@ -7,13 +7,16 @@ arguments, flags) is guessed the same way for both, so a difference is the kerne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from advisor.comparison.described import described_arguments, split
+import numpy as np
+
+from advisor.comparison.described import described_arguments
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
+from advisor.pipelines import occupancy
 from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
@@ -95,32 +98,31 @@ def _compile(
 ) -> tuple[Resources | None, AdvisorError | None]:
     """Resources of one version, or why there are none."""
     from advisor.compiled.assembly import read_facts
+    from advisor.compiled.described import described_launch
     from advisor.compiled.inference import Given
     from advisor.compiled.kernel import Target
     from advisor.compiled.launch import KernelLaunch, compile_launch
 
     constants: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    described: Mapping[str, Any] | None = None
     if configuration is not None:
         known = {parameter.name for parameter in version.function.parameters}
         constants = {key: value for key, value in configuration.parameters.items() if key in known}
-        options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages, "num_ctas": configuration.num_ctas,
-                   "maxnreg": configuration.maxnreg}  # fmt: skip
-    types: dict[str, str] = {}
-    scalars: dict[str, Any] = {}
-    if problem is not None and configuration is not None:
-        described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
-        own = frozenset(parameter.name for parameter in version.function.parameters if parameter.is_constexpr)
-        if described is not None:
-            types, known_constants, scalars = split(described, own)
-            constants = {**known_constants, **constants}
+        names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+        options = {key: value for key in names if (value := getattr(configuration, key)) is not None}
+        if problem is not None:
+            described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
+    launch = KernelLaunch(source=version.source, kernel=name, given=Given(constexprs=constants, options=options))
+    if described is not None:
+        launch = described_launch(version.source, name, described, {**constants, **options})
     precision = version.entry.get("precision")  # the constexpr with `tl.dot`'s input precision (triton_kernels/README.md)
+    constants = dict(launch.given.constexprs)
     if isinstance(precision, str) and precision not in constants:
         constants[precision] = "ieee" if element == "fp32" else "tf32"
-    options = {name: value for name, value in options.items() if value is not None}
-    given = Given(types=types, scalars=scalars, constexprs=constants, options=options, element=element)
+    launch = replace(launch, given=replace(launch.given, constexprs=constants, element=element))
     try:
-        compiled, _, _ = compile_launch(KernelLaunch(source=version.source, kernel=name, given=given), Target.of(gpu))
+        compiled, _, _ = compile_launch(launch, Target.of(gpu))
     except AdvisorError as error:
         return None, error
     mix: dict[str, int] = {}
@@ -142,12 +144,7 @@ def _resident(held: Any, gpu: GpuSpec) -> int | None:
     """Resident CTAs per SM of what was compiled; None where the registers are not known."""
     if not held.registers:
         return None
-    unit = gpu.register_allocation_unit
-    per_warp = -(-held.registers * gpu.warp_size // unit) * unit
-    limits = [gpu.max_ctas_per_sm, gpu.max_warps_per_sm // held.num_warps, gpu.registers_per_sm // (per_warp * held.num_warps)]
-    shared = held.shared_memory_bytes + gpu.smem_reserved_bytes_per_cta
-    if shared:
-        limits.append(gpu.smem_bytes_per_sm // shared)
-    if held.shared_memory_bytes > gpu.smem_bytes_per_cta:
-        return 0
-    return max(0, min(limits))
+    amounts = (held.registers, held.shared_memory_bytes, held.num_warps)
+    registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
+    asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
+    return int(occupancy.resident_ctas(gpu, asked)[0][0])

@@ -85,7 +85,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         pipelines=times,
         occupancy=Occupancy(
             ctas=round(float(asked.launched_ctas[0])), resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
-            limiter=plan.limiter_name(0), waves=float(np.atleast_1d(plan.waves)[0]),
+            limiter=plan.limiter_name, waves=float(np.atleast_1d(plan.waves)[0]),
             last_wave_fill=float(np.atleast_1d(plan.last_wave_fill)[0]),
             registers_per_thread=int(asked.resources.registers[0]), shared_memory_bytes=resources.shared_memory_bytes,
             registers_origin="compiled" if resources.registers is not None else "estimated",

@@ -9,7 +9,6 @@ import numpy as np
 
 from advisor.compiled import values
 from advisor.compiled.ir import Operation
-from advisor.compiled.loops import line_of
 from advisor.compiled.values import Value
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def loaded(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value]
     shape = op.result.shape if op.result else ()
     contents, base = evaluator.inputs.contents, pointer.base
     if base is None or base not in contents:
-        return values.unknown({f"{FROM}{base}" if base else f"values loaded{line_of(op)}"}, shape)
+        return values.unknown({f"{FROM}{base}" if base else f"values loaded{op.in_line}"}, shape)
     content = contents[base]
     if isinstance(content, (int, float, bool)):
         return values.number(plain(content), shape)

@@ -233,7 +233,7 @@ class _Collected:
         sums, sure = ({name: float(values.sum()) * self.scale for name, values in each.items()} for each in (rows, certain))
         loops = tuple(
             LoopDemand(
-                line=op.location.line if op.location else None, depth=depths.get(id(op), 1), entries=entries, trips=trips,
+                line=op.line, depth=depths.get(id(op), 1), entries=entries, trips=trips,
                 mean_trips=trips / entries if entries else 0.0, reasons=tuple(sorted(reasons)), sampled=sampled,
             )
             for op, entries, trips, reasons, sampled in self.loops.values()
@@ -293,7 +293,7 @@ class _Collected:
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
             contiguous=None if access.unlocated else access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
-            line=where.line if where else None, file=where.file if where else None,
+            line=access.operation.line, file=where.file if where else None,
         )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.compiled.convention import described_launch
+from advisor.compiled.inference import Given
+from advisor.compiled.kernel import OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
+from advisor.compiled.parameter_guesses import type_of
 from advisor.configs.described import call_function, expression, kernel_problem, problem_dtype, product_type
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile
@@ -128,6 +130,49 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
     )  # fmt: skip
     of = _problem(entry, op, sizes, product_type(entry, dtype, arguments), asked.routing)
     return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
+
+
+def described_launch(
+    source: SourceFile,
+    kernel: str,
+    arguments: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    grid: Sequence[int] | None = None,
+    contents: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> KernelLaunch:
+    """A launch from what a file's `arguments(problem, config)` returned, and a configuration of its space.
+
+    Args:
+        source: The parsed file.
+        kernel: Name of the kernel.
+        arguments: Pointers as Triton types, other arguments as values.
+        configuration: A value for every key of the space; launch options among them.
+        grid: Programs; None: not known.
+        contents: What index tensors hold.
+        shapes: Shapes of tensor descriptors.
+    """
+    options = {k: v for k, v in configuration.items() if k in OPTION_NAMES}
+    values = {**arguments, **{k: v for k, v in configuration.items() if k not in OPTION_NAMES}}
+    types: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
+    function = source.kernel(kernel)
+    for parameter in function.parameters:
+        if parameter.name not in values:
+            continue
+        value = values[parameter.name]
+        one = type(value) is int and value == 1 and parameter.name not in function.unspecialized
+        if parameter.is_constexpr or value is None or one:
+            types[parameter.name], constants[parameter.name] = "constexpr", value
+        elif isinstance(value, str):
+            types[parameter.name] = value
+        else:
+            types[parameter.name], scalars[parameter.name] = type_of(value), value
+    return KernelLaunch(
+        source=source, kernel=kernel, grid=tuple(grid) if grid is not None else None, contents=dict(contents or {}),
+        shapes=dict(shapes or {}), given=Given(types=types, constexprs=constants, options=options, scalars=scalars),
+    )  # fmt: skip
 
 
 def _untuned(source: SourceFile, kernel: str, entry: Mapping[str, Any], problem: Mapping[str, Any],

@@ -22,7 +22,7 @@ from advisor.compiled.arithmetic import compute, constant
 from advisor.compiled.contents import loaded, plain
 from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
 from advisor.compiled.ir import Block, Function, Module, Operation
-from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk, line_of
+from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk
 from advisor.compiled.padding import Padding, products
 from advisor.compiled.places import MOST_LISTED
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
@@ -47,7 +47,7 @@ class Evaluator:
         self.programs = len(indices)
         self.needed = {f.name: needed_values(f) for f in module.functions.values()}
         self.padding = Padding({key: found for f in module.functions.values() for key, found in products(f).items()})
-        self.result = Execution(self.programs, {}, {}, {}, {}, {}, set())
+        self.result = Execution(self.programs)
         self.assumed: Active | None = None  # programs in which it is only assumed that what runs now does; None: in none
         self.steps = 0
         self.work_left = EXACT_WORK
@@ -167,7 +167,7 @@ class Evaluator:
 
     def unknown(self, reasons: frozenset[str], what: str, op: Operation, assumption: str) -> None:
         """Name what is not known, and what is assumed in its place at an operation."""
-        where = f"{what} in line {op.location.line}" if op.location else what
+        where = f"{what}{op.in_line}"
         for reason in reasons:
             self.result.unknown.setdefault(reason, f"{where}: {assumption}")
 
@@ -195,7 +195,7 @@ class Evaluator:
             if name == "tt.load" and op.results[0] in self._names:
                 environment[op.results[0]] = loaded(self, op, environment)
             elif op.results and op.results[0] in self._names:
-                environment[op.results[0]] = values.unknown({f"the result of {name}{line_of(op)}"}, op.result.shape if op.result else ())
+                environment[op.results[0]] = values.unknown({f"the result of {name}{op.in_line}"}, op.result.shape if op.result else ())
             return
         self.padding.execute(self, op, active, times)
         if name == "scf.for":
@@ -237,7 +237,7 @@ class Evaluator:
             try:
                 value = compute(op, [self.value(environment, o) for o in op.operands])
             except MemoryError:
-                value = values.unknown({f"a value too large to work out{line_of(op)}"}, shape)
+                value = values.unknown({f"a value too large to work out{op.in_line}"}, shape)
         environment[op.results[0]] = values.assume(value, any(self.value(environment, o).assumed for o in op.operands))
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
             environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
@@ -278,7 +278,7 @@ class Evaluator:
             if yes is not None and no is not None:
                 merged = values.select_programs(np.asarray(chosen), yes, no)
             else:
-                merged = yes or no or values.unknown({f"the result of a branch{line_of(op)}"})
+                merged = yes or no or values.unknown({f"the result of a branch{op.in_line}"})
             environment[name] = values.assume(merged, not condition.certain)
 
     def region(self, region: list[Block], environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
@@ -327,7 +327,7 @@ class Evaluator:
                 final = walker.exact(trips, state)
         for i, name in enumerate(op.results):
             if name in self._names and i < len(names):
-                result = final.get(names[i][0], values.unknown({f"the result of a loop{line_of(op)}"}))
+                result = final.get(names[i][0], values.unknown({f"the result of a loop{op.in_line}"}))
                 environment[name] = values.assume(result, not certain)
 
     def _trips_assumed(self) -> str:
@@ -367,7 +367,7 @@ class Evaluator:
             for (name, _), value in zip(names, out, strict=False):
                 environment[name] = values.select_programs(here, value, environment[name])
         else:
-            self.result.approximations.add(f"a loop{line_of(op)} was followed for {MAX_TRIPS} trips only")
+            self.result.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         self.assumed = outer
         for name, value in zip(op.results, passed, strict=False):
             environment[name] = values.assume(value, not certain)

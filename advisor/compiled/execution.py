@@ -87,12 +87,12 @@ class Execution:
     """What the evaluation found, per program (arrays [programs])."""
 
     programs: int
-    blocks: dict[Part, Count]
-    block_of: dict[int, Block]
-    accesses: dict[Part, Access]
-    loops: dict[int, LoopCount]
-    unknown: dict[str, str]  # what is not known -> where it mattered
-    approximations: set[str]
+    blocks: dict[Part, Count] = field(default_factory=dict)
+    block_of: dict[int, Block] = field(default_factory=dict)
+    accesses: dict[Part, Access] = field(default_factory=dict)
+    loops: dict[int, LoopCount] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)  # what is not known -> where it mattered
+    approximations: set[str] = field(default_factory=set)
     places: dict[Part, Places] = field(default_factory=dict)
     sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
     divisors: set[int] = field(default_factory=set)  # that scalars are divided by

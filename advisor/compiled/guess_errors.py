@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from advisor.compiled.assumptions import shown_value
 from advisor.compiled.errors import CompileError
-from advisor.compiled.inference import Given, Guess, shown_value
+from advisor.compiled.inference import Given, Guess
 
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from advisor.compiled.assumptions import NARROWER
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, KernelDemand
-from advisor.compiled.inference import NARROWER, Guess
+from advisor.compiled.inference import Guess
 
 
 def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:

@@ -5,53 +5,26 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from advisor.compiled.assumptions import Assumption, narrower_note
 from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
+from advisor.compiled.parameter_guesses import argument_type, constant_value, type_of
 from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.row_blocks import block_sizes, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
-from advisor.compiled.usage import TEXTS, Reader
+from advisor.compiled.usage import Reader
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
-from advisor.configs.literals import Constexpr, Symbol, dotted
+from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
-_FLOAT_NAMES = re.compile(
-    r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"
-    r"theta|smoothing|z_loss|multiplier|delta)($|_)|_p$",
-    re.IGNORECASE,
-)  # fmt: skip
-_NO_FLOAT_NAMES = re.compile(
-    r"stride|num|^n_|size|idx|offset|(^|_)(dim|len|cols?|rows?|blocks?|groups?|width|heads?|tokens?|seq)($|_)", re.IGNORECASE
-)
-_FLAG_NAMES = re.compile(
-    r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$|"
-    r"(?i:(^|_)(warp_specialize|flatten)$)"
-)
-_BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
-_TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
-_INDEX_NAMES = re.compile(
-    r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|lengths?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
-)
-_INDEX_32_NAMES = re.compile(
-    r"cu_?seq|(^|_)(seq_?)?lens?(_|$)|(block|page)_?tables?|(experts?|tokens?|slots?)_(ids?|idx|indices)|req_to_tokens?", re.IGNORECASE
-)
-"""Indices that serving stacks keep in 32 bits (vLLM's and SGLang's attention metadata, the aligned slots of their fused MoE)."""
-_SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
-_ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
-
-NARROWER = {"*i64": "*i32"}
-"""What else a guess is likely to be, of fewer bytes: indices are of 64 bits in torch, and of 32 in what serving stacks keep of them."""
 MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
 MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
-MOST_TRIPS = 64
-"""Of a loop that is unrolled a guessed number of times; a thousand copies of its body take longer to compile than anyone waits."""
 _SHAPES = (ast.Tuple, ast.List)
 
 
@@ -71,7 +44,7 @@ class Guess:
     signature: Mapping[str, str]
     constexprs: Mapping[str, Any]
     options: Mapping[str, Any]
-    assumed: tuple[str, ...]
+    assumptions: tuple[Assumption, ...] = ()
     label: str = "first guess"
     divisible: frozenset[str] = frozenset()
     strides: frozenset[str] = frozenset()
@@ -79,6 +52,11 @@ class Guess:
     invented: tuple[str, ...] = ()
     guessed: frozenset[str] = frozenset()
     unread: str = ""
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was guessed, as shown to people."""
+        return tuple(each.text for each in self.assumptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,122 +112,186 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
             yield guess
 
 
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """A guess in the making. Its steps need one another's results, so their order matters.
+
+    Attributes:
+        rows: By constant, the sizes that a block of it is masked against.
+        numbers: Guessed type of numbers -> their names.
+        unit, divisible, strides: Strides that are taken to be 1, to be multiples of 16, and all of which nothing is given.
+    """
+
+    source: SourceFile
+    function: JitFunction
+    usage: Mapping[str, Usage]
+    given: Given
+    choice: Mapping[str, Any]
+    rank: int
+    rows: Mapping[str, Collection[str]]
+    signature: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    assumptions: list[Assumption] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
+    numbers: dict[str, list[str]] = field(default_factory=dict)
+    unit: tuple[str, ...] = ()
+    divisible: list[str] = field(default_factory=list)
+    strides: frozenset[str] = frozenset()
+
+    def take_configuration(self) -> Mapping[str, Any]:
+        """Set the launch options; returns the constants of the configuration that they come from."""
+        function, tuned = self.function, {}
+        if function.autotune is not None and function.autotune.configs:
+            config = function.autotune.configs[0]
+            tuned = dict(config.parameters)
+            options: dict[str, Any] = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+            if config.num_ctas != 1:
+                options["num_ctas"] = config.num_ctas
+            if config.maxnreg:
+                options["maxnreg"] = config.maxnreg
+            self.options = {n: value for n, value in options.items() if n not in function.heuristics}  # which have the last word
+            if not set(tuned) <= set(self.given.constexprs):
+                self.assumptions.append(Assumption(note="the first configuration of @triton.autotune"))
+        self.options |= self.given.options
+        return tuned
+
+    def type_parameters(self, tuned: Mapping[str, Any], recorded: Any) -> None:
+        """Set the types of arguments, and the values of constants; those of descriptors hang on the constants, and stay empty."""
+        for parameter in self.function.parameters:
+            name = parameter.name
+            kind = self.given.types.get(name) or (_recorded(recorded, parameter, self.function) if recorded else None)
+            if name in self.given.constexprs or (parameter.is_constexpr and kind in (None, "constexpr")) or kind == "constexpr" or (
+                name in tuned and kind is None
+            ):
+                self.signature[name], self.constants[name] = "constexpr", self._constant(parameter, tuned)
+            elif kind is None and self.usage[name].descriptor:
+                self.described.append(name)
+                self.signature[name] = ""
+            else:
+                self.signature[name] = kind or self._type(parameter)
+
+    def _constant(self, parameter: Parameter, tuned: Mapping[str, Any]) -> Any:
+        name = parameter.name
+        for known in (self.given.constexprs, tuned, self.given.scalars, self.options):
+            if name in known:
+                return known[name]
+        value = _row_block(self._row(name), self.rank, self.choice) or constant_value(parameter, self.usage[name], self.choice)
+        self.assumptions.append(self._assumed_constant(name, value))
+        return value
+
+    def _row(self, name: str) -> int:
+        """The largest size that is given of those that a block is masked against; 0: none is."""
+        known = {**self.given.scalars, **self.given.constexprs}
+        return max((size for each in self.rows.get(name, ()) if type(size := known.get(each)) is int), default=0)
+
+    def _assumed_constant(self, name: str, value: Any) -> Assumption:
+        note = _left_out(value, self._row(name), self.rows.get(name, ()))
+        return Assumption(kind="constant", name=name, value=value, note=note)
+
+    def _type(self, parameter: Parameter) -> str:
+        name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
+        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        if kind.startswith("*"):
+            is_guess = not use.addresses and kind != parameter.annotation
+            if is_guess:
+                self.guessed.append(name)
+            self.assumptions.append(Assumption(kind="type", name=name, value=kind, note=narrower_note(kind) if is_guess else ""))
+        elif name not in self.given.scalars and parameter.annotation is None and parameter.default is MISSING:
+            self.numbers.setdefault(kind, []).append(name)
+        elif parameter.annotation is None and value is not None and (
+            kind == "i32" or (type(value) is int and not isinstance(parameter.default, float))
+        ):
+            return type_of(value)
+        return kind
+
+    def invented(self) -> list[str]:
+        """Constants of which nothing is known but how they are used."""
+        constants = {each.name for each in self.assumptions if each.kind == "constant"}
+        return [p.name for p in self.function.parameters if p.default is MISSING and p.name in constants]
+
+    def fill_blocks(self) -> None:
+        """Widen sizes to the blocks that cover them, and type the descriptors by their blocks."""
+        rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
+        sizes = block_sizes(rows, self.constants, [name for name in self.invented() if not self.usage[name].range_bound])
+        self.constants |= sizes
+        self.assumptions = [
+            self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
+            for each in self.assumptions
+        ]
+        said = said_blocks(self.function.node, self.described, self.constants) if self.described else {}
+        for name in self.described:
+            element = str(self.choice.get("element", self.given.element))
+            self.signature[name] = descriptor_type(self.usage[name], self.constants, element, said.get(name))
+            self.assumptions.append(Assumption(kind="type", name=name, value=self.signature[name]))
+
+    def set_strides(self, recorded: Any) -> None:
+        """Take strides that are not given for those of contiguous tensors."""
+        function, given, signature = self.function, self.given, self.signature
+        unknown = unknown_strides(signature, given.scalars)
+        launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
+        fixed = {*given.types, *function.unspecialized, *launched}
+        untyped = [name for name in unknown if name not in fixed and name not in recorded]
+        self.unit = unit_strides(function, untyped, given.scalars)
+        for name in self.unit:
+            signature[name], self.constants[name] = "constexpr", 1  # as the runtime does
+        self.divisible = [name for name in untyped if name not in self.unit and name not in function.unaligned]
+        if self.unit or self.divisible:
+            self.assumptions.append(Assumption(note=assumption(self.unit, self.divisible)))
+        self.divisible += launched  # which the launch's own assumptions say
+        self.strides = frozenset({*unknown, *launched})
+
+    def apply_heuristics(self) -> None:
+        """Take what `@triton.heuristics` makes of all this, which has the last word but for what is given."""
+        function, given, signature = self.function, self.given, self.signature
+        found, unknown = self.source.heuristic_values(function, {**self.options, **given.scalars, **self.constants})
+        for name, value in found.items():
+            if name not in given.constexprs and name in signature:
+                signature[name], self.constants[name] = "constexpr", value
+            elif name in OPTION_NAMES and name not in given.options:
+                self.options[name] = value
+        self.assumptions = [each for each in self.assumptions if each.kind != "constant" or each.name not in found]
+        for kind, names in self.numbers.items():
+            if left := [name for name in names if name not in found and name not in self.unit]:
+                self.assumptions.append(Assumption(note=f"{', '.join(left)}: {kind}"))
+        for name in unknown:
+            if name in OPTION_NAMES and name not in signature and name not in given.options:
+                line = getattr(function.heuristics[name], "lineno", function.line)
+                self.assumptions.append(Assumption(note=unknown_option(name, f"@triton.heuristics (line {line})")))
+            if name in signature and name not in given.constexprs and signature[name] != "constexpr":
+                signature[name], self.constants[name] = "constexpr", False
+
+    def fold_scalars(self) -> None:
+        """Make constants of the values that the runtime makes constants of: None, and 1."""
+        for name, value in self.given.scalars.items():
+            if value is None and name in self.signature and not self.signature[name].startswith("*"):
+                self.signature[name], self.constants[name] = "constexpr", None
+            elif name in self.given.types or name in self.function.unspecialized:
+                continue
+            elif value == 1 and type(value) is int and self.signature.get(name) in ("i32", "i64"):
+                self.signature[name], self.constants[name] = "constexpr", 1
+
+
 def _guess(
     source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
 ) -> Guess:
-    signature: dict[str, str] = {}
-    constants: dict[str, Any] = {}
-    assumed: list[str] = []
-    options: dict[str, Any] = {}
-    tuned: dict[str, Any] = {}
-    if function.autotune is not None and function.autotune.configs:
-        config = function.autotune.configs[0]
-        tuned = dict(config.parameters)
-        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-        if config.num_ctas != 1:
-            options["num_ctas"] = config.num_ctas
-        if config.maxnreg:
-            options["maxnreg"] = config.maxnreg
-        options = {name: value for name, value in options.items() if name not in function.heuristics}  # which have the last word
-        if not set(tuned) <= set(given.constexprs):
-            assumed.append("the first configuration of @triton.autotune")
-    options |= given.options
-    described: list[str] = []
-    guessed: list[str] = []
-    sizes: list[str] = []  # constants of which nothing is known but how they are used
-    plain: dict[str, list[str]] = {}  # guessed type of numbers -> their names
-    rows, known, rank = row_sizes(function.node), {**given.scalars, **given.constexprs}, _rank(function.node)
-    inductor = function.inductor or {}
-    recorded = (inductor.get("triton_meta") or {}).get("signature") or {}
-    for parameter in function.parameters:
-        name, use = parameter.name, usage[parameter.name]
-        kind = given.types.get(name) or (_recorded(recorded, parameter, function) if recorded else None)
-        if name in given.constexprs or (parameter.is_constexpr and kind in (None, "constexpr")) or kind == "constexpr" or (
-            name in tuned and kind is None
-        ):
-            signature[name] = "constexpr"
-            if name in given.constexprs:
-                constants[name] = given.constexprs[name]
-            elif name in tuned:
-                constants[name] = tuned[name]
-            elif name in given.scalars:
-                constants[name] = given.scalars[name]
-            elif name in options:
-                constants[name] = options[name]
-            else:
-                row = max((v for n in rows.get(name, ()) if type(v := known.get(n)) is int), default=0)
-                constants[name] = _row_block(row, rank, choice) or _constant(parameter, use, choice)
-                if parameter.default is MISSING and not use.range_bound:
-                    sizes.append(name)
-                assumed.append(f"{name} = {shown_value(constants[name])}{_left_out(constants[name], row, rows.get(name, ()))}")
-            continue
-        if kind is None and use.descriptor:
-            described.append(name)
-            signature[name] = ""
-            continue
-        if kind is None:
-            value = given.scalars.get(name)
-            kind = _type(parameter, use, given, choice)
-            if kind.startswith("*"):
-                if not use.addresses and kind != parameter.annotation:
-                    guessed.append(name)
-                assumed.append(shown_type(name, kind, name in guessed))
-            elif name not in given.scalars and parameter.annotation is None and parameter.default is MISSING:
-                plain.setdefault(kind, []).append(name)
-            elif parameter.annotation is None and value is not None and (
-                kind == "i32" or (type(value) is int and not isinstance(parameter.default, float))
-            ):
-                kind = _type_of(value)
-        signature[name] = kind
-    for name, size in block_sizes({b: n for b, n in rows.items() if b not in function.heuristics}, constants, sizes).items():
-        assumed = [f"{name} = {size}" if text == f"{name} = {shown_value(constants[name])}" else text for text in assumed]
-        constants[name] = size
-    said = said_blocks(function.node, described, constants) if described else {}
-    for name in described:
-        signature[name] = descriptor_type(usage[name], constants, str(choice.get("element", given.element)), said.get(name))
-        assumed.append(f"{name}: {signature[name]}")
-    strides = unknown_strides(signature, given.scalars)
-    untyped = [n for n in strides if n not in given.types and n not in recorded and n not in function.unspecialized]
-    launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
-    untyped = [name for name in untyped if name not in launched]
-    unit = unit_strides(function, untyped, given.scalars)
-    for name in unit:
-        signature[name], constants[name] = "constexpr", 1  # as the runtime does
-    divisible = [name for name in untyped if name not in unit and name not in function.unaligned]
-    if unit or divisible:
-        assumed.append(assumption(unit, divisible))
-    divisible += launched  # which the launch's own assumptions say
-    heuristic, unknown = source.heuristic_values(function, {**options, **given.scalars, **constants})
-    for name, value in heuristic.items():
-        if name not in given.constexprs and name in signature:
-            signature[name], constants[name] = "constexpr", value
-        elif name in OPTION_NAMES and name not in given.options:
-            options[name] = value
-    assumed = [text for text in assumed if text.split(" = ")[0] not in heuristic]
-    for kind, names in plain.items():
-        if left := [name for name in names if name not in heuristic and name not in unit]:
-            assumed.append(f"{', '.join(left)}: {kind}")
-    for name in unknown:
-        if name in OPTION_NAMES and name not in signature and name not in given.options:
-            line = getattr(function.heuristics[name], "lineno", function.line)
-            assumed.append(unknown_option(name, f"@triton.heuristics (line {line})"))
-        if name in signature and name not in given.constexprs and signature[name] != "constexpr":
-            signature[name], constants[name] = "constexpr", False
-    for name, value in given.scalars.items():
-        if value is None and name in signature and not signature[name].startswith("*"):
-            signature[name], constants[name] = "constexpr", None
-        elif name in given.types or name in function.unspecialized:
-            continue
-        elif value == 1 and type(value) is int and signature.get(name) in ("i32", "i64"):
-            signature[name], constants[name] = "constexpr", 1  # as the runtime does
-    told = {*given.scalars, *divisible, *function.unaligned}
-    invented = [p.name for p in function.parameters
-                if p.default is MISSING and f"{p.name} = {shown_value(constants.get(p.name))}" in assumed]  # fmt: skip
+    rank, rows = _rank(function.node), row_sizes(function.node)
+    draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
+    recorded = ((function.inductor or {}).get("triton_meta") or {}).get("signature") or {}
+    draft.type_parameters(draft.take_configuration(), recorded)
+    draft.fill_blocks()
+    draft.set_strides(recorded)
+    draft.apply_heuristics()
+    draft.fold_scalars()
+    told = {*given.scalars, *draft.divisible, *function.unaligned}
     unread = function.autotune.problem if function.autotune is not None and not function.autotune.configs else None
-    untold = [n for n, kind in signature.items() if kind in INTEGERS and n not in told]
-    return Guess(signature=signature, constexprs=constants, options=options, assumed=tuple(assumed), label=label,
-                 divisible=frozenset(divisible), strides=frozenset({*strides, *launched}), untold=tuple(untold),
-                 invented=tuple(invented), guessed=frozenset((*guessed, *described)), unread=unread or "")  # fmt: skip
+    return Guess(
+        signature=draft.signature, constexprs=draft.constants, options=draft.options, assumptions=tuple(draft.assumptions), label=label,
+        divisible=frozenset(draft.divisible), strides=draft.strides,
+        untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
+        invented=tuple(draft.invented()), guessed=frozenset((*draft.guessed, *draft.described)), unread=unread or "",
+    )  # fmt: skip
 
 
 def unknown_option(name: str, where: str) -> str:
@@ -265,91 +307,6 @@ def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str
     if parameter.name in recorded:
         return str(recorded[parameter.name])
     return recorded.get([p.name for p in function.parameters].index(parameter.name))
-
-
-def _type_of(value: Any) -> str:
-    """Triton's type of a number that is given, as the runtime would pass it."""
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, float):
-        return "fp32"
-    if isinstance(value, int) and not -(2**31) <= value < 2**31:
-        return "i64" if value < 2**63 else "u64"
-    return "i32"
-
-
-def _type(parameter: Parameter, use: Usage, given: Given, choice: Mapping[str, Any]) -> str:
-    if parameter.annotation:
-        known = _ANNOTATED.get(parameter.annotation)
-        if known:
-            return known
-        if re.fullmatch(r"\*?(i|u|fp|bf)\d+", parameter.annotation):
-            return parameter.annotation
-    if use.addresses:
-        return "*i64"
-    if use.pointer:
-        narrow = _INDEX_32_NAMES.search(parameter.name)
-        hinted = (use.counted or (use.tested and not given.element_given)) and not use.real and "tested" not in choice
-        named = _INDEX_NAMES.search(parameter.name) and not (use.real or use.chosen)  # `target_probs` are no indices
-        if use.narrow and "index" not in choice:
-            return f"*{use.narrow}"
-        if use.index or hinted or narrow or named:
-            return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
-        if use.int8 and not use.bits:
-            return "*i8"
-        if use.bits:
-            return "*u8" if use.narrow_bits and not use.wide_bits else "*i32"
-        if use.bitwise and "bitwise" in choice:
-            return f"*{choice['bitwise']}"
-        if use.boolean and re.search(r"mask", parameter.name, re.IGNORECASE):
-            return "*i1"
-        return f"*{choice.get('element', given.element)}" if choice.get("element") != "i32" else "*i32"
-    if isinstance(parameter.default, float):
-        return "fp32"
-    if isinstance(parameter.default, bool):
-        return "i1"
-    if re.search(r"(^|_)(ptr|pointer)s?($|_)", parameter.name, re.IGNORECASE) and not re.search("stride|offset", parameter.name):
-        return f"*{choice.get('element', given.element)}"
-    if type(parameter.default) is int:
-        return _type_of(parameter.default)
-    return "fp32" if _is_float(parameter.name, use) else str(choice.get("scalar", "i32"))
-
-
-def _is_float(name: str, use: Usage) -> bool:
-    """Whether a number is a float by its name, and nothing says that it is an integer."""
-    return bool(_FLOAT_NAMES.search(name)) and not (use.integer or use.offset or _NO_FLOAT_NAMES.search(name))
-
-
-def _constant(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) -> Any:
-    name = parameter.name
-    if parameter.default is not MISSING and not (choice.get("flag") and isinstance(parameter.default, bool)):
-        return parameter.default.value if isinstance(parameter.default, Constexpr) else parameter.default
-    texts = [v for v in use.compared if isinstance(v, str)]
-    if texts or use.text:
-        return texts[0] if texts else TEXTS[use.text]
-    numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
-        return Symbol("tl.float32")
-    if use.range_bound and not use.extent:  # whatever it is called: MAX_BLOCKS copies of a loop's body are not a tile
-        return min(int(choice.get("other", 64 if _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
-    asked = use.boolean and not use.integer  # `naive_block_assignment` is no block
-    if use.extent or (_BLOCK_NAMES.search(name) and not asked):
-        return int(choice.get("block", 64))
-    if use.boolean or _FLAG_NAMES.search(name):
-        return bool(choice.get("flag", False))
-    if numbers and not _SIZE_NAMES.search(name):
-        return numbers[0] if not choice.get("flag") else numbers[-1]
-    if any(isinstance(v, bool) for v in use.compared):
-        return bool(choice.get("flag", False))
-    if _is_float(name, use) or (use.number and not (use.integer or use.offset or _SIZE_NAMES.search(name))):
-        return 1.0
-    if re.search(r"group|num_warps|_warps", name, re.IGNORECASE):
-        return 4
-    if re.search(r"stage|split|^num_|^n_|top_?k", name, re.IGNORECASE):
-        return int(choice.get("other", 2))
-    if _SIZE_NAMES.search(name):
-        return int(choice.get("other", 64))
-    return int(choice.get("other", 1))
 
 
 def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:
@@ -375,14 +332,3 @@ def _rank(node: ast.FunctionDef) -> int:
         elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
     return max(ranks)
-
-
-def shown_type(name: str, kind: str, is_guess: bool) -> str:
-    """A type that is taken for an argument as shown to people."""
-    least = NARROWER.get(kind) if is_guess else None
-    return f"{name}: {kind}" + (f", of which the bound counts the bytes of {least}" if least else "")
-
-
-def shown_value(value: Any) -> str:
-    """A guessed constant as shown to people."""
-    return value.text if isinstance(value, Symbol) else repr(value)

@@ -74,6 +74,16 @@ class Operation:
         """Type of the first result."""
         return self.result_types[0] if self.result_types else None
 
+    @property
+    def line(self) -> int | None:
+        """Of the source; None: not known."""
+        return self.location.line if self.location else None
+
+    @property
+    def in_line(self) -> str:
+        """` in line 12`, where the line is known."""
+        return f" in line {self.location.line}" if self.location else ""
+
     def walk(self) -> Iterator[Operation]:
         """The operation and all inside it."""
         yield self

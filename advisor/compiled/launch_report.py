@@ -11,7 +11,7 @@ from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
-from advisor.compiled.pool import Pool, borrowed
+from advisor.compiled.pool import Pool
 from advisor.compiled.records import RecordedKernel, inductor_launches, record_target
 from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
@@ -132,20 +132,19 @@ def _compiled_for(target: KernelTarget) -> str | None:
 
 
 def analyse_targets(
-    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", pool: Pool | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", progress: Callable[[int, int], None] | None = None
 ) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:  # fmt: skip
-    """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
+    """Compile and count every target for one GPU, as many at a time as there are cores, two at most; failures are values, the order is
+    kept.
 
     Args:
         targets: What to look at.
         gpu: GPU to compile for.
         cache: What the L2 holds at launch, cold or warm.
-        pool: Workers to compile with; None: as many as there are cores, two at most.
         progress: Called with (done, total) targets, from the calling thread.
     """
     found: dict[int, KernelAnalysis | Unreadable] = {}
-    with borrowed(pool) as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
+    with Pool() as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
         waiting = {threads.submit(_analyse, target, gpu, cache, workers): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):

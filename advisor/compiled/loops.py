@@ -48,7 +48,7 @@ class Walk:
     environment: dict[str, Value]
     active: Active
     times: Count
-    assumed: set[str] = field(default_factory=set)
+    assumed: set[str] = field(init=False, default_factory=set)
 
     def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
         """One trip at `position` (per program, or one for all); returns the state after it."""
@@ -74,7 +74,7 @@ class Walk:
                 state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
         if longest > limit:
             self.evaluator.result.approximations.add(
-                f"a loop{line_of(self.op)} was followed for some of its {longest:,} trips, the others count as these"
+                f"a loop{self.op.in_line} was followed for some of its {longest:,} trips, the others count as these"
             )
         return state
 
@@ -102,7 +102,7 @@ class Walk:
         if deltas is None or carried:
             return self.exact(trips, state, max(affordable, EXACT_TRIPS)), True
         if deciding:
-            evaluator.result.approximations.add(f"a loop{line_of(self.op)} was sampled, and its trips are not alike")
+            evaluator.result.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
             evaluator.work_left -= affordable * work
         return self.sampled(trips, state, deltas, max(affordable, SAMPLES) if deciding else None), True
 
@@ -147,7 +147,7 @@ class Walk:
         """What the first trip and the second add to the state, without counting; None where they differ."""
         evaluator = self.evaluator
         kept = evaluator.result
-        evaluator.result = Execution(evaluator.programs, {}, {}, {}, {}, {}, set())
+        evaluator.result = Execution(evaluator.programs)
         try:
             one = self.trip(np.array([0]), state, self.active, self.times)
             two = self.trip(np.array([1]), one, self.active, self.times)
@@ -225,8 +225,3 @@ def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> V
         moved = step * position.reshape((-1,) + (1,) * len(pattern))
         parts.append(moved if base is None else base + moved)
     return Value(tuple(parts), value.shape, False, value.base)
-
-
-def line_of(op: Operation) -> str:
-    """` in line 12`, where the line is known."""
-    return f" in line {op.location.line}" if op.location else ""

@@ -146,25 +146,18 @@ def _add(
 def _pattern(evaluator: Evaluator, pointer: Value, mask: Value | None) -> _Pattern:
     """What lanes add, group by group of dimensions whose offsets or masks hang together."""
     offsets = [p for p in pointer.parts if any(n > 1 for n in p.shape[1:])]
-    both = [*offsets, *(mask.parts if mask is not None else ())]
     lows: Integers = np.zeros(1, np.int64)
     touching: Any = np.ones(1, bool)
     relative: list[Integers] = []
     combined: Integers = np.zeros(1, np.int64)
     listed: tuple[Integers, Active | None] | None = None
-    for _dims, members in values.joined(both, len(pointer.shape)):
-        address = [both[i] for i in members if i < len(offsets)]
-        active: Any = None
-        for i in members:
-            if i >= len(offsets):
-                active = both[i] if active is None else active & both[i]
+    for group in values.groups(offsets, mask, len(pointer.shape)):
+        active: Any = group.active
         if active is not None:
             touching = touching & active.any(axis=tuple(range(1, active.ndim)))
-        if not address:
+        if not group.offsets:
             continue
-        summed: Any = address[0]
-        for part in address[1:]:
-            summed = summed + part
+        summed: Any = group.address
         if active is not None:
             summed, active = np.broadcast_arrays(summed, active)
             active = active.reshape(active.shape[0], -1)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.assembly import read_facts
-from advisor.compiled.convention import described_launch
+from advisor.compiled.described import described_launch
 from advisor.compiled.errors import CompileError
 from advisor.compiled.launch import compile_launch
 from advisor.compiled.pool import Pool

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from advisor.compiled.assumptions import narrower_note
 from advisor.compiled.costs import element_bytes
-from advisor.compiled.inference import Guess, shown_type
+from advisor.compiled.inference import Guess
 from advisor.compiled.ir import Operation, parse
 from advisor.compiled.slicing import MEMORY, Flow, flow_of
 
@@ -42,15 +43,17 @@ def with_stored_types(guess: Guess, ttir: str, element: str) -> Guess:
     Raises:
         IrError: The IR cannot be read.
     """
-    signature, assumed = dict(guess.signature), list(guess.assumed)
+    signature, assumptions = dict(guess.signature), list(guess.assumptions)
     for name, kind in _stored(ttir, element).items():
         old = signature.get(name, "")
         if name not in guess.guessed or not kind:
             continue
         signature[name] = f"*{kind}" if old.startswith("*") else re.sub(r"(?<=tensordesc<)\w+", kind, old)
-        shown = shown_type(name, signature[name], True)
-        assumed = [f"{shown} (what is stored there)" if text == shown_type(name, old, True) else text for text in assumed]
-    return replace(guess, signature=signature, assumed=tuple(assumed))
+        note = f"{narrower_note(signature[name])} (what is stored there)"
+        assumptions = [
+            replace(each, value=signature[name], note=note) if each.kind == "type" and each.name == name else each for each in assumptions
+        ]
+    return replace(guess, signature=signature, assumptions=tuple(assumptions))
 
 
 def _stored(ttir: str, element: str) -> dict[str, str]:

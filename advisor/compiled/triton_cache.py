@@ -174,7 +174,7 @@ def inspect_cached(entry: CachedKernel, launch: KernelLaunch, pool: Pool | None 
     ttir = entry.text("ttir")
     module = parse(ttir)
     compiled = _compiled(entry, launch, module, ttir, pool)
-    guess = Guess(signature=compiled.signature, constexprs={}, options=compiled.options, assumed=())
+    guess = Guess(signature=compiled.signature, constexprs={}, options=compiled.options)
     demand = read_demand(ttir, launch.grid or (1,), inputs_of(launch, guess), own_files(compiled))
     return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=())
 

@@ -8,7 +8,8 @@ blocks, and their active lanes are products of counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -217,23 +218,48 @@ def joined(parts: Iterable[NDArray[Any]], rank: int) -> list[tuple[set[int], lis
     return groups
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Offsets and factors of a mask that hang together, for they share varying dimensions.
+
+    Attributes:
+        dims: The dimensions along which any of them varies.
+        offsets: Summands of the address.
+        active: Where all factors hold; None: there are none.
+    """
+
+    dims: set[int]
+    offsets: list[NDArray[Any]]
+    active: NDArray[np.bool_] | None
+
+    @property
+    def address(self) -> NDArray[Any]:
+        """The sum of the offsets, of which there must be some."""
+        return functools.reduce(np.add, self.offsets)
+
+
+def groups(offsets: Sequence[NDArray[Any]], mask: Value | None, rank: int) -> Iterator[Group]:
+    """The offsets of an access and the factors of its mask, by the dimensions that they share."""
+    both = [*offsets, *(mask.parts if mask is not None else ())]
+    for dims, members in joined(both, rank):
+        factors = [both[i] for i in members if i >= len(offsets)]
+        active = functools.reduce(np.logical_and, factors) if factors else None
+        yield Group(dims, [both[i] for i in members if i < len(offsets)], active)
+
+
 def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[np.float64]:
     """Active lanes per program [programs]; an unknown mask counts all lanes that its known factors leave."""
     total = np.ones(programs)
     counted: set[int] = set()
-    if mask is not None:
-        for dims, members in joined(mask.parts, len(shape)):
-            together = mask.parts[members[0]]
-            for i in members[1:]:
-                together = together & mask.parts[i]
-            axes = tuple(range(1, together.ndim))
-            count = together.sum(axis=axes, dtype=np.float64)
-            full = 1.0
-            for d in dims:
-                if together.shape[d + 1] == 1:
-                    full *= shape[d]
-            total = total * count * full
-            counted |= dims
+    for group in groups((), mask, len(shape)):
+        assert group.active is not None
+        count = group.active.sum(axis=tuple(range(1, group.active.ndim)), dtype=np.float64)
+        full = 1.0
+        for d in group.dims:
+            if group.active.shape[d + 1] == 1:
+                full *= shape[d]
+        total = total * count * full
+        counted |= group.dims
     for d, size in enumerate(shape):
         if d not in counted:
             total = total * size
@@ -243,14 +269,10 @@ def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[
 def along(mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Where along a dimension any lane is active, [programs or 1, size]; of an unknown mask its known factors count."""
     found = np.ones((1, shape[axis]), bool)
-    if mask is None:
-        return found
-    for dims, members in joined(mask.parts, len(shape)):
-        together = mask.parts[members[0]]
-        for i in members[1:]:
-            together = together & mask.parts[i]
-        others = tuple(d + 1 for d in range(len(shape)) if d != axis or axis not in dims)
-        found = found & together.any(axis=others).reshape(together.shape[0], -1)
+    for group in groups((), mask, len(shape)):
+        assert group.active is not None
+        others = tuple(d + 1 for d in range(len(shape)) if d != axis or axis not in group.dims)
+        found = found & group.active.any(axis=others).reshape(group.active.shape[0], -1)
     return found
 
 
@@ -260,22 +282,14 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
     Dimensions whose offsets are summed apart are counted apart and multiplied: exact unless rows overlap.
     """
     offsets = [p for p in offset.parts if any(n > 1 for n in p.shape[1:])]
-    masks = list(mask.parts) if mask is not None else []
-    both = offsets + masks
     total = np.ones(programs)
-    for _dims, members in joined(both, len(shape)):
-        address = [both[i] for i in members if i < len(offsets)]
-        factors = [both[i] for i in members if i >= len(offsets)]
-        active: Any = None
-        for factor in factors:
-            active = factor if active is None else active & factor
-        if not address:  # lanes along these dimensions share their addresses: one, where any is active
+    for group in groups(offsets, mask, len(shape)):
+        active: Any = group.active
+        if not group.offsets:  # lanes along these dimensions share their addresses: one, where any is active
             if active is not None:
                 total = total * active.any(axis=tuple(range(1, active.ndim)))
             continue
-        summed: Any = address[0]
-        for part in address[1:]:
-            summed = summed + part
+        summed: Any = group.address
         if active is not None:
             summed, active = np.broadcast_arrays(summed, active)
         flat = summed.reshape(summed.shape[0], -1)
@@ -298,28 +312,19 @@ def extent(offset: Value, mask: Value | None, programs: NDArray[np.bool_]) -> tu
 
     Of an unknown mask its known factors count. Dimensions whose offsets are summed apart are bounded apart.
     """
-    offsets = list(offset.parts)
-    both = [*offsets, *(mask.parts if mask is not None else ())]
     low: Any = np.zeros(1, np.int64)
     high: Any = np.zeros(1, np.int64)
     touching: Any = programs
-    for _dims, members in joined(both, len(offset.shape)):
-        address = [both[i] for i in members if i < len(offsets)]
-        factors = [both[i] for i in members if i >= len(offsets)]
-        if not factors:  # the parts one by one: their sum need not become a block
-            for part in address:
+    for group in groups(offset.parts, mask, len(offset.shape)):
+        active: Any = group.active
+        if active is None:  # the parts one by one: their sum need not become a block
+            for part in group.offsets:
                 axes = tuple(range(1, part.ndim))
                 low, high = low + part.min(axis=axes), high + part.max(axis=axes)
             continue
-        active = factors[0]
-        for factor in factors[1:]:
-            active = active & factor
         axes = tuple(range(1, active.ndim))
-        if address:
-            summed = address[0]
-            for part in address[1:]:
-                summed = summed + part
-            summed, active = np.broadcast_arrays(summed, active)
+        if group.offsets:
+            summed, active = np.broadcast_arrays(group.address, active)
             far = np.iinfo(np.int64)
             least, most = np.where(active, summed, far.max).min(axis=axes), np.where(active, summed, far.min).max(axis=axes)
             low, high = low + np.where(least <= most, least, 0), high + np.where(least <= most, most, 0)
@@ -346,10 +351,7 @@ def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:
         parts = [p for p in pointer.parts if p.shape[d + 1] > 1]
         if not parts:
             continue
-        summed: Any = parts[0]
-        for part in parts[1:]:
-            summed = summed + part
-        steps = np.diff(summed, axis=d + 1)
+        steps = np.diff(functools.reduce(np.add, parts), axis=d + 1)
         one = steps == 1
         if one.all():
             best = max(best, size)

@@ -40,9 +40,10 @@ class Schedule:
     waves: Array  # not rounded
     last_wave_fill: Array  # (0, 1]
 
-    def limiter_name(self, i: int) -> str:
-        """What limits the resident CTAs of row i."""
-        return LIMITERS[int(self.limiter[i])]
+    @property
+    def limiter_name(self) -> str:
+        """What limits the resident CTAs of the first row."""
+        return LIMITERS[int(self.limiter[0])]
 
 
 def schedule(demand: Demand, gpu: GpuSpec) -> Schedule:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.comparison import Options, assemble, compare_results
+from advisor.comparison import Options, assemble, new_result
 from advisor.comparison.gate import conditions
 from advisor.comparison.measured import Ran, measured_row
 from advisor.comparison.settings import Settings
@@ -196,7 +196,7 @@ def test_sides_that_do_not_go_together(tmp_path):
 
 
 def test_an_old_result_without_a_baseline_is_all_new(predictor):
-    found = compare_results(None, from_json((DATA / "before.json").read_bytes()), Options(), predictor, "nowhere")
+    found = new_result(from_json((DATA / "before.json").read_bytes()), Options(), predictor, "nowhere")
     assert set(found.static_counts) == {"new"}
 
 

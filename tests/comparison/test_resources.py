@@ -10,6 +10,7 @@ from advisor.comparison import Options, assemble, compare_files, resources
 from advisor.comparison.described import described_arguments
 from advisor.comparison.settings import Settings
 from advisor.comparison_schema import Compared, Resources, Subject
+from advisor.compiled.kernel import Resources as Held
 from advisor.configs.source import parse_source
 from advisor.hardware import load_gpu
 from advisor.rendering.comparison_text import to_text
@@ -48,6 +49,16 @@ def test_a_file_is_told_all_of_the_problem():
                       output_dtype="bf16", block_shape=(128, 128), routing=(7, 1))  # fmt: skip
     found = described_arguments(parse_source(text, "k.py"), {"arguments": "arguments"}, problem, Configuration(parameters={}), "9.0")
     assert found == dict(zip(asked, ("fp8", "bf16", (128, 128), [7, 1], "9.0", 90), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "registers", "warps", "shared", "resident"),
+    [("H100", 80, 1, 0, 24), ("A10", 168, 16, 0, 1), ("H100", 64, 4, 228 * 1024, 0), ("H100", 64, 64, 0, 0), ("H100", None, 4, 0, None)],
+)
+def test_resident_ctas_are_those_of_the_occupancy_model(gpu, registers, warps, shared, resident):
+    """A warp lives in one partition's registers; a CTA's threads share them out; 64 warps are more than a CTA has."""
+    held = Held(registers=registers, spill_bytes=0, shared_memory_bytes=shared, num_warps=warps)
+    assert resources._resident(held, load_gpu(gpu)) == resident
 
 
 SCALE = """

@@ -10,8 +10,8 @@ import pytest
 
 from advisor import pipelines
 from advisor.compiled.analysis import work_of
-from advisor.compiled.convention import described_launch
 from advisor.compiled.counts import KernelDemand
+from advisor.compiled.described import described_launch
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch
 from advisor.compiled.pool import Pool

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.compiled.described import Described, launch_from_description
+from advisor.compiled.described import Described, described_launch, launch_from_description
 from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
 from advisor.configs.described import call_function, expression
 from advisor.configs.literals import NotLiteralError
@@ -74,6 +74,14 @@ GRIDS = [
 @pytest.mark.parametrize(("file", "kernel", "sizes", "config", "grid"), GRIDS)
 def test_grids(file: str, kernel: str, sizes: dict, config: dict, grid: tuple[int, ...]) -> None:
     assert one_launch(source_of(file), kernel, LaunchOptions(sizes=sizes, constexprs=config), H200).grid == grid
+
+
+def test_arguments_are_typed_as_the_runtime_would() -> None:
+    values = {"x": "*bf16", "n": 5, "far": 2**40, "scale": 0.5, "flag": True, "one": 1, "none": None}
+    source = parse_source(f"import triton\n@triton.jit\ndef k({', '.join(values)}):\n    pass\n", "k.py")
+    given = described_launch(source, "k", values, {"num_warps": 8}).given
+    assert given.types == {"x": "*bf16", "n": "i32", "far": "i64", "scale": "fp32", "flag": "i1", "one": "constexpr", "none": "constexpr"}
+    assert given.constexprs == {"one": 1, "none": None} and given.options == {"num_warps": 8}
 
 
 def test_a_grid_that_needs_the_gpu_is_not_known_without_one() -> None:

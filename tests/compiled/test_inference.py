@@ -173,7 +173,7 @@ ROW = JIT + (
 def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, n: int | None, block: int, said: str) -> None:
     source = parse_source(ROW.format(range_, mask), "k.py")
     found = next(guesses(source, source.kernel("k"), Given(scalars={"n": n} if n else {})))
-    assert found.constexprs["BLOCK"] == block and f"BLOCK = {block}{said}" in found.assumed
+    assert found.constexprs["BLOCK"] == block and f"BLOCK = {block}{said}" in found.assumed and found.invented == ("BLOCK",)
 
 
 @pytest.mark.parametrize("name", ["WARP_SPECIALIZE", "warp_specialize", "FLATTEN", "USE_TMA"])
@@ -367,7 +367,7 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
 
 def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
     refused = CompileError("k does not compile for sm_90", "dimensions")
-    guess = Guess(signature={"a": "tensordesc<fp16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={}, assumed=())
+    guess = Guess(signature={"a": "tensordesc<fp16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={})
     found = str(with_guess(refused, guess, Given(types={"q": "*i64"})))
     assert "a: tensordesc<fp16[1,1]>, p: *i64)" in found and '--signature "a=tensordesc<fp16[128,64]>"' in found
     assert with_guess(refused, guess, Given(types=guess.signature)) is refused

@@ -52,10 +52,10 @@ def test_shared_memory_is_what_was_compiled(case):
 def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
     """Compiled here, for a GPU that need not be there."""
     pytest.importorskip("triton")
-    from advisor.comparison.described import described_arguments, split
-    from advisor.compiled.inference import Given
+    from advisor.comparison.described import described_arguments
+    from advisor.compiled.described import described_launch
     from advisor.compiled.kernel import Target
-    from advisor.compiled.launch import KernelLaunch, compile_launch
+    from advisor.compiled.launch import compile_launch
     from advisor.configs.source import read_source
     from advisor.resources import folder
 
@@ -66,11 +66,8 @@ def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
     entry = source.kernels_literal["gemm_persistent_kernel"]
     spec = load_gpu(gpu)
     described = described_arguments(source, entry, launch.problem, best, spec.compute_capability)
-    function = source.functions["gemm_persistent_kernel"]
-    types, constants, scalars = split(described, frozenset(p.name for p in function.parameters if p.is_constexpr))
-    given = Given(types=types, scalars=scalars, constexprs={**constants, **best.parameters},
-                  options={"num_warps": best.num_warps, "num_stages": best.num_stages})  # fmt: skip
-    compiled, _, _ = compile_launch(KernelLaunch(source=source, kernel="gemm_persistent_kernel", given=given), Target.of(spec))
+    chosen = {**best.parameters, "num_warps": best.num_warps, "num_stages": best.num_stages}
+    compiled, _, _ = compile_launch(described_launch(source, "gemm_persistent_kernel", described, chosen), Target.of(spec))
     assert compiled.resources.shared_memory_bytes <= spec.smem_bytes_per_cta
     assert launch.occupancy is None or launch.occupancy.shared_memory_bytes <= spec.smem_bytes_per_cta
 

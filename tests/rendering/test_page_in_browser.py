@@ -208,11 +208,11 @@ def test_screenshot_can_be_taken(tmp_path: Path) -> None:
 def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from advisor.comparison import Options, compare_results
+    from advisor.comparison import Options, new_result
     from advisor.learned.analytical import AnalyticalPredictor
     from advisor.rendering.comparison_page import to_page
 
-    found = compare_results(None, factory.result(), Options(), AnalyticalPredictor(), "nowhere")
+    found = new_result(factory.result(), Options(), AnalyticalPredictor(), "nowhere")
     sentence = f"Failed: cannot-launch: {'E=128,N=768,device_name=NVIDIA_H200,' * 4}.json M=64."
     text = to_page(replace(found, gate=replace(found.gate, failed=True, sentence=sentence)))
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'

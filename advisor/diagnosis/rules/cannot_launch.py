@@ -59,12 +59,12 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
             stages = context.parameter("num_stages", 3)
             evidence = f"{memory:,.0f} bytes for num_stages={stages} against {gpu.smem_bytes_per_cta:,}"
         elif first(context.plan.resident) < 1:
-            title = f"Not one CTA fits on an SM: {context.plan.limiter_name(0)}"
+            title = f"Not one CTA fits on an SM: {context.plan.limiter_name}"
             evidence = (
                 f"about {first(resources.registers):.0f} registers × {threads:,} threads (estimated, not compiled) against "
                 f"{gpu.registers_per_sm:,} registers per SM"
             )
-            if context.plan.limiter_name(0) == "registers":
+            if context.plan.limiter_name == "registers":
                 severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
         else:
             return None

@@ -37,7 +37,7 @@ limits.
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where more resident CTAs save time."""
         plan, resources, gpu = context.plan, context.asked.resources, context.gpu
-        if plan.limiter_name(0) in ("grid", "none"):
+        if plan.limiter_name in ("grid", "none"):
             return None
         costs = context.costs(relax=("occupancy",))
         if not context.matters(costs):
@@ -55,12 +55,12 @@ limits.
             "shared-memory": f"{kibibytes(first(resources.shared_memory_bytes))} shared memory each of {kibibytes(gpu.smem_bytes_per_sm)}",
             "warps": f"{warps:.0f} warps each of {gpu.max_warps_per_sm}",
             "slots": f"{gpu.max_ctas_per_sm} CTA slots",
-        }[plan.limiter_name(0)]
+        }[plan.limiter_name]
         return found(
             self,
             context,
             severity_of(context, saving),
-            f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name(0)}",
+            f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name}",
             evidence=f"{holds}; {resident * warps:.0f} of {gpu.max_warps_per_sm} warps resident; unhidden loads cost {microseconds(costs)}",
             remedy=remedy_of(better),
             saving_us=saving,
