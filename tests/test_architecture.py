@@ -14,7 +14,8 @@ PACKAGE = ROOT / "advisor"
 
 # Lower layers first; a module may import from its own layer's package and from layers below it.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"schema", "errors", "resources", "folders", "writing", "settings", "comparison_schema", "worker_processes"}),
+    frozenset({"schema", "errors", "resources", "folders", "writing", "settings", "comparison_schema", "worker_processes"})
+    | frozenset({"processes"}),
     frozenset({"result_json", "comparison_json", "hardware"}),
     frozenset({"configs"}),
     frozenset({"pipelines", "compiled"}),
