@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
-from advisor.measurement.launch import problem_to_json
 from advisor.measurement.scheduler import _Task
 from advisor.measurement.worker import WorkerProcess
 from advisor.schema import Configuration, Problem
@@ -64,7 +63,7 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
 def ask(worker, reference, problem, config):
     worker.send({
         "do": "compile", "target": ["cuda", 90, 32], "kernel": {"file": reference.file, "function": reference.function},
-        "problem": problem_to_json(problem), "configuration": asdict(config),
+        "problem": asdict(problem), "configuration": asdict(config),
     })  # fmt: skip
     return worker.receive()
 
