@@ -155,9 +155,9 @@ class CudaDevice:
         clock_mhz = max(self.facts.default_clock_mhz or 0.0, self._gpu.max_clock_mhz if self._gpu else 0.0) or 2000.0
         self.torch.cuda._sleep(int(duration_us * clock_mhz))
 
-    def time_events(self, run: Callable[[], Any], samples: int, *, flush: bool) -> tuple[float, ...]:
-        """Durations of `samples` runs in microseconds, each between two events."""
-        return tuple(self.elapsed_us(self.queued(run, samples, flush=flush)))
+    def time_events(self, run: Callable[[], Any], samples: int) -> tuple[float, ...]:
+        """Durations of `samples` runs in microseconds, each between two events, with what the L2 holds then."""
+        return tuple(self.elapsed_us(self.queued(run, samples, flush=False)))
 
     def queued(self, run: Callable[[], Any], samples: int, *, flush: bool, first: Callable[[], Any] | None = None) -> list[tuple[Any, Any]]:
         """Events around each of `samples` runs, all enqueued while the GPU was held.
@@ -230,7 +230,7 @@ class CudaBench:
 
     def _choose_timer(self, launched: Launched) -> None:
         launched.run()  # what runs once only (lazy allocations, module load) is behind us
-        estimate = max(0.5, min(self.device.time_events(launched.run, 3, flush=False)))
+        estimate = max(0.5, min(self.device.time_events(launched.run, 3)))
         launched.samples = int(min(max(SAMPLE_BUDGET_US / estimate, SAMPLES[0]), SAMPLES[1]))
         if self.problem.cache == "warm" and estimate < GRAPH_BELOW_US:
             count = int(min(max(GRAPH_SAMPLE_US / estimate, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1]))

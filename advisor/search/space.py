@@ -20,7 +20,7 @@ from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
-from advisor.pipelines.space import configuration_at, family_space, problem_space
+from advisor.pipelines.space import configuration_at, problem_space
 from advisor.schema import Configuration, Problem
 
 if TYPE_CHECKING:
@@ -148,11 +148,6 @@ class SearchSpace:
         return cls.of(found)
 
     @classmethod
-    def of_family(cls, family: str) -> SearchSpace:
-        """The whole space of a family (`pipelines.space`)."""
-        return cls.from_batch(family_space(family))
-
-    @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
         """What a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
         return cls.from_batch(problem_space(problem, vendor))
@@ -163,13 +158,12 @@ class SearchSpace:
         return cls.of(configuration_at(batch, i) for i in range(len(batch)))
 
     @classmethod
-    def from_kernel_file(cls, path: str | Path, kernel: str | None = None, constraints: Sequence[Constraint] = ()) -> SearchSpace:
-        """The `space` of a kernel file's `KERNELS` literal, read without importing the file.
+    def from_kernel_file(cls, path: str | Path, kernel: str | None = None) -> SearchSpace:
+        """The `space` of a kernel file's `KERNELS` literal, read without importing the file: its `valid` is not asked.
 
         Args:
             path: A Python file with a `KERNELS` literal.
             kernel: Which of its kernels; may be left out where one alone has a space.
-            constraints: What a configuration must fulfil (the file's own `valid` runs only where the file may be imported).
 
         Raises:
             InputError: The file cannot be read, or has no such kernel with a space.
@@ -180,7 +174,7 @@ class SearchSpace:
             kernel = next(iter(spaces))
         if kernel not in spaces:
             raise InputError(f"{Path(path).name}: no space for the kernel", kernel, f"one of {', '.join(spaces)}", "name it after ::")
-        return cls.from_ranges(spaces[kernel], constraints)
+        return cls.from_ranges(spaces[kernel])
 
 
 _indices: dict[int, tuple[SearchSpace, dict[tuple[Value, ...], int]]] = {}

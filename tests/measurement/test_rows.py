@@ -13,11 +13,10 @@ from advisor.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
 from advisor.measurement.failures import Failure
 from advisor.measurement.launch import Batch, batch_from_json, outcome_from_json
-from advisor.measurement.measuring import violations
 from advisor.measurement.rows import HEADER, bound_us, line_of, row_key, row_of
 from advisor.schema import Configuration, Fingerprint, Problem, Round
 
-from .conftest import launches, moe
+from .conftest import launches, moe, violations
 
 GPU = Fingerprint(mode="gpu", gpu="H200", driver="580", mig=False, power_cap_w=700.0)
 ROUNDS = tuple(Round(samples_us=(12.5, 12.25), sm_clock_mhz=1980.0, discarded="clock, low" if i == 3 else None) for i in range(11))

@@ -17,14 +17,14 @@ from sqlalchemy.exc import IntegrityError
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.search import claims
-from advisor.search.backend import Measurement, TableBackend
+from advisor.search.backend import Measurement
 from advisor.search.report import search_reports, state_of
 from advisor.search.sampler import LOST
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.search.winner import best_of, decide
-from tests.search.searches import EXHAUSTIVE, make_tuner, slow_worker, table_of, truth
+from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
 
 
 def backend_of(tuner: Tuner, tasks: dict[str, float] | None = None) -> TableBackend:
