@@ -14,7 +14,7 @@ from advisor.comparison.described import described_arguments, split
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
-from advisor.schema import Configuration, Problem
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     from advisor.comparison.kernels import KernelVersion
@@ -104,8 +104,7 @@ def _compile(
     if configuration is not None:
         known = {parameter.name for parameter in version.function.parameters}
         constants = {key: value for key, value in configuration.parameters.items() if key in known}
-        options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages, "num_ctas": configuration.num_ctas,
-                   "maxnreg": configuration.maxnreg}  # fmt: skip
+        options = {name: getattr(configuration, name) for name in LAUNCH_OPTIONS}
     types: dict[str, str] = {}
     scalars: dict[str, Any] = {}
     if problem is not None and configuration is not None:

@@ -19,7 +19,7 @@ from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, flat_problem, function_of, kernel_entry, tolerance_of
+from advisor.measurement.kernel_file import KernelRef, flat_problem, function_of, kernel_entry, tolerance_of
 from advisor.measurement.nvml import Monitor
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -207,7 +207,7 @@ class CudaBench:
 
     def launch(self, configuration: Configuration) -> Launched:
         """Compiles (or finds compiled), runs once on a poisoned output, and waits."""
-        flat = flat_configuration(configuration)
+        flat = configuration.flat()
         space = self.entry.get("space")
         if space:  # options the kernel's launch does not know stay at their defaults
             flat = {name: value for name, value in flat.items() if name in space or name not in ("num_warps", "num_stages")}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.measurement.failures import Failure
-from advisor.measurement.kernel_file import KernelRef, flat_configuration
+from advisor.measurement.kernel_file import KernelRef
 from advisor.result_json import codec_of
 from advisor.schema import Configuration, Problem, Round
 
@@ -24,7 +24,7 @@ class Launch:
     def key(self) -> str:
         """What makes two launches the same launch, on whatever machine: the kernel's name, not where its file lies."""
         return json.dumps(
-            [self.kernel.function, problem_key(self.problem), flat_configuration(self.configuration)], sort_keys=True
+            [self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True
         )
 
 

@@ -21,12 +21,11 @@ from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
 from advisor.pipelines.space import configuration_at, problem_space
-from advisor.schema import Configuration, Problem
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     import optuna
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MAX_CONFIGURATIONS = 200_000
 
 Value = int | bool | str
@@ -66,7 +65,7 @@ class SearchSpace:
 
     def index_of(self, configuration: Configuration) -> int | None:
         """The index of a configuration; None where it is not in the space."""
-        return self.find(flat(configuration))
+        return self.find(configuration.flat(all_options=True))
 
     def matching(self, values: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Which configurations have all of these values, [c]; names the space does not have are ignored."""
@@ -112,7 +111,7 @@ class SearchSpace:
             if any(getattr(each, name) != default for each in given):
                 options.add(name)
         for each in given:
-            values = {name: value for name, value in flat(each).items() if name not in LAUNCH_OPTIONS or name in options}
+            values = {name: value for name, value in each.flat(all_options=True).items() if name not in LAUNCH_OPTIONS or name in options}
             if names is None:
                 names = tuple(values)
             if set(values) != set(names):
@@ -136,7 +135,7 @@ class SearchSpace:
         if not 0 < count <= MAX_CONFIGURATIONS:
             raise UsageError("a search space", f"{count} combinations", f"1 to {MAX_CONFIGURATIONS}", "narrow the ranges")
         rows = (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
-        return cls.of(configuration_of(row) for row in rows if all(accepts(row) for accepts in constraints))
+        return cls.of(Configuration.from_flat(row) for row in rows if all(accepts(row) for accepts in constraints))
 
     @classmethod
     def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
@@ -144,7 +143,7 @@ class SearchSpace:
         found = []
         for config in configs:
             options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-            found.append(configuration_of({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
+            found.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
         return cls.of(found)
 
     @classmethod
@@ -189,21 +188,6 @@ def _index_of(space: SearchSpace) -> dict[tuple[Value, ...], int]:
             _indices.clear()
         known = _indices[id(space)] = (space, {key: i for i, key in enumerate(rows)})
     return known[1]
-
-
-def flat(configuration: Configuration) -> dict[str, Any]:
-    """A configuration as one flat dictionary, launch options last."""
-    return {**configuration.parameters, **{name: getattr(configuration, name) for name in LAUNCH_OPTIONS}}
-
-
-def configuration_of(values: Mapping[str, Any]) -> Configuration:
-    """The reverse of `flat`."""
-    maxnreg = values.get("maxnreg")
-    return Configuration(
-        parameters={name: value for name, value in values.items() if name not in LAUNCH_OPTIONS},
-        num_warps=int(values.get("num_warps", 4)), num_stages=int(values.get("num_stages", 3)),
-        num_ctas=int(values.get("num_ctas", 1)), maxnreg=None if maxnreg is None else int(maxnreg),
-    )  # fmt: skip
 
 
 def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:

@@ -23,7 +23,7 @@ import os, sys
 sys.path[:0] = [sys.argv[1]]
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
-from advisor.measurement.kernel_file import configurations, flat_configuration, flat_problem, function_of
+from advisor.measurement.kernel_file import configurations, flat_problem, function_of
 from advisor.schema import Problem
 import torch
 
@@ -36,7 +36,7 @@ for name, problem in {problems}:
     before = set(os.listdir(os.environ["TRITON_CACHE_DIR"]))
     inputs = function_of(kernel, "make_inputs")(flat_problem(problem), "cpu", torch.Generator().manual_seed(0))
     try:
-        function_of(kernel, "prepare")(inputs, flat_configuration(configuration))()
+        function_of(kernel, "prepare")(inputs, configuration.flat())()
     except Exception as error:  # there is no GPU to load it on
         assert "CompilationError" not in type(error).__name__, error
     assert set(os.listdir(os.environ["TRITON_CACHE_DIR"])) == before, f"{{name}}: the launch compiled something else"
