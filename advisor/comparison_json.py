@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.comparison_schema import COMPARISON_SCHEMA_VERSION, ComparisonResult
 from advisor.errors import InputError
-from advisor.result_json import _codec
+from advisor.result_json import codec_of
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -16,7 +16,7 @@ LARGEST_BYTES = 64 * 1024 * 1024
 
 def comparison_to_json(comparison: ComparisonResult) -> str:
     """The comparison as canonical JSON text, ending in a newline."""
-    text = json.dumps(_codec(ComparisonResult).encode(comparison, "comparison"), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(codec_of(ComparisonResult).encode(comparison, "comparison"), indent=1, ensure_ascii=False, allow_nan=False)
     # A file name that is no valid UTF-8 reaches us with lone surrogates, which no encoding carries: escape only these.
     return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text) + "\n"
 
@@ -38,7 +38,7 @@ def comparison_from_json(text: str | bytes, *, name: str = "comparison.json") ->
     version = str(data.get("schema_version"))
     if version.split(".")[0] != COMPARISON_SCHEMA_VERSION.split(".")[0]:
         raise InputError(f"{name}: unknown major schema_version", version, f"{COMPARISON_SCHEMA_VERSION.split('.')[0]}.x")
-    return _codec(ComparisonResult).decode(data, name)
+    return codec_of(ComparisonResult).decode(data, name)
 
 
 def _refuse(text: str) -> float:

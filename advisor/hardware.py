@@ -192,15 +192,15 @@ class GpuSpec:
         Raises:
             UsageError: The GPU has no matrix unit for `dtype`.
         """
-        return self._peak(self.tensor_flop_per_clock_per_sm, dtype, "matrix units")
+        rates = self.tensor_flop_per_clock_per_sm
+        if dtype not in rates:
+            known = ", ".join(rates) or "no type at all"
+            raise UsageError(f"the matrix units of {self.name} have no rate for this type", got=dtype, limit=known)
+        return rates[dtype] * self.num_sms * self.max_clock_mhz * 1e6
 
-    def peak_fma_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Peak of the vector units at the highest clock, FLOP/s.
-
-        Raises:
-            UsageError: No vector rate is known for `dtype`.
-        """
-        return self._peak(self.fma_flop_per_clock_per_sm, dtype, "vector units")
+    def peak_fma_flop_per_s(self) -> float:
+        """Peak of the vector units at the highest clock, FLOP/s of fp32."""
+        return self.fma_flop_per_clock_per_sm["fp32"] * self.num_sms * self.max_clock_mhz * 1e6
 
     def vllm_device_name(self) -> str:
         """The GPU as vLLM spells it in file names: blanks and slashes become `_`; every H200 is `NVIDIA_H200`."""
@@ -210,12 +210,6 @@ class GpuSpec:
     def sglang_device_name(self) -> str:
         """The GPU as SGLang spells it in file names: blanks become `_`."""
         return self.device_names[0].replace(" ", "_")
-
-    def _peak(self, rates: Mapping[str, float], dtype: str, unit: str) -> float:
-        if dtype not in rates:
-            known = ", ".join(rates) or "no type at all"
-            raise UsageError(f"the {unit} of {self.name} have no rate for this type", got=dtype, limit=known)
-        return rates[dtype] * self.num_sms * self.max_clock_mhz * 1e6
 
 
 def load_gpu(name_or_path: str | Path) -> GpuSpec:

@@ -36,7 +36,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     Raises:
         InputError: A value is not what its field says, or is not finite; the message names its path.
     """
-    return _codec(Result).encode(result, "result")
+    return codec_of(Result).encode(result, "result")
 
 
 def to_json(result: Result) -> str:
@@ -59,7 +59,7 @@ def from_dict(data: object, *, name: str = "result.json") -> Result:
     if not isinstance(data, dict):
         raise InputError(f"{name}: not a result", type(data).__name__, "a JSON object", "give a result.json of advisor")
     check_version(data.get("schema_version"), name=name)
-    return _codec(Result).decode(data, name)
+    return codec_of(Result).decode(data, name)
 
 
 def from_json(text: str | bytes, *, name: str = "result.json") -> Result:
@@ -87,7 +87,7 @@ def check_version(version: object, *, name: str = "result.json") -> None:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the result, with the descriptions that stand in `advisor.schema`."""
     definitions: dict[str, Any] = {}
-    reference = _codec(Result).schema(definitions)
+    reference = codec_of(Result).schema(definitions)
     definitions["Result"]["properties"]["schema_version"] = {
         "type": "string",
         "pattern": rf"^{SCHEMA_VERSION.split('.')[0]}\.[0-9]+$",
@@ -108,7 +108,7 @@ def _refuse_constant(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Codec:
+class Codec:
     """How values of one annotation are written, read and described."""
 
     encode: Callable[[Any, str], Any]
@@ -121,7 +121,12 @@ def _wrong(path: str, value: object, limit: str) -> InputError:
 
 
 @cache
-def _codec(annotation: Any) -> _Codec:
+def codec_of(annotation: Any) -> Codec:
+    """How values of a dataclass, or of any annotation that occurs in one, become plain JSON values and again themselves.
+
+    Raises:
+        TypeError: The annotation has no JSON form.
+    """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if dataclasses.is_dataclass(annotation):
         return _dataclass_codec(typing.cast(type, annotation))
@@ -137,7 +142,7 @@ def _codec(annotation: Any) -> _Codec:
         return _anything_codec(object_only=annotation is dict)
     if annotation in _SCALARS:
         return _SCALARS[annotation]
-    raise TypeError(f"advisor.schema uses an annotation that has no JSON form: {annotation!r}")
+    raise TypeError(f"an annotation has no JSON form: {annotation!r}")
 
 
 def _boolean(value: Any, path: str) -> bool:
@@ -175,11 +180,11 @@ def _nothing(value: Any, path: str) -> None:
         raise _wrong(path, value, "null")
 
 
-def _scalar(convert: Callable[[Any, str], Any], name: str) -> _Codec:
-    return _Codec(encode=convert, decode=convert, schema=lambda definitions: {"type": name})
+def _scalar(convert: Callable[[Any, str], Any], name: str) -> Codec:
+    return Codec(encode=convert, decode=convert, schema=lambda definitions: {"type": name})
 
 
-_SCALARS: dict[Any, _Codec] = {
+_SCALARS: dict[Any, Codec] = {
     bool: _scalar(_boolean, "boolean"),
     int: _scalar(_integer, "integer"),
     float: _scalar(_number, "number"),
@@ -188,17 +193,17 @@ _SCALARS: dict[Any, _Codec] = {
 }
 
 
-def _literal_codec(choices: tuple[Any, ...]) -> _Codec:
+def _literal_codec(choices: tuple[Any, ...]) -> Codec:
     def convert(value: Any, path: str) -> Any:
         if isinstance(value, str) and value in choices:
             return value
         raise _wrong(path, value, "one of " + ", ".join(map(str, choices)))
 
-    return _Codec(encode=convert, decode=convert, schema=lambda definitions: {"enum": list(choices)})
+    return Codec(encode=convert, decode=convert, schema=lambda definitions: {"enum": list(choices)})
 
 
-def _union_codec(members: tuple[Any, ...]) -> _Codec:
-    codecs = {member: _codec(member) for member in members}
+def _union_codec(members: tuple[Any, ...]) -> Codec:
+    codecs = {member: codec_of(member) for member in members}
 
     def try_each(value: Any, path: str, side: str) -> Any:
         exact = codecs.get(type(value))  # so that 5 stays an integer in `float | int`
@@ -220,17 +225,17 @@ def _union_codec(members: tuple[Any, ...]) -> _Codec:
             return {"type": [part["type"] for part in parts]}
         return {"anyOf": parts}
 
-    return _Codec(
+    return Codec(
         encode=lambda value, path: try_each(value, path, "encode"),
         decode=lambda value, path: try_each(value, path, "decode"),
         schema=describe,
     )
 
 
-def _tuple_codec(arguments: tuple[Any, ...]) -> _Codec:
+def _tuple_codec(arguments: tuple[Any, ...]) -> Codec:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        item = _codec(arguments[0])
-        return _Codec(
+        item = codec_of(arguments[0])
+        return Codec(
             encode=lambda value, path: [
                 item.encode(part, f"{path}[{i}]")
                 for i, part in enumerate(_expect(value, (tuple, list), path, "a list"))
@@ -240,7 +245,7 @@ def _tuple_codec(arguments: tuple[Any, ...]) -> _Codec:
             ),
             schema=lambda definitions: {"type": "array", "items": item.schema(definitions)},
         )
-    items = tuple(_codec(argument) for argument in arguments)
+    items = tuple(codec_of(argument) for argument in arguments)
 
     def fixed(value: Any, path: str) -> Any:
         value = _expect(value, (tuple, list), path, "a list")
@@ -248,7 +253,7 @@ def _tuple_codec(arguments: tuple[Any, ...]) -> _Codec:
             raise _wrong(path, value, f"a list of {len(items)}")
         return value
 
-    return _Codec(
+    return Codec(
         encode=lambda value, path: [
             codec.encode(part, f"{path}[{i}]")
             for i, (codec, part) in enumerate(zip(items, fixed(value, path), strict=True))
@@ -272,22 +277,22 @@ def _expect(value: Any, kind: type | tuple[type, ...], path: str, limit: str) ->
     return value
 
 
-def _dict_codec(argument: Any) -> _Codec:
-    item = _codec(argument)
+def _dict_codec(argument: Any) -> Codec:
+    item = codec_of(argument)
 
     def convert(value: Any, path: str, side: str) -> dict[str, Any]:
         code = getattr(item, side)
         pairs = _expect(value, dict, path, "an object").items()
         return {_string(key, f"{path} (a key)"): code(part, f"{path}.{key}") for key, part in pairs}
 
-    return _Codec(
+    return Codec(
         encode=lambda value, path: convert(value, path, "encode"),
         decode=lambda value, path: convert(value, path, "decode"),
         schema=lambda definitions: {"type": "object", "additionalProperties": item.schema(definitions)},
     )
 
 
-def _anything_codec(*, object_only: bool) -> _Codec:
+def _anything_codec(*, object_only: bool) -> Codec:
     """Foreign JSON (a plotly figure): kept as it is, checked to be JSON."""
 
     def convert(value: Any, path: str) -> Any:
@@ -304,13 +309,13 @@ def _anything_codec(*, object_only: bool) -> _Codec:
     def top(value: Any, path: str) -> Any:
         return convert(_expect(value, dict, path, "an object") if object_only else value, path)
 
-    return _Codec(encode=top, decode=top, schema=lambda definitions: {"type": "object"} if object_only else {})
+    return Codec(encode=top, decode=top, schema=lambda definitions: {"type": "object"} if object_only else {})
 
 
-def _dataclass_codec(kind: type) -> _Codec:
+def _dataclass_codec(kind: type) -> Codec:
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
-    codecs = {item.name: _codec(hints[item.name]) for item in fields}
+    codecs = {item.name: codec_of(hints[item.name]) for item in fields}
     required = [
         item.name
         for item in fields
@@ -342,7 +347,7 @@ def _dataclass_codec(kind: type) -> _Codec:
             entry["required"] = list(required)
         return {"$ref": f"#/$defs/{kind.__name__}"}
 
-    return _Codec(encode=encode, decode=decode, schema=describe)
+    return Codec(encode=encode, decode=decode, schema=describe)
 
 
 @cache

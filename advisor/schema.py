@@ -7,8 +7,9 @@ written as JSON and read back without loss (`advisor.result_json`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 SCHEMA_VERSION = "1.0"
 
@@ -67,6 +68,10 @@ class Problem:
     cache: Cache = "warm"  # what the L2 holds when the launch starts
 
 
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What a configuration holds beside the kernel's own parameters: options of `triton.Config`, in the order of its arguments."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """The tunable part of a launch.
@@ -82,12 +87,26 @@ class Configuration:
 
     def label(self) -> str:
         """`BLOCK_SIZE_M=16 ... num_warps=4 num_stages=3`, the order of the table entry."""
-        fields = {**self.parameters, "num_warps": self.num_warps, "num_stages": self.num_stages}
-        if self.num_ctas != 1:
-            fields["num_ctas"] = self.num_ctas
-        if self.maxnreg is not None:
-            fields["maxnreg"] = self.maxnreg
-        return " ".join(f"{key}={value}" for key, value in fields.items())
+        return " ".join(f"{key}={value}" for key, value in self.flat().items())
+
+    def flat(self, *, all_options: bool = False) -> dict[str, Any]:
+        """One dictionary, launch options last; `num_ctas` and `maxnreg` are in it where they are not the default, or `all_options`."""
+        flat: dict[str, Any] = {**self.parameters, "num_warps": self.num_warps, "num_stages": self.num_stages}
+        if all_options or self.num_ctas != 1:
+            flat["num_ctas"] = self.num_ctas
+        if all_options or self.maxnreg is not None:
+            flat["maxnreg"] = self.maxnreg
+        return flat
+
+    @classmethod
+    def from_flat(cls, flat: Mapping[str, Any]) -> Configuration:
+        """The reverse of `flat`: what is left out, or None, has its default.
+
+        Raises:
+            TypeError, ValueError: A launch option is no number.
+        """
+        options = {name: int(flat[name]) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
+        return cls(parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS}, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

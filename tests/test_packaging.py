@@ -26,6 +26,7 @@ def test_the_wheel_holds_only_the_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     assert {entry for entry in top if not entry.endswith(".dist-info")} == {"advisor"}
+    assert "advisor/py.typed" in names
     assert any(name.startswith("advisor/_ceilings/") for name in names)
     assert any(name.startswith("advisor/_triton_kernels/") for name in names)
     assert any(name.startswith("advisor/_reports/") for name in names)

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.errors import UsageError
+from advisor.schema import LAUNCH_OPTIONS
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+CONFIG_OPTIONS = (*LAUNCH_OPTIONS, "ir_override")
 MAX_SPACE = 200_000
 
 
@@ -20,7 +21,7 @@ def identity(config: Any, without: Collection[str] = ()) -> str:
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """
     values = {str(k): _plain(v) for k, v in config.kwargs.items() if k not in without}
-    values |= {name: _plain(value) for name in LAUNCH_OPTIONS if (value := getattr(config, name, None)) is not None}
+    values |= {name: _plain(value) for name in CONFIG_OPTIONS if (value := getattr(config, name, None)) is not None}
     if values.get("num_ctas") == 1:
         del values["num_ctas"]
     hook = getattr(config, "pre_hook", None)
@@ -54,8 +55,8 @@ def check_config(config: Any, what: str) -> None:
         return
     written = '{"BLOCK_SIZE_M": 64, …}, num_warps=4'
     if isinstance(config, Mapping):
-        values = ", ".join(f'"{name}": {value!r}' for name, value in config.items() if name not in LAUNCH_OPTIONS)
-        written = ", ".join(["{" + values + "}", *(f"{name}={config[name]!r}" for name in LAUNCH_OPTIONS if name in config)])
+        values = ", ".join(f'"{name}": {value!r}' for name, value in config.items() if name not in CONFIG_OPTIONS)
+        written = ", ".join(["{" + values + "}", *(f"{name}={config[name]!r}" for name in CONFIG_OPTIONS if name in config)])
     raise UsageError(what, config, "a triton.Config", f"write triton.Config({written})")
 
 
@@ -85,7 +86,7 @@ def expand(configs: Any) -> list[Any]:
     found = []
     for values in itertools.product(*columns.values()):
         flat = dict(zip(columns, values, strict=True))
-        options = {name: flat.pop(name) for name in LAUNCH_OPTIONS if name in flat}
+        options = {name: flat.pop(name) for name in CONFIG_OPTIONS if name in flat}
         found.append(Config(flat, **options))
     return found
 

@@ -11,8 +11,6 @@ first configuration. crash: anything else that went wrong. not-measured: it was 
 
 How = Literal["measured", "cached", "imported", "predicted", "default", "only", "off"]
 
-FAILED: tuple[str, ...] = ("compile", "fit", "time", "output", "crash")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.autotuning.cache import Cache, ProblemKey, Row
-from advisor.autotuning.configurations import LAUNCH_OPTIONS
+from advisor.autotuning.configurations import CONFIG_OPTIONS
 from advisor.errors import InputError, NotOursError
 
 MAX_FILE_BYTES = 200_000_000
@@ -100,7 +100,7 @@ def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
         for part in str(config).split(", "):
             name, _, text = part.partition(": ")
             value = _value(text)
-            if name in LAUNCH_OPTIONS or name == "pre_hook":
+            if name in CONFIG_OPTIONS or name == "pre_hook":
                 options[name] = value
             elif name not in ("enable_persistent", "enable_warp_specialization"):
                 kwargs[name] = value
@@ -167,7 +167,7 @@ def _identity(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     from advisor.autotuning.configurations import identity
 
     values = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
-    values |= {name: options[name] for name in LAUNCH_OPTIONS if name in options}
+    values |= {name: options[name] for name in CONFIG_OPTIONS if name in options}
     return identity(SimpleNamespace(kwargs=dict(kwargs), pre_hook=None, **values))
 
 

@@ -7,11 +7,12 @@ whose process died (seen at once on the same machine) or whose lease ran out may
 from __future__ import annotations
 
 import os
+import platform
 import threading
 from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
+
+from advisor import processes
 
 LEASE_S = 30.0
 """How long a claim stands that is not extended: the longest a stopped process keeps others waiting."""
@@ -22,59 +23,19 @@ ATTEMPTS = 3
 """A configuration that so many processes died on is recorded as a crash."""
 
 
-@lru_cache(maxsize=1)
-def _namespace() -> str:
-    """Where process ids mean the same: a boot of a machine, and the container in it."""
-    parts = []
-    try:
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    except OSError:
-        import platform
-
-        parts.append(platform.node())
-    try:
-        parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    except OSError:
-        parts.append("")
-    return "/".join(parts)
-
-
-def _started(pid: int) -> str:
-    """When a process started, in the kernel's ticks; "" where that cannot be told."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
 def owner_name() -> str:
     """Name of this process: unique among processes, also of those whose id is used again."""
     pid = os.getpid()
-    return f"{_namespace()}|{pid}|{_started(pid)}"
+    return f"{processes.namespace() or platform.node()}|{pid}|{processes.started(pid) or ''}"
 
 
 def is_alive(owner: str) -> bool | None:
     """Whether the process of that name lives; None where it cannot be told from here."""
     namespace, _, rest = owner.partition("|")
-    pid_text, _, started = rest.partition("|")
-    if namespace != _namespace() or not pid_text.isdigit():
+    pid, _, started = rest.partition("|")
+    if namespace != processes.namespace() or not pid.isdigit():
         return None
-    try:
-        os.kill(int(pid_text), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    if _state(int(pid_text)) == "Z":
-        return False
-    return _started(int(pid_text)) == started
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
+    return processes.is_running(int(pid), started)
 
 
 def may_take_over(owner: str, lease_until: float, now: float) -> bool:

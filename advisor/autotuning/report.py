@@ -53,7 +53,6 @@ WORTH_CHANGING = 1.02
 LAUNCH_LIMIT = 256
 """Problems diagnosed, the most recently used first; all are listed."""
 
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 # What a damaged or foreign row can make the parsing raise, besides our own errors.
 _ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
@@ -140,14 +139,11 @@ def _tuned(entry: Entry) -> TunedProblem:
 def _configuration(identity: str) -> Configuration:
     """A configuration under the kernel's own names; an identity that is no JSON object is shown as it stands."""
     try:
-        flat = dict(flat_parameters(identity))
-        options = {name: int(flat.pop(name)) for name in _OPTIONS if flat.get(name) is not None}
+        found = Configuration.from_flat(flat_parameters(identity))
     except _ODD:
         return Configuration(parameters={"configuration": identity})
-    return Configuration(
-        parameters={str(name): value if isinstance(value, (bool, int, str)) else str(value) for name, value in flat.items()},
-        **options,  # type: ignore[arg-type]
-    )
+    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in found.parameters.items()}
+    return replace(found, parameters=plain)
 
 
 def _finite(value: float | None) -> float | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from advisor import __version__
 from advisor.errors import AdvisorError, MissingDependencyError, printable, shorten
+from advisor.settings import read_settings
 from advisor.writing import remedy_for
 
 COMMANDS = (
@@ -103,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except ModuleNotFoundError as error:
         package = PACKAGES.get((error.name or "").partition(".")[0])
-        if package is None or os.environ.get("ADVISOR_DEBUG"):
+        if package is None or read_settings().debug:
             raise
         missing = MissingDependencyError("a package that this needs is not installed", f"no module {error.name}", package,
                                          f"pip install {package}")  # fmt: skip
@@ -135,7 +136,7 @@ def _run(arguments: list[str]) -> int:
         _silence_stdout()
         return 0
     except OSError as error:
-        if os.environ.get("ADVISOR_DEBUG"):
+        if read_settings().debug:
             raise
         where = _place(error)
         _silence_stdout()
@@ -144,7 +145,7 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in PACKAGES:
             raise
-        if os.environ.get("ADVISOR_DEBUG"):
+        if read_settings().debug:
             raise
         where = type(error).__name__
         return _fail(f"internal failure ({where}: {error}); set ADVISOR_DEBUG=1 for the traceback, and please report it",

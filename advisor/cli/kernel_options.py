@@ -6,11 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.schema import LAUNCH_OPTIONS
 
 if TYPE_CHECKING:
     from advisor.compiled.launch_options import LaunchOptions
-
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,6 @@ from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.measurement.kernel_file import flat_configuration
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
@@ -47,8 +46,6 @@ MOST_ASKED = 500
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
-
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 # What a hostile or half-written file can make the parsing of literals raise, besides our own errors.
 _ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
@@ -156,9 +153,7 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
         raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
     found = []
     for combination in itertools.product(*values.values()):
-        flat = dict(zip(values, combination, strict=True))
-        options = {name: int(flat.pop(name)) for name in LAUNCH_OPTIONS if flat.get(name) is not None}
-        found.append(Configuration(parameters=flat, **options))  # type: ignore[arg-type]
+        found.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
     return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
 
 
@@ -298,7 +293,7 @@ def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: 
     valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
     try:
         for place in order[:MOST_ASKED]:
-            if valid.call(function, (flat_configuration(version.configurations[int(place)]), dict(flat))):
+            if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):
                 return int(place)
     except NotLiteralError:
         return int(order[0])
@@ -308,11 +303,7 @@ def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: 
 def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
     if not names:
         return configuration
-    return Configuration(
-        parameters={names.get(key, key): value for key, value in configuration.parameters.items()},
-        num_warps=configuration.num_warps, num_stages=configuration.num_stages, num_ctas=configuration.num_ctas,
-        maxnreg=configuration.maxnreg,
-    )  # fmt: skip
+    return replace(configuration, parameters={names.get(key, key): value for key, value in configuration.parameters.items()})
 
 
 def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:

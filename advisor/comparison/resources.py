@@ -17,7 +17,7 @@ from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import occupancy
-from advisor.schema import Configuration, Problem
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     from advisor.comparison.kernels import KernelVersion
@@ -109,8 +109,7 @@ def _compile(
     if configuration is not None:
         known = {parameter.name for parameter in version.function.parameters}
         constants = {key: value for key, value in configuration.parameters.items() if key in known}
-        names = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-        options = {key: value for key in names if (value := getattr(configuration, key)) is not None}
+        options = {key: value for key in LAUNCH_OPTIONS if (value := getattr(configuration, key)) is not None}
         if problem is not None:
             described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
     launch = KernelLaunch(source=version.source, kernel=name, given=Given(constexprs=constants, options=options))

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
+
+from advisor.settings import read_settings
 
 MAX_BYTES = 64_000_000
 
 
 def cache_folder() -> Path:
-    """`$ADVISOR_CACHE_DIR`, or `advisor` in the user's cache folder."""
-    given = os.environ.get("ADVISOR_CACHE_DIR")
-    if given:
-        return Path(given) / "compiled"
-    base = os.environ.get("XDG_CACHE_HOME") or (
-        os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None
-    )
-    return (Path(base) if base else Path.home() / ".cache") / "triton-advisor" / "compiled"
+    """`compiled` in the cache folder that the environment names."""
+    return read_settings().cache_dir / "compiled"
 
 
 def read(key: str) -> dict[str, Any] | None:

@@ -13,10 +13,11 @@ from typing import Any
 from advisor.configs.literals import Symbol
 from advisor.configs.rebuild import Rebuilt
 from advisor.hardware import GpuSpec
+from advisor.schema import LAUNCH_OPTIONS
 
 AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
 """Options of AMD's compiler, which files write among the parameters of a `triton.Config`; on other GPUs a launch rejects them."""
-OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "maxnreg", *AMD_OPTIONS)
+OPTION_NAMES = (*LAUNCH_OPTIONS, *AMD_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from advisor.configs.decorators import Decorators, last_name
 from advisor.configs.functions import FunctionReader
-from advisor.configs.literals import CONFIG_OPTIONS, MAX_ITEMS, ConfigLiteral, NotLiteralError, config_literal
+from advisor.configs.literals import MAX_ITEMS, ConfigLiteral, NotLiteralError, config_literal
+from advisor.schema import LAUNCH_OPTIONS
 
 INDUCTOR_DECORATORS = (
     "pointwise", "reduction", "persistent_reduction", "split_scan", "template", "foreach", "user_autotune", "cooperative_reduction",
@@ -203,7 +204,7 @@ def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:
     if count > MAX_ITEMS:
         raise NotLiteralError(f"a space of {count} configurations")
     rows = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-    return [config_literal([], {**{k: row.pop(k) for k in CONFIG_OPTIONS if k in row}, "kwargs": row}) for row in rows]
+    return [config_literal([], {**{k: row.pop(k) for k in LAUNCH_OPTIONS if k in row}, "kwargs": row}) for row in rows]
 
 
 def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:

@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from advisor.configs.number_limits import Limits
+from advisor.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
 MAX_ITEMS = 20_000
 MAX_INTEGER = 2**128
-
-
-CONFIG_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""Options of `triton.Config`, in the order of its arguments."""
 
 
 class NotLiteralError(Exception):
@@ -431,7 +428,7 @@ def _plain(value: Any) -> Any:
 
 def config_literal(arguments: list, keywords: dict[str, Any], hook: bool = False) -> ConfigLiteral:
     """What `triton.Config(*arguments, **keywords)` is."""
-    values = dict(zip(("kwargs", *CONFIG_OPTIONS), map(_plain, arguments), strict=False))
+    values = dict(zip(("kwargs", *LAUNCH_OPTIONS), map(_plain, arguments), strict=False))
     values.update({k: _plain(v) for k, v in keywords.items()})
     parameters = {str(k): _plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
     return ConfigLiteral(

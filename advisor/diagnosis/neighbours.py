@@ -14,9 +14,7 @@ from advisor.diagnosis.pricing import Pricing
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
 from advisor.pipelines.space import block_k_range
-from advisor.schema import Configuration, Problem
-
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas")
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 _TILES = {"BLOCK_SIZE_M": (16, 256), "BLOCK_SIZE_N": (32, 256), "BLOCK_SIZE_K": (32, 256)}
 """Least and largest value of each block: the space of vLLM's and SGLang's fused-MoE tuners, and BLOCK_SIZE_K = 32."""

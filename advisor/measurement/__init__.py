@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from advisor.measurement.comparison import MeasuredComparison, compare_launches
+from advisor.measurement.comparison import compare_launches
 from advisor.measurement.device import DeviceSpec, find_device, open_device, parse_device
-from advisor.measurement.failures import FAILURE_KINDS, Failure, NotRecordedError, WrongOutputError
+from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
 from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
 from advisor.measurement.launch import Batch, Launch, Outcome
 from advisor.measurement.measuring import Progress, Summary, measure, run_plan
-from advisor.measurement.plan import Plan, launches_of, read_plan, skewed_routing
+from advisor.measurement.plan import launches_of, read_plan, skewed_routing
 from advisor.measurement.recorded import Recording, read_recording
-from advisor.measurement.rows import MeasuredRow, read_measured
+from advisor.measurement.rows import read_measured
 from advisor.measurement.scheduler import Limits, Scheduler
-from advisor.measurement.statistics import VERDICTS, Comparison, Effect, Side, effect, noise_floor, verdict
+from advisor.measurement.statistics import Side, verdict
 
 __all__ = [
     "FAILURE_KINDS",
-    "VERDICTS",
     "Batch",
-    "Comparison",
     "DeviceSpec",
-    "Effect",
-    "Failure",
     "KernelRef",
     "Launch",
     "Limits",
-    "MeasuredComparison",
-    "MeasuredRow",
     "NotRecordedError",
     "Outcome",
-    "Plan",
     "Progress",
     "Recording",
     "Scheduler",
     "Side",
     "Summary",
-    "WrongOutputError",
     "compare_launches",
     "configurations",
-    "effect",
     "find_device",
     "find_kernels",
     "launches_of",
     "measure",
-    "noise_floor",
     "open_device",
     "parse_device",
     "read_kernels",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 BLOCK = 4096  # fp32 elements a CTA reads per step
 CTAS_PER_SM = 4  # of 256 threads and some 40 registers each: all run at once
 PASSES = 64
+GRAPH_LAUNCHES = 200
 
 
 @triton.jit
@@ -46,19 +47,19 @@ def l2_bytes_per_s(device: CudaDevice, best_us: Callable[[Callable[[], Any]], fl
     return ctas * steps * BLOCK * 4 / duration_us * 1e6
 
 
-def empty_launch_us(best_us: Callable[[Callable[[], Any]], float], launches: int = 200) -> float:
+def empty_launch_us(best_us: Callable[[Callable[[], Any]], float]) -> float:
     """Microseconds per empty kernel of a CUDA graph."""
     import torch
 
     empty_kernel[(1,)]()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(launches):
+        for _ in range(GRAPH_LAUNCHES):
             empty_kernel[(1,)]()
-    return best_us(graph.replay) / launches
+    return best_us(graph.replay) / GRAPH_LAUNCHES
 
 
 def empty_event_us(device: CudaDevice) -> float:
     """Microseconds between two events around an empty kernel: what timing by events adds at most."""
-    samples = sorted(device.time_events(lambda: empty_kernel[(1,)](), 100, flush=False))
+    samples = sorted(device.time_events(lambda: empty_kernel[(1,)](), 100))
     return samples[len(samples) // 2]

@@ -48,7 +48,7 @@ def specified_figures(gpu: GpuSpec) -> dict[str, float]:
         "dram_copy_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
         "dram_read_bytes_per_s": gpu.dram_bytes_per_s * gpu.dram_achievable_fraction,
         "l2_read_bytes_per_s": gpu.l2_bytes_per_s,
-        "fp32_fma_flop_per_s": gpu.peak_fma_flop_per_s("fp32"),
+        "fp32_fma_flop_per_s": gpu.peak_fma_flop_per_s(),
         "empty_launch_us": least_launch_us(gpu),  # in a graph: what the bound counts, not the cost in a stream
     }
     return figures | {
@@ -67,7 +67,7 @@ def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
     def best_us(run: Callable[[], Any], repeats: int = REPEATS) -> float:
         run()
         torch.cuda.synchronize()
-        return min(device.time_events(run, repeats, flush=False))
+        return min(device.time_events(run, repeats))
 
     def attempt(name: str, measure: Callable[[], float]) -> None:
         try:

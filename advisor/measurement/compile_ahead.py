@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.compiled.worker import answer_for
 from advisor.configs.described import kernel_problem
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, function_of, load_module
+from advisor.measurement.kernel_file import KernelRef, function_of, load_module
 from advisor.schema import Configuration, Problem
 
 _TORCH_NAMES = {
@@ -98,7 +98,7 @@ def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configura
     describe = function_of(kernel, "arguments")
     if describe is None:
         return False
-    flat = flat_configuration(configuration)
+    flat = configuration.flat()
     asked = kernel_problem(problem, _compute_capability())
     values = {name: _argument(value) for name, value in describe(asked, flat).items()}
     getattr(load_module(kernel.file), kernel.function).warmup(grid=(1,), **{**flat, **values})

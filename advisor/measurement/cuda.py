@@ -20,7 +20,7 @@ from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, function_of, kernel_entry, tolerance_of
+from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.nvml import Monitor
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -156,9 +156,9 @@ class CudaDevice:
         clock_mhz = max(self.facts.default_clock_mhz or 0.0, self._gpu.max_clock_mhz if self._gpu else 0.0) or 2000.0
         self.torch.cuda._sleep(int(duration_us * clock_mhz))
 
-    def time_events(self, run: Callable[[], Any], samples: int, *, flush: bool) -> tuple[float, ...]:
-        """Durations of `samples` runs in microseconds, each between two events."""
-        return tuple(self.elapsed_us(self.queued(run, samples, flush=flush)))
+    def time_events(self, run: Callable[[], Any], samples: int) -> tuple[float, ...]:
+        """Durations of `samples` runs in microseconds, each between two events, with what the L2 holds then."""
+        return tuple(self.elapsed_us(self.queued(run, samples, flush=False)))
 
     def queued(self, run: Callable[[], Any], samples: int, *, flush: bool, first: Callable[[], Any] | None = None) -> list[tuple[Any, Any]]:
         """Events around each of `samples` runs, all enqueued while the GPU was held.
@@ -208,7 +208,7 @@ class CudaBench:
 
     def launch(self, configuration: Configuration) -> Launched:
         """Compiles (or finds compiled), runs once on a poisoned output, and waits."""
-        flat = flat_configuration(configuration)
+        flat = configuration.flat()
         space = self.entry.get("space")
         if space:  # options the kernel's launch does not know stay at their defaults
             flat = {name: value for name, value in flat.items() if name in space or name not in ("num_warps", "num_stages")}
@@ -231,7 +231,7 @@ class CudaBench:
 
     def _choose_timer(self, launched: Launched) -> None:
         launched.run()  # what runs once only (lazy allocations, module load) is behind us
-        estimate = max(0.5, min(self.device.time_events(launched.run, 3, flush=False)))
+        estimate = max(0.5, min(self.device.time_events(launched.run, 3)))
         launched.samples = int(min(max(SAMPLE_BUDGET_US / estimate, SAMPLES[0]), SAMPLES[1]))
         if self.problem.cache == "warm" and estimate < GRAPH_BELOW_US:
             count = int(min(max(GRAPH_SAMPLE_US / estimate, GRAPH_LAUNCHES[0]), GRAPH_LAUNCHES[1]))

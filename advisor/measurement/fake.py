@@ -25,7 +25,7 @@ from advisor.configs.described import kernel_problem
 from advisor.errors import AdvisorError, UsageError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.measurement.failures import WrongOutputError
-from advisor.measurement.kernel_file import KernelRef, flat_configuration, function_of, kernel_entry, tolerance_of
+from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, problem_key
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -116,7 +116,7 @@ class FakeDevice:
         """The latency without noise: the analytical model's, and a fixed inefficiency of the configuration's own."""
         key = f"{problem_key(problem)}{configuration}"
         if key not in self._latencies:
-            own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(flat_configuration(configuration).items())))
+            own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(configuration.flat().items())))
             self._latencies[key] = self._model(problem, configuration) * own
         return self._latencies[key]
 
@@ -166,7 +166,7 @@ class FakeBench:
         if self.inputs is not None:
             for tensor in _tuple(self.inputs["output"]):
                 np.asarray(tensor).fill(np.nan)
-            output = function_of(self.kernel, "prepare")(self.inputs, flat_configuration(configuration))()
+            output = function_of(self.kernel, "prepare")(self.inputs, configuration.flat())()
         # The kernel's file is part of the noise: two revisions of one kernel are two launches.
         identity = f"{device.options['seed']} {self.seed} {key} {Path(self.kernel.file).name}"
         return FakeLaunched(configuration=configuration, output=output, level_us=level_us, identity=identity)
@@ -194,7 +194,7 @@ class FakeBench:
         if number("sleep_ms"):
             time.sleep(number("sleep_ms") / 1e3)
         if launched.output is not None:  # a kernel that was right once can still go wrong
-            function_of(self.kernel, "prepare")(self.inputs, flat_configuration(launched.configuration))()
+            function_of(self.kernel, "prepare")(self.inputs, launched.configuration.flat())()
         key = (launched.identity, round_number, replica)
         clock = device.default_clock_mhz
         throttled = unit("throttle", device.options["seed"], round_number) < number("throttle")

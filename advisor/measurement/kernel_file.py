@@ -28,7 +28,6 @@ from advisor.resources import folder
 from advisor.schema import FAMILIES, Configuration, Problem
 
 MAX_FILE_BYTES = 8_000_000
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _REQUIRED = ("family", "ops")
 _FUNCTIONS = ("make_inputs", "prepare", "reference")
 _REMEDY = "see triton_kernels/README.md for the convention"
@@ -304,27 +303,6 @@ def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
                          f"at most E = {sizes['E']}", "correct --sizes")  # fmt: skip
 
 
-def flat_configuration(configuration: Configuration) -> dict[str, Any]:
-    """A configuration as kernel files take it: one flat dictionary."""
-    flat: dict[str, Any] = {**configuration.parameters, "num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
-    if configuration.num_ctas != 1:
-        flat["num_ctas"] = configuration.num_ctas
-    if configuration.maxnreg is not None:
-        flat["maxnreg"] = configuration.maxnreg
-    return flat
-
-
-def configuration_of(flat: Mapping[str, Any]) -> Configuration:
-    """The reverse of `flat_configuration`."""
-    return Configuration(
-        parameters={name: value for name, value in flat.items() if name not in LAUNCH_OPTIONS},
-        num_warps=int(flat.get("num_warps", 4)),
-        num_stages=int(flat.get("num_stages", 3)),
-        num_ctas=int(flat.get("num_ctas", 1)),
-        maxnreg=flat.get("maxnreg"),
-    )
-
-
 def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
@@ -333,7 +311,7 @@ def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = No
     if default is None:
         return tuple(configuration for _, configuration in found)
     first = dict(default(flat))
-    return (configuration_of(first), *(configuration for config, configuration in found if config != first))
+    return (Configuration.from_flat(first), *(configuration for config, configuration in found if config != first))
 
 
 @lru_cache(maxsize=64)
@@ -341,4 +319,4 @@ def _space(text: str) -> tuple[tuple[dict[str, Any], Configuration], ...]:
     """Every combination of a space's values (given as JSON), flat and as a configuration; campaigns ask for it again and again."""
     space = json.loads(text)
     flat = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
-    return tuple((config, configuration_of(config)) for config in flat)
+    return tuple((config, Configuration.from_flat(config)) for config in flat)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.measurement.failures import Failure
-from advisor.measurement.kernel_file import KernelRef, flat_configuration
+from advisor.measurement.kernel_file import KernelRef
+from advisor.result_json import codec_of
 from advisor.schema import Configuration, Problem, Round
 
 
@@ -23,7 +24,7 @@ class Launch:
     def key(self) -> str:
         """What makes two launches the same launch, on whatever machine: the kernel's name, not where its file lies."""
         return json.dumps(
-            [self.kernel.function, problem_key(self.problem), flat_configuration(self.configuration)], sort_keys=True
+            [self.kernel.function, problem_key(self.problem), self.configuration.flat()], sort_keys=True
         )
 
 
@@ -77,48 +78,24 @@ def problem_key(problem: Problem) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def problem_to_json(problem: Problem) -> dict[str, Any]:
-    """A problem as plain values."""
-    return asdict(problem)
-
-
 def problem_from_json(values: dict[str, Any]) -> Problem:
-    """The reverse of `problem_to_json`."""
-    values = dict(values)
-    for name in ("block_shape", "routing"):
-        if values.get(name) is not None:
-            values[name] = tuple(values[name])
-    return Problem(**values)
-
-
-def batch_to_json(batch: Batch) -> dict[str, Any]:
-    """A batch as plain values, for a worker."""
-    return asdict(batch)
+    """The reverse of `asdict`, through JSON."""
+    return codec_of(Problem).decode(values, "problem")
 
 
 def batch_from_json(values: dict[str, Any]) -> Batch:
-    """The reverse of `batch_to_json`."""
+    """The reverse of `asdict`, through JSON."""
     launches = tuple(
         Launch(
             kernel=KernelRef(**each["kernel"]),
             problem=problem_from_json(each["problem"]),
-            configuration=Configuration(**each["configuration"]),
+            configuration=Configuration(**each["configuration"]),  # the values of a user's space may be of any type
         )
         for each in values["launches"]
     )
     return Batch(**{**values, "launches": launches})
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as plain values."""
-    return asdict(outcome)
-
-
 def outcome_from_json(values: dict[str, Any]) -> Outcome:
-    """The reverse of `outcome_to_json`."""
-    values = dict(values)
-    values["rounds"] = tuple(Round(**{**r, "samples_us": tuple(r["samples_us"])}) for r in values["rounds"])
-    values["throttle"] = tuple(values["throttle"])
-    if values["failure"] is not None:
-        values["failure"] = Failure(**values["failure"])
-    return Outcome(**values)
+    """The reverse of `asdict`, through JSON."""
+    return codec_of(Outcome).decode(values, "outcome")

@@ -19,7 +19,7 @@ from advisor.measurement.device import DeviceSpec, find_device
 from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
 from advisor.measurement.plan import batches_of, read_plan
-from advisor.measurement.rows import OK, MeasuredRow, bound_us, row_key, row_of
+from advisor.measurement.rows import OK, bound_us, row_key, row_of
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS
 from advisor.schema import Fingerprint
@@ -271,13 +271,3 @@ def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec 
 
 def _sizes(launch: Launch) -> str:
     return f"{launch.problem.op} " + " ".join(f"{name}={value}" for name, value in launch.problem.sizes.items())
-
-
-def violations(rows: Iterable[MeasuredRow]) -> list[str]:
-    """Rows faster than the bound of their problem, as `ceilings/` has it now (not as it was when they were measured)."""
-    found = []
-    for row in rows:
-        least = bound_us(row.problem, match_device_name(row.gpu))
-        if row.latency_us is not None and least is not None and row.latency_us < least:
-            found.append(f"{row.gpu} {row.kernel} {row.problem.op} {row.problem.sizes}: {row.latency_us:g} us, bound {least:g} us")
-    return found

@@ -18,10 +18,10 @@ from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Problem
 
 
-def low_discrepancy(lengths: Sequence[int], offset: float = 0.5) -> list[tuple[int, ...]]:
+def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
     """Every cell of a grid with these axis lengths, once, in low-discrepancy order.
 
-    The axis of length n is cut into n equal parts; point i lies at frac(offset + i / phi^(d + 1)) on axis d, where phi is the root of
+    The axis of length n is cut into n equal parts; point i lies at frac(1/2 + i / phi^(d + 1)) on axis d, where phi is the root of
     x^(D + 1) = x + 1 (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018).
     """
     if not lengths or min(lengths) < 1:
@@ -35,7 +35,7 @@ def low_discrepancy(lengths: Sequence[int], offset: float = 0.5) -> list[tuple[i
     cells: dict[tuple[int, ...], None] = {}
     # A cell is met after about total * ln(total) points; what is left then follows in its own order.
     points = np.arange(int(4 * total * (math.log(total) + 1)) + 1)
-    grid = np.floor(((offset + points[:, None] * steps) % 1.0) * shape).astype(int)
+    grid = np.floor(((0.5 + points[:, None] * steps) % 1.0) * shape).astype(int)
     for cell in map(tuple, np.minimum(grid, shape - 1).tolist()):
         cells.setdefault(cell)
         if len(cells) == total:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.failures import NotRecordedError
-from advisor.measurement.kernel_file import KernelRef, flat_configuration
+from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem, result_dtype
 
@@ -92,7 +92,7 @@ class Recording:
 
 
 def _configuration_key(configuration: Configuration) -> ConfigurationKey:
-    return tuple(sorted(flat_configuration(configuration).items()))
+    return tuple(sorted(configuration.flat().items()))
 
 
 def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Recording:

@@ -26,9 +26,9 @@ from advisor.configs.rebuild import MODULE_PREFIX, rebuild
 from advisor.configs.source import SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError, NothingMatchedError
 from advisor.measurement.index_tensors import deciding, holding_addresses
-from advisor.measurement.kernel_file import LAUNCH_OPTIONS, KernelRef
+from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
-from advisor.schema import Configuration, Problem
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 SHOWN = 5
 """Reasons that are shown where no launch can be measured."""

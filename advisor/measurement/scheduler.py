@@ -18,7 +18,7 @@ from advisor.errors import MeasurementError, NoGpuError
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.device import DeviceSpec, open_device
 from advisor.measurement.failures import Failure
-from advisor.measurement.launch import Batch, Launch, Outcome, batch_to_json, outcome_from_json, problem_to_json
+from advisor.measurement.launch import Batch, Launch, Outcome, outcome_from_json
 from advisor.measurement.worker import WorkerProcess
 from advisor.schema import Fingerprint
 
@@ -245,7 +245,7 @@ class Scheduler:
             return
         batch = replace(running.batch, launches=tuple(running.batch.launches[i] for i in running.indices))
         running.stage, running.launch = "open", None
-        self._gpu_worker().send({"do": "measure", "device": self.spec.to_json(), "batch": batch_to_json(batch)})
+        self._gpu_worker().send({"do": "measure", "device": self.spec.to_json(), "batch": asdict(batch)})
         self._worker_deadline = self.clock() + self.limits.open_s
 
     def _finish(self, running: _Running) -> tuple[Batch, list[Outcome]]:
@@ -332,7 +332,7 @@ class Scheduler:
             task = self._queue.popleft()
             idle.send({
                 "do": "compile", "target": self.description.target, "kernel": asdict(task.launch.kernel),
-                "problem": problem_to_json(task.launch.problem), "configuration": asdict(task.launch.configuration),
+                "problem": asdict(task.launch.problem), "configuration": asdict(task.launch.configuration),
             })  # fmt: skip
             self._compilers[idle] = (task, self.clock() + self.limits.compile_s)
 

@@ -86,7 +86,7 @@ def _picks(size: int, stream: int) -> NDArray[np.intp]:
     return np.random.default_rng((20_240_229, stream)).integers(0, size, size=(RESAMPLES, size))
 
 
-def bootstrap_interval(values: Array, *more: Array, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def bootstrap_interval(values: Array, *more: Array) -> tuple[float, float]:
     """Percentile bootstrap of median(values) minus the medians of `more` (independent samples), in the values' unit.
 
     Deterministic: the same values give the same interval, so that a verdict can be repeated from a file.
@@ -98,7 +98,7 @@ def bootstrap_interval(values: Array, *more: Array, confidence: float = CONFIDEN
         middle = sample.size // 2
         medians = resampled[:, middle] if sample.size % 2 else (resampled[:, middle - 1] + resampled[:, middle]) / 2
         total += -medians if stream else medians
-    tail = (1.0 - confidence) / 2
+    tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(total, (tail, 1.0 - tail))
     return float(low), float(high)
 

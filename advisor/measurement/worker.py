@@ -23,7 +23,7 @@ from advisor.measurement.batch_run import FatalFailure, run_batch
 from advisor.measurement.device import Device, DeviceSpec, open_device
 from advisor.measurement.failures import Failure, classify
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import batch_from_json, outcome_to_json, problem_from_json
+from advisor.measurement.launch import batch_from_json, problem_from_json
 from advisor.schema import Configuration
 
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from advisor.measurement.worker import main; main(int(sys.argv[1]))"
@@ -124,7 +124,7 @@ def main(descriptor: int) -> None:
             else:
                 batch = batch_from_json(request["batch"])
                 report = lambda stage, launch: say({"is": "stage", "stage": stage, "launch": launch})  # noqa: E731
-                say({"is": "done", "outcomes": [outcome_to_json(outcome) for outcome in run_batch(device, batch, report)]})
+                say({"is": "done", "outcomes": [asdict(outcome) for outcome in run_batch(device, batch, report)]})
         except FatalFailure as error:
             say({"is": "fatal", "launch": error.index, "failure": asdict(error.failure)})
             return

@@ -234,12 +234,7 @@ def changes(now: Configuration | None, then: Configuration) -> list[str]:
 
 def fields_of(value: Configuration) -> dict[str, str]:
     """Every tunable of a configuration by name, in the order of a table entry."""
-    fields = {**value.parameters, "num_warps": value.num_warps, "num_stages": value.num_stages}
-    if value.num_ctas != 1:
-        fields["num_ctas"] = value.num_ctas
-    if value.maxnreg is not None:
-        fields["maxnreg"] = value.maxnreg
-    return {clean(key): clean(number) for key, number in fields.items()}
+    return {clean(key): clean(number) for key, number in value.flat().items()}
 
 
 SIMULATED = "simulated: what is called measured comes from a fake device, nothing was run on a GPU"

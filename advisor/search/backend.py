@@ -100,35 +100,6 @@ class Backend(Protocol):
         ...
 
 
-class TableBackend:
-    """Latencies from a table in memory, microseconds by task and configuration label: for tests and replays.
-
-    Args:
-        latencies: By task id, then `Configuration.label()`.
-        name: What results call it.
-        absent_is_slower: A configuration the table lacks is taken to be slower than the best; else it is a failure.
-    """
-
-    noise_floor: float | None = 0.0
-
-    def __init__(self, latencies: Mapping[str, Mapping[str, float]], name: str = "a table", *, absent_is_slower: bool = False) -> None:
-        self.latencies, self.name, self.absent_is_slower = latencies, name, absent_is_slower
-
-    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
-        """Looks the configuration up."""
-        us = self.latencies.get(task.id, {}).get(configuration.label())
-        if us is None:
-            return not_recorded(self.absent_is_slower)
-        if watch(1, us):
-            return Measurement(us=us, stopped=True)
-        return Measurement(us=us, parts_us={launch: us / len(task.launches) for launch in task.launches})
-
-    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
-        """Compares the table's numbers."""
-        before, after = (self.latencies.get(task.id, {}).get(c.label()) for c in (base, head))
-        return recorded_versus(before, after)
-
-
 def not_recorded(slower: bool) -> Measurement:
     """What a recording without that configuration says; `slower`: it holds the best of sweeps, so that the search need not try it."""
     reason = ": slower than the best by more than 1 %, or not tried" if slower else ""

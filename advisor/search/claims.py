@@ -15,12 +15,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from advisor import processes
 from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
 
 if TYPE_CHECKING:
@@ -38,18 +38,9 @@ _OURS: set[tuple[str, int]] = set()
 
 def owner() -> dict[str, Any]:
     """This process, so that others can tell whether it lives."""
-    return {"host": socket.gethostname(), "among": _among(), "pid": os.getpid(), "started": _started(os.getpid()), "since": time.time()}
-
-
-def _among() -> str | None:
-    """Which processes see each other by number: those of one boot in one PID namespace; None: the system does not say.
-
-    Containers on the host's network and cloned machines have one hostname, and process numbers that mean nothing to each other.
-    """
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return None
+    pid = os.getpid()
+    among, started = processes.namespace(), processes.started(pid)
+    return {"host": socket.gethostname(), "among": among, "pid": pid, "started": started, "since": time.time()}
 
 
 def _beat_of(who: dict[str, Any]) -> str:
@@ -57,32 +48,18 @@ def _beat_of(who: dict[str, Any]) -> str:
     return f"{BEAT}:{who['host']}:{who.get('among')}:{who['pid']}"
 
 
-def _started(pid: int) -> str | None:
-    """When a process that can be seen from here started, in clock ticks since boot; None: there is none, or the system does not say."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
-
-
 def is_alive(who: dict[str, Any] | None, beat: float | None) -> bool:
     """Whether the owner of a trial still runs."""
     if who is None:
         return beat is None or time.time() - beat < DEAD_AFTER_S
-    if who["started"] is not None and who.get("among") is not None and who["among"] == _among() and who["host"] == socket.gethostname():
-        return _started(int(who["pid"])) == who["started"] and not _is_zombie(int(who["pid"]))
+    seen_from_here = who.get("among") is not None and who["among"] == processes.namespace() and who["host"] == socket.gethostname()
+    if who["started"] is not None and seen_from_here:
+        return processes.is_running(int(who["pid"]), who["started"])
     return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S
 
 
 def _is_this_process(who: dict[str, Any]) -> bool:
     return all(who.get(key) == value for key, value in owner().items() if key != "since")
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
 
 
 @contextlib.contextmanager

@@ -20,13 +20,12 @@ from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.occupancy import LIMITERS
-from advisor.pipelines.space import configuration_at, family_space, problem_space
-from advisor.schema import Configuration, Problem
+from advisor.pipelines.space import configuration_at, problem_space
+from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     import optuna
 
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MAX_CONFIGURATIONS = 200_000
 
 Value = int | bool | str
@@ -66,7 +65,7 @@ class SearchSpace:
 
     def index_of(self, configuration: Configuration) -> int | None:
         """The index of a configuration; None where it is not in the space."""
-        return self.find(flat(configuration))
+        return self.find(configuration.flat(all_options=True))
 
     def matching(self, values: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Which configurations have all of these values, [c]; names the space does not have are ignored."""
@@ -112,7 +111,7 @@ class SearchSpace:
             if any(getattr(each, name) != default for each in given):
                 options.add(name)
         for each in given:
-            values = {name: value for name, value in flat(each).items() if name not in LAUNCH_OPTIONS or name in options}
+            values = {name: value for name, value in each.flat(all_options=True).items() if name not in LAUNCH_OPTIONS or name in options}
             if names is None:
                 names = tuple(values)
             if set(values) != set(names):
@@ -136,7 +135,7 @@ class SearchSpace:
         if not 0 < count <= MAX_CONFIGURATIONS:
             raise UsageError("a search space", f"{count} combinations", f"1 to {MAX_CONFIGURATIONS}", "narrow the ranges")
         rows = (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
-        return cls.of(configuration_of(row) for row in rows if all(accepts(row) for accepts in constraints))
+        return cls.of(Configuration.from_flat(row) for row in rows if all(accepts(row) for accepts in constraints))
 
     @classmethod
     def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
@@ -144,13 +143,8 @@ class SearchSpace:
         found = []
         for config in configs:
             options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-            found.append(configuration_of({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
+            found.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
         return cls.of(found)
-
-    @classmethod
-    def of_family(cls, family: str) -> SearchSpace:
-        """The whole space of a family (`pipelines.space`)."""
-        return cls.from_batch(family_space(family))
 
     @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
@@ -163,13 +157,12 @@ class SearchSpace:
         return cls.of(configuration_at(batch, i) for i in range(len(batch)))
 
     @classmethod
-    def from_kernel_file(cls, path: str | Path, kernel: str | None = None, constraints: Sequence[Constraint] = ()) -> SearchSpace:
-        """The `space` of a kernel file's `KERNELS` literal, read without importing the file.
+    def from_kernel_file(cls, path: str | Path, kernel: str | None = None) -> SearchSpace:
+        """The `space` of a kernel file's `KERNELS` literal, read without importing the file: its `valid` is not asked.
 
         Args:
             path: A Python file with a `KERNELS` literal.
             kernel: Which of its kernels; may be left out where one alone has a space.
-            constraints: What a configuration must fulfil (the file's own `valid` runs only where the file may be imported).
 
         Raises:
             InputError: The file cannot be read, or has no such kernel with a space.
@@ -180,7 +173,7 @@ class SearchSpace:
             kernel = next(iter(spaces))
         if kernel not in spaces:
             raise InputError(f"{Path(path).name}: no space for the kernel", kernel, f"one of {', '.join(spaces)}", "name it after ::")
-        return cls.from_ranges(spaces[kernel], constraints)
+        return cls.from_ranges(spaces[kernel])
 
 
 _indices: dict[int, tuple[SearchSpace, dict[tuple[Value, ...], int]]] = {}
@@ -195,21 +188,6 @@ def _index_of(space: SearchSpace) -> dict[tuple[Value, ...], int]:
             _indices.clear()
         known = _indices[id(space)] = (space, {key: i for i, key in enumerate(rows)})
     return known[1]
-
-
-def flat(configuration: Configuration) -> dict[str, Any]:
-    """A configuration as one flat dictionary, launch options last."""
-    return {**configuration.parameters, **{name: getattr(configuration, name) for name in LAUNCH_OPTIONS}}
-
-
-def configuration_of(values: Mapping[str, Any]) -> Configuration:
-    """The reverse of `flat`."""
-    maxnreg = values.get("maxnreg")
-    return Configuration(
-        parameters={name: value for name, value in values.items() if name not in LAUNCH_OPTIONS},
-        num_warps=int(values.get("num_warps", 4)), num_stages=int(values.get("num_stages", 3)),
-        num_ctas=int(values.get("num_ctas", 1)), maxnreg=None if maxnreg is None else int(maxnreg),
-    )  # fmt: skip
 
 
 def _batch(configurations: Sequence[Configuration]) -> ConfigurationBatch:

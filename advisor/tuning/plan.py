@@ -26,7 +26,7 @@ from advisor.resolve import resolve_target
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
-from advisor.search.space import SearchSpace, flat
+from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target
@@ -373,8 +373,8 @@ def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[st
     """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
     problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
     recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
-    names = set(flat(space.configurations[0]))
-    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(flat(c)) == names]
+    names = set(space.configurations[0].flat(all_options=True))
+    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(c.flat(all_options=True)) == names]
     wider = SearchSpace.of([*space.configurations, *beyond])
     if holds_only_best(recording):
         return wider, {}
@@ -383,7 +383,7 @@ def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[st
 
 
 def _key(configuration: Configuration) -> str:
-    return str(sorted(flat(configuration).items(), key=str))
+    return str(sorted(configuration.flat(all_options=True).items(), key=str))
 
 
 def _keyed(kernel: KernelRef, problem: Problem) -> dict[str, Configuration]:

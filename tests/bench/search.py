@@ -34,6 +34,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.learned import load_predictor  # noqa: E402
+from advisor.pipelines.space import family_space  # noqa: E402
 from advisor.search.precedents import Precedent  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
 from advisor.search.stopping import StoppingRule  # noqa: E402
@@ -186,7 +187,7 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--simulated", nargs="?", const="", help="simulate what the file lacks with these weights (the shipped ones)")
     parser.add_argument("--ours", type=int, default=10**9, help="problems per GPU for ours")
     options = parser.parse_args(arguments)
-    predictor, space = load_predictor(options.weights), SearchSpace.of_family("fused_moe")
+    predictor, space = load_predictor(options.weights), SearchSpace.from_batch(family_space("fused_moe"))
     models = {tuple(int(part) for part in model.split(",")) for model in options.models}
     cases = read_cases(options.data, space, predictor, models, set(options.gpus))
     if options.simulated is not None:

@@ -10,8 +10,8 @@ import pytest
 from kernel_harness import check_inputs, compare, load, poison
 
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
-from advisor.measurement.kernel_file import block_shape_of, bundled_files, configuration_of, find_kernels, load_module, tolerance_of
-from advisor.schema import Problem
+from advisor.measurement.kernel_file import block_shape_of, bundled_files, find_kernels, load_module, tolerance_of
+from advisor.schema import Configuration, Problem
 
 pytestmark = pytest.mark.gpu
 
@@ -98,7 +98,7 @@ def compiling(pool, file, kernel, problem, capability):
                         block_shape=block_shape_of(entry, problem["dtype"]))  # fmt: skip
     (ref,) = find_kernels(f"{file}::{kernel}")
     chosen = configurations(module, entry, {**problem, "capability": capability})[: SAMPLED + 1]
-    return [pool.submit(compile_launch, ref, described, configuration_of(config)) for config in chosen]
+    return [pool.submit(compile_launch, ref, described, Configuration.from_flat(config)) for config in chosen]
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ from advisor.measurement import (
     run_plan,
 )
 from advisor.measurement.kernel_file import kernel_entry
-from advisor.measurement.measuring import violations
 from advisor.schema import Configuration, Problem
+from tests.measurement.conftest import violations
 
 pytestmark = pytest.mark.gpu
 

@@ -10,6 +10,7 @@ from advisor.learned import load_predictor
 from advisor.learned.base import Prediction
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines.space import family_space
 from advisor.resolve import resolve_target
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
@@ -28,7 +29,7 @@ def test_commands_differ_only_in_the_configurations_they_know(gpu: str) -> None:
     """`predict` knows the launch; a search the first-ranked one as well; `advise` both, and what it recommends."""
     predictor = load_predictor(None)
     target = resolve_target("fused_moe", Request(gpu=gpu, model="Qwen3-30B-A3B", tokens=(1, 64, 4096)))
-    space = SearchSpace.of_family("fused_moe")
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     for launch in advise(target, predictor, command="").launches:
         assert launch.ceiling is not None and launch.configuration is not None and launch.predicted is not None
         problem = problem_batch([launch.problem])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from advisor.hardware import match_device_name
 from advisor.measurement import KernelRef, Launch
+from advisor.measurement.rows import MeasuredRow, bound_us
 from advisor.schema import Configuration, Problem
 
 KERNELS = Path(__file__).parent / "kernels" / "cpu_kernels.py"
@@ -40,6 +43,16 @@ def launches(problems: int = 3, kernel_name: str = "scale_kernel") -> list[Launc
         Launch(kernel=kernel(kernel_name), problem=elementwise(16 * (i + 1)), configuration=configuration(block, warps))
         for i, block, warps in itertools.product(range(problems), (256, 512, 1024), (2, 4))
     ]
+
+
+def violations(rows: Iterable[MeasuredRow]) -> list[str]:
+    """Rows faster than the bound of their problem, as `ceilings/` has it now (not as it was when they were measured)."""
+    found = []
+    for row in rows:
+        least = bound_us(row.problem, match_device_name(row.gpu))
+        if row.latency_us is not None and least is not None and row.latency_us < least:
+            found.append(f"{row.gpu} {row.kernel} {row.problem.op} {row.problem.sizes}: {row.latency_us:g} us, bound {least:g} us")
+    return found
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from advisor.errors import MeasurementError, NothingMatchedError
 from advisor.hardware import load_gpu
 from advisor.measurement import Limits, measure, read_measured, read_plan, run_plan
 from advisor.measurement.ceilings import FIGURES, file_name, specified_figures, write_ceilings
-from advisor.measurement.measuring import violations
 from advisor.measurement.plan import batches_of
 
-from .conftest import KERNELS, launches
+from .conftest import KERNELS, launches, violations
 
 try:
     import tomllib

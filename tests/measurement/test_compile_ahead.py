@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
-from advisor.measurement.launch import problem_to_json
 from advisor.measurement.scheduler import _Task
 from advisor.measurement.worker import WorkerProcess
 from advisor.schema import Configuration, Problem
@@ -25,7 +24,7 @@ sys.path[:0] = [sys.argv[1]]
 from advisor.configs.described import kernel_problem
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.compile_ahead import compile_launch, use_offline_target
-from advisor.measurement.kernel_file import configurations, flat_configuration, function_of
+from advisor.measurement.kernel_file import configurations, function_of
 from advisor.schema import Problem
 import torch
 
@@ -38,7 +37,7 @@ for name, problem in {problems}:
     before = set(os.listdir(os.environ["TRITON_CACHE_DIR"]))
     inputs = function_of(kernel, "make_inputs")(kernel_problem(problem, None), "cpu", torch.Generator().manual_seed(0))
     try:
-        function_of(kernel, "prepare")(inputs, flat_configuration(configuration))()
+        function_of(kernel, "prepare")(inputs, configuration.flat())()
     except Exception as error:  # there is no GPU to load it on
         assert "CompilationError" not in type(error).__name__, error
     assert set(os.listdir(os.environ["TRITON_CACHE_DIR"])) == before, f"{{name}}: the launch compiled something else"
@@ -65,7 +64,7 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
 def ask(worker, reference, problem, config):
     worker.send({
         "do": "compile", "target": ["cuda", 90, 32], "kernel": {"file": reference.file, "function": reference.function},
-        "problem": problem_to_json(problem), "configuration": asdict(config),
+        "problem": asdict(problem), "configuration": asdict(config),
     })  # fmt: skip
     return worker.receive()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -11,12 +12,11 @@ from advisor.errors import InputError
 from advisor.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
 from advisor.measurement.failures import Failure
-from advisor.measurement.launch import Batch, batch_from_json, batch_to_json, outcome_from_json, outcome_to_json
-from advisor.measurement.measuring import violations
+from advisor.measurement.launch import Batch, batch_from_json, outcome_from_json
 from advisor.measurement.rows import HEADER, bound_us, line_of, row_key, row_of
 from advisor.schema import Configuration, Fingerprint, Problem, Round
 
-from .conftest import launches, moe
+from .conftest import launches, moe, violations
 
 GPU = Fingerprint(mode="gpu", gpu="H200", driver="580", mig=False, power_cap_w=700.0)
 ROUNDS = tuple(Round(samples_us=(12.5, 12.25), sm_clock_mhz=1980.0, discarded="clock, low" if i == 3 else None) for i in range(11))
@@ -104,9 +104,9 @@ def test_a_bad_cell_is_named(tmp_path, column, value):
 def test_messages_to_workers_round_trip():
     batch = Batch(launches=tuple(Launch(kernel=KernelRef(file="f.py", function="k"), problem=p, configuration=c)
                                  for p, c in zip(PROBLEMS, CONFIGURATIONS * 3, strict=False)), rounds=12)  # fmt: skip
-    assert batch_from_json(batch_to_json(batch)) == batch
+    assert batch_from_json(json.loads(json.dumps(dataclasses.asdict(batch)))) == batch
     for outcome in (Outcome(rounds=ROUNDS, throttle=("a",)), Outcome(failure=Failure(kind="hang", message="", stage="check"))):
-        assert outcome_from_json(outcome_to_json(outcome)) == outcome
+        assert outcome_from_json(json.loads(json.dumps(dataclasses.asdict(outcome)))) == outcome
 
 
 def test_one_row_per_launch_and_nothing_twice(tmp_path):

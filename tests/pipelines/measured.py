@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.hardware import GpuSpec, load_gpu
-from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, analyse, bound, work
-from advisor.pipelines.operators import PRODUCTS, operator_batch
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, analyse, bound, column, work
 
 CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 MOE_FILES = {
@@ -20,6 +19,9 @@ MOE_FILES = {
     "fused_moe_near_optimal": "latency_us",
     "fused_moe_sweep_summary": "best_us",
 }
+PRODUCTS = {"gemm": ("M", "N", "K"), "linear": ("M", "N", "K"), "bmm": ("B", "M", "N", "K")}
+"""Products of matrices: [M, K] by [K, N], `bmm` B times. A bias is not counted (N elements, and it may be missing)."""
+NORMALIZATIONS = {"softmax": "softmax", "ln": "layer_norm"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,15 @@ def _groups(columns: dict[str, np.ndarray], *names: str) -> Iterator[dict[str, n
         yield {n: c[keys == key] for n, c in columns.items()}
 
 
+def operator_batch(op: str, rows: dict[str, np.ndarray], dtype: str) -> ProblemBatch:
+    """The problems of a library operator's rows. fp32 is exact (no tensor pipeline), as cuBLAS without TF32."""
+    family, name = ("gemm", "gemm") if op in PRODUCTS else ("elementwise", op)
+    if op in NORMALIZATIONS:
+        family, name = "normalization", NORMALIZATIONS[op]
+    sizes = {size: column(rows[size]) for size in PRODUCTS.get(op, ("B", "H"))}
+    return ProblemBatch(family=family, op=name, sizes=sizes, dtype=dtype, cache="warm")
+
+
 def measurements(folder: Path) -> Iterator[Measured]:
     """Every measured row, by file, GPU and operator, with a warm cache as they were taken."""
     for source, latency in MOE_FILES.items():
@@ -82,5 +93,5 @@ def measurements(folder: Path) -> Iterator[Measured]:
     for source, names, dtype in (("gemm_fp8", ("gpu",), "fp8"), ("library_ops", ("gpu", "op"), "fp32")):
         for rows in _groups(read(folder / f"{source}.csv.gz"), *names):
             gpu, op = load_gpu(str(rows["gpu"][0])), str(rows["op"][0]) if "op" in rows else "gemm"
-            problem = operator_batch(op, {n: rows[n] for n in PRODUCTS.get(op, ("B", "H"))}, dtype)
+            problem = operator_batch(op, rows, dtype)
             yield Measured(source=source, gpu=gpu, op=op, latency_us=rows["latency_us"], bound_us=bound(work(problem, gpu), gpu, "warm").us)

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from measured import Measured, measurements
 
-from advisor.errors import UsageError
-from advisor.pipelines.operators import operator_batch
-
 
 @pytest.fixture(scope="module")
 def everything(data_dir: Path) -> list[Measured]:
@@ -46,12 +43,3 @@ def test_no_more_dram_traffic_is_predicted_than_the_time_allows(everything: list
 def test_the_bound_is_close(everything: list[Measured]) -> None:
     share = np.concatenate([m.share for m in everything if m.source == "fused_moe_default"])
     assert np.median(share) >= 0.72
-
-
-def test_operators_that_are_not_known() -> None:
-    with pytest.raises(UsageError, match="unknown operator"):
-        operator_batch("conv2d", {})
-    with pytest.raises(UsageError, match="needs the size K"):
-        operator_batch("linear", {"M": [1], "N": [2]})
-    with pytest.raises(UsageError, match="needs positive H"):
-        operator_batch("softmax", {"B": [4, 4], "H": [8, 0]})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.search.backend import Measurement, TableBackend, Task
+from advisor.schema import Configuration
+from advisor.search.backend import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.prior import ANALYTICAL, Prior
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import StoppingRule
@@ -52,6 +54,35 @@ def table_of(space: SearchSpace, tasks: dict[str, float]) -> dict[str, dict[str,
         task: {c.label(): float(us) for c, us in zip(space.configurations, truth(space, place), strict=True)}
         for task, place in tasks.items()
     }  # fmt: skip
+
+
+class TableBackend:
+    """Latencies from a table in memory, microseconds by task and configuration label.
+
+    Args:
+        latencies: By task id, then `Configuration.label()`.
+        name: What results call it.
+        absent_is_slower: A configuration the table lacks is taken to be slower than the best; else it is a failure.
+    """
+
+    noise_floor: float | None = 0.0
+
+    def __init__(self, latencies: Mapping[str, Mapping[str, float]], name: str = "a table", *, absent_is_slower: bool = False) -> None:
+        self.latencies, self.name, self.absent_is_slower = latencies, name, absent_is_slower
+
+    def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
+        """Looks the configuration up."""
+        us = self.latencies.get(task.id, {}).get(configuration.label())
+        if us is None:
+            return not_recorded(self.absent_is_slower)
+        if watch(1, us):
+            return Measurement(us=us, stopped=True)
+        return Measurement(us=us, parts_us={launch: us / len(task.launches) for launch in task.launches})
+
+    def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
+        """Compares the table's numbers."""
+        before, after = (self.latencies.get(task.id, {}).get(c.label()) for c in (base, head))
+        return recorded_versus(before, after)
 
 
 class SlowTable(TableBackend):

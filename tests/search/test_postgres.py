@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.search.winner import best_of
-from tests.search.searches import make_tuner, table_of
-from tests.search.test_study import TableBackend, check_accounts, run_workers
+from tests.search.searches import TableBackend, make_tuner, table_of
+from tests.search.test_study import check_accounts, run_workers
 
 
 def test_four_workers_one_of_them_killed_in_mid_trial(postgres):

@@ -11,6 +11,7 @@ from advisor.errors import InputError, UsageError
 from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
+from advisor.pipelines.space import family_space
 from advisor.resources import folder
 from advisor.schema import Problem
 from advisor.search.prior import ANALYTICAL, LEARNED, prior_of
@@ -60,7 +61,7 @@ def test_rows_of_one_space_must_name_the_same_values():
 
 
 def test_what_cannot_launch_is_known_and_why():
-    space = SearchSpace.of_family("fused_moe")
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     found = feasibility(space, W13, load_gpu("A40"))
     assert set(found.stopped_by) == {"shared-memory", "spills"}
     assert sum(found.stopped_by.values()) == int((~found.launches).sum()) > found.stopped_by["shared-memory"] > 1000
@@ -71,7 +72,7 @@ def test_what_cannot_launch_is_known_and_why():
 
 
 def test_two_launches_that_share_a_configuration_add_up():
-    space = SearchSpace.of_family("fused_moe")
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     w2 = Problem(family="fused_moe", op="w2", sizes=W13.sizes)
     one, other, both = (prior_of(p, space, load_gpu("H200"), load_predictor()) for p in ([W13], [w2], [W13, w2]))
     assert both.bound_us == pytest.approx(one.bound_us + other.bound_us)
@@ -82,7 +83,7 @@ def test_two_launches_that_share_a_configuration_add_up():
 
 def test_configurations_that_spill_most_of_their_accumulators_are_not_measured():
     """By the shipped table: 256 x 256 accumulators on four warps are 512 registers per thread."""
-    space = SearchSpace.of_family("fused_moe")
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     found = feasibility(space, W13, load_gpu("A100"))
     assert found.stopped_by["spills"] > 0
     index = next(i for i in range(len(space)) if space.row(i) == {
@@ -95,7 +96,7 @@ def test_no_configuration_near_the_best_of_a_published_sweep_is_left_out(data_di
     from advisor.configs.rows import read_rows
 
     near = read_rows(data_dir / "fused_moe_near_optimal.csv.gz")
-    space = SearchSpace.of_family("fused_moe")
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     index = {tuple(space.row(i)[n] for n in space.names): i for i in range(len(space))}
     rows = list(zip(*(near.columns[n].astype(int).tolist() for n in space.names), strict=True))
     for gpu in sorted(set(near.text["gpu"])):

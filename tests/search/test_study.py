@@ -17,14 +17,14 @@ from sqlalchemy.exc import IntegrityError
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.search import claims
-from advisor.search.backend import Measurement, TableBackend
+from advisor.search.backend import Measurement
 from advisor.search.report import search_reports, state_of
 from advisor.search.sampler import LOST
 from advisor.search.stopping import StoppingRule
-from advisor.search.storage import open_storage
+from advisor.search.storage import _lock, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.search.winner import best_of, decide
-from tests.search.searches import EXHAUSTIVE, make_tuner, slow_worker, table_of, truth
+from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
 
 
 def backend_of(tuner: Tuner, tasks: dict[str, float] | None = None) -> TableBackend:
@@ -450,9 +450,12 @@ def test_a_study_killed_as_a_whole_is_resumed(tmp_path):
     make_tuner(storage)
     process.start()
     watcher = make_tuner(storage)
-    wait_for(lambda: len(watcher.study("M16").get_trials(deepcopy=False)) >= 2)
+    wait_for(lambda: sum(claims.settled(t) for t in watcher.study("M16").get_trials(deepcopy=False)) >= 2)
+    lock = _lock(Path(storage))
+    lock.acquire()  # so that the worker dies without it, as one that measures does
     os.kill(process.pid, signal.SIGKILL)
     process.join()
+    lock.release()
     tuner = make_tuner(storage)
     tuner.run(backend_of(tuner))
     trials = tuner.study("M16").get_trials(deepcopy=False)

@@ -15,7 +15,6 @@ from advisor.configs.names import TableName, parse_table_name, table_dtype
 from advisor.configs.reachability import unreachable_reasons
 from advisor.configs.tables import read_table
 from advisor.measurement.kernel_file import function_of
-from advisor.search.space import flat
 from advisor.targets import Request
 from advisor.tuning import Order, make_plan
 from advisor.tuning.tables import table_name
@@ -34,7 +33,7 @@ def table(folder: Path, fields: str = "") -> Path:
 
 def rows(folder: Path, dtype: str, **columns: str) -> Path:
     """Recorded rows of the layer: what runs today, with a table and without, and something faster."""
-    default = flat(default_configuration("vllm", 64, 8, dtype=dtype))
+    default = default_configuration("vllm", 64, 8, dtype=dtype).flat(all_options=True)
     path = folder / f"rows-{dtype}.csv"
     with path.open("w", newline="") as file:
         names = ["gpu", "gemm", "M", "E", "topk", "H", "N", *ENTRY, "latency_us", "dtype", *columns]

@@ -11,7 +11,6 @@ from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US,
 
 DURATION = "gpu__time_duration.sum"
 DETAILS_DURATION = "Duration"
-_FIRST = "ID"
 _FIXED = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
 
