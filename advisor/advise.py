@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from advisor import __version__, pipelines
-from advisor.choice import Choice, choose, predicted_latency
+from advisor.choice import Choice, choose, demand_totals, predicted_latency
 from advisor.configs.audit import audit_table
+from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.errors import NothingMatchedError
@@ -31,10 +32,12 @@ WORTH_CHANGING = 1.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A measured latency of one launch, and its raw rounds where there are any."""
+    """A measured latency of one launch, its raw rounds where there are any, and what its problem was measured to take with other
+    configurations."""
 
     latency: Latency
     rounds: MeasuredRounds | None = None
+    others: tuple[tuple[Configuration, Latency], ...] = ()
 
 
 def advise(
@@ -125,6 +128,15 @@ class _Draft:
         """As measured, or else as predicted; inf where it cannot launch."""
         return self.measured.latency.us if self.measured is not None else self.predicted_us
 
+    @property
+    def reached(self) -> list[tuple[Configuration, Latency]]:
+        """What other configurations were measured to take, less what is faster than the bound, a fault."""
+        return [each for each in self.measured.others if each[1].us >= self.bound_us] if self.measured is not None else []
+
+    def tried(self, configuration: Configuration) -> Latency | None:
+        """What a configuration was measured to take; None where it was not."""
+        return next((latency for its, latency in self.reached if its == configuration), None)
+
 
 def _draft(launch: PlannedLaunch, choice: Choice, measured: Measured | None, target: Target, predictor: Predictor) -> _Draft:
     batch = problem_batch([launch.problem])
@@ -149,7 +161,10 @@ def _group(
     drafts = [_draft(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
     # What another launch of the sort needs changed is changed here too.
     needed = held is not None and held != group[0].configuration
+    choice = _as_measured(drafts, choice)
     offered = choice if needed or _worth_changing(drafts, choice) else None
+    if (tried := _fastest_measured(drafts, choice, held, target, predictor)) is not None:
+        choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
     sharing = [_sharing(draft, float(least[draft.launch.id].us[0])) for draft in drafts]
     reports = []
@@ -158,6 +173,50 @@ def _group(
         pricing = Pricing(predictor=predictor, sharing=others, fixed=draft.launch.fixed)
         reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor))
     return reports
+
+
+def _as_measured(drafts: list[_Draft], choice: Choice) -> Choice:
+    """The choice with what its configuration was measured to take, where it was."""
+    known = {draft.launch.id: us for draft in drafts if (us := draft.tried(choice.configuration)) is not None}
+    return replace(choice, latencies={**choice.latencies, **known})
+
+
+def _fastest_measured(
+    drafts: list[_Draft], choice: Choice, held: Configuration | None, target: Target, predictor: Predictor
+) -> Choice | None:  # fmt: skip
+    """The configuration that was measured fastest, for all launches that share one; None where none beats what runs by more than noise.
+
+    Launches of which nothing was measured count with what is predicted of them under either.
+    """
+    known = [draft for draft in drafts if draft.measured is not None]
+    if not known or any(draft.now_us < draft.bound_us for draft in known):
+        return None
+    first, like = drafts[0].launch, held or drafts[0].launch.configuration
+    best, least_us = None, np.inf
+    for configuration, _ in known[0].reached:
+        latencies: dict[str, Latency] = {}
+        for draft in drafts:
+            found = draft.tried(configuration)
+            if draft.measured is None:
+                found = predicted_latency(predictor.predict(draft.batch, configuration_batch([configuration]), target.gpu), 0, predictor)
+            if found is not None:
+                latencies[draft.launch.id] = found
+        total = sum(latency.us for latency in latencies.values())
+        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.fixed)
+        if kept and len(latencies) == len(drafts) and total < least_us:
+            best, least_us = (configuration, latencies), total
+    floors = [draft.measured.rounds.noise_floor or 0.0 for draft in known if draft.measured is not None and draft.measured.rounds]
+    if best is None or not sum(draft.now_us for draft in drafts) >= least_us * max(WORTH_CHANGING, 1 + max(floors, default=0.0)):
+        return None
+    configuration, latencies = best
+    table = first.table or target.table
+    row = configuration_batch([configuration])
+    return replace(
+        choice, latencies=latencies, demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
+        configuration=replacement(configuration, first.configuration, table=table.name if table is not None else None,
+                                  vendor=target.gpu.vendor, searched=("num_ctas", "maxnreg")),
+        reason=f"the fastest of {len(known[0].reached) + 1} configurations {latencies[known[0].launch.id].origin}",
+    )  # fmt: skip
 
 
 def _worth_changing(drafts: list[_Draft], choice: Choice) -> bool:
@@ -179,7 +238,9 @@ def _worth_changing(drafts: list[_Draft], choice: Choice) -> bool:
 def _least(draft: _Draft, choice: Choice, offered: Choice | None) -> Prediction:
     """The tunable ceiling as predicted: no configuration that the report names is predicted below it."""
     name = draft.launch.id
-    named = [choice.ceilings[name][0], *([offered.latencies[name].us] if offered is not None else [])]
+    named = [choice.ceilings[name][0]]
+    if offered is not None and offered.latencies[name].origin == "predicted":
+        named.append(offered.latencies[name].us)
     return tunable_ceiling(draft.ceiling, draft.analysis.bound.us, draft.predicted.us, *(np.array([us]) for us in named))
 
 
@@ -206,11 +267,14 @@ def _report(
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
     predicted = predicted_latency(draft.predicted, 0, predictor) if np.isfinite(draft.predicted_us) else None
     ceiling, ceiling_configuration = predicted_latency(least, 0, predictor), choice.ceilings[launch.id][1]
-    if measured is not None and draft.bound_us <= measured.latency.us < ceiling.us:
-        # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
-        ceiling, ceiling_configuration = measured.latency, draft.current
+    for configuration, latency in ([(draft.current, measured.latency)] if measured is not None else []) + draft.reached:
+        if draft.bound_us <= latency.us < ceiling.us:
+            # What was measured is reached: the ceiling is no higher than that, whatever was predicted. (Below the bound it is a fault.)
+            ceiling, ceiling_configuration = latency, configuration
     now = draft.now_us if measured is not None or predicted is not None else None
     p_speedup = _p_speedup(draft, target, predictor) if now is not None else 1.0
+    if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
+        p_speedup = 1.0  # it was measured
     ranked = _ranked_change(launch.id, pricing, choice)
     diagnosis = diagnose(
         context(
@@ -265,7 +329,7 @@ def _recommendation(launch: PlannedLaunch, choice: Choice, now: float | None, p_
     if choice.configuration == launch.configuration:
         return None
     latency, configuration = choice.latencies[launch.id], choice.configuration
-    reason = "ranked first of the configuration space"  # in an order learned for itself: another may be predicted faster
+    reason = choice.reason
     if len(choice.latencies) > 1:
         reason += f", for the {len(choice.latencies)} launches that share this entry together"
     if now is None:
