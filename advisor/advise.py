@@ -265,6 +265,7 @@ def _report(
     draft: _Draft, choice: Choice, offered: Choice | None, least: Prediction, pricing: Pricing, target: Target, predictor: Predictor
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
+    times = pipeline_times(analysis, gpu)
     predicted = predicted_latency(draft.predicted, 0, predictor) if np.isfinite(draft.predicted_us) else None
     ceiling, ceiling_configuration = predicted_latency(least, 0, predictor), choice.ceilings[launch.id][1]
     for configuration, latency in ([(draft.current, measured.latency)] if measured is not None else []) + draft.reached:
@@ -290,9 +291,10 @@ def _report(
         problem=launch.problem,
         configuration=draft.current if launch.configuration is not None else None,
         configuration_source=launch.source,
-        pipelines=pipeline_times(analysis, gpu),
+        pipelines=times,
         binding_pipeline=analysis.bound.binding_pipeline(0),
-        config_binding_pipeline=analysis.config_bound.binding_pipeline(0),
+        # Not that of the bound of the configuration, which leaves out what the L2 carries again.
+        config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
         bound=Latency(us=draft.bound_us, origin="specified", source=f"bound from the figures of {gpu.name}"),
         config_bound=Latency(us=float(analysis.config_bound.us[0]), origin="specified",
                              source=f"bound of this configuration from the figures of {gpu.name}"),

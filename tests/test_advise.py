@@ -123,6 +123,15 @@ def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
         assert finding.severity == "error" and "32 or more of fp8" in finding.evidence
 
 
+def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
+    """Its bound leaves out what the L2 carries again, which the page shows a longer bar of."""
+    target = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))
+    result = advise(target, load_predictor(), command="")
+    (launch,) = result.launches
+    assert launch.config_binding_pipeline == max(launch.pipelines, key=lambda part: part.time_us).pipeline == "l2"
+    assert "l2 binds its configuration, tensor the bound" in result.verdict.sentence
+
+
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])
 def test_it_is_said_that_the_bound_of_fp32_is_of_exact_products(dtype: str, gpu: str, said: bool) -> None:
     target = resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype))
