@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import __version__, pipelines
 from advisor.choice import Choice, choose, demand_totals, predicted_latency
-from advisor.configs.audit import audit_table
+from advisor.configs.audit import audit_table, refusal
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -105,7 +105,8 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """A launch under the configuration that runs (or else the one chosen), analysed and predicted."""
+    """A launch under the configuration that runs (or else the one chosen), analysed and predicted; `refused`: why it raises an error
+    although it fits, empty where it does not."""
 
     launch: PlannedLaunch
     batch: ProblemBatch
@@ -114,6 +115,7 @@ class _Draft:
     predicted: Prediction
     ceiling: Prediction
     measured: Measured | None
+    refused: str
 
     @property
     def predicted_us(self) -> float:
@@ -142,10 +144,15 @@ def _draft(launch: PlannedLaunch, choice: Choice, measured: Measured | None, tar
     batch = problem_batch([launch.problem])
     current = launch.configuration or choice.configuration
     configuration = configuration_batch([current])
+    table = launch.table or target.table
+    refused = refusal(launch.entry, table.name, target.gpu) if launch.entry is not None and table is not None else ""
+    predicted = predictor.predict(batch, configuration, target.gpu)
+    if refused:
+        never = np.full_like(predicted.us, np.inf)
+        predicted = replace(predicted, us=never, low_us=never, high_us=never)
     return _Draft(
-        launch=launch, batch=batch, current=current, measured=measured,
-        analysis=pipelines.analyse(batch, configuration, target.gpu),
-        predicted=predictor.predict(batch, configuration, target.gpu), ceiling=predictor.ceiling(batch, target.gpu),
+        launch=launch, batch=batch, current=current, measured=measured, refused=refused,
+        analysis=pipelines.analyse(batch, configuration, target.gpu), predicted=predicted, ceiling=predictor.ceiling(batch, target.gpu),
     )  # fmt: skip
 
 
@@ -282,7 +289,7 @@ def _report(
             launch.problem, draft.current, gpu, analysis=analysis, predicted_us=draft.predicted_us, ceiling_us=ceiling.us,
             measured_us=measured.latency.us if measured else None, measured_origin=measured.latency.origin if measured else "measured",
             entry=launch.entry, entry_m=launch.entry_key, stack=target.stack, pricing=pricing, ranked=ranked,
-            recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
+            refused=draft.refused, recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
         )
     )  # fmt: skip
     return LaunchReport(

@@ -11,6 +11,9 @@ from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
+from advisor.rendering import figures
+from advisor.rendering.markdown import to_markdown
+from advisor.rendering.page import to_html
 from advisor.resolve import resolve_target
 from advisor.table_targets import table_target
 from advisor.targets import Request
@@ -121,6 +124,22 @@ def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
         assert launch.recommendation.configuration.parameters["BLOCK_SIZE_K"] >= 32
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
         assert finding.severity == "error" and "32 or more of fp8" in finding.evidence
+
+
+def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
+    """One CTA of it fits; the KeyError comes before that."""
+    path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H20.json", {"64": {**ENTRY, "FOO": 1}})
+    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    assert result.verdict.sentence == "None of the 2 launches can run with its configuration." and result.verdict.current_us == 0
+    for launch in result.launches:
+        assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
+        assert "FOO" not in launch.recommendation.configuration.parameters
+        [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
+        assert finding.title == "The launch refuses FOO" and "KeyError" in finding.evidence
+    assert not any(finding.rule == "unknown-option" for finding in result.table_findings), "said of the launches"
+    assert "0.00" not in to_markdown(result).partition("| launch |")[0]
+    page = to_html(result)
+    assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page
 
 
 def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():

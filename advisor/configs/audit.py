@@ -58,6 +58,9 @@ CHECKS: dict[str, str] = {
 }
 """Every check, in the order in which the issues of a table are listed, and what it finds."""
 
+REFUSED = ("unknown-option", "split-k")
+"""Checks whose errors say that the launch refuses an entry: nothing of what one CTA holds tells it."""
+
 HOLE_FACTOR = 4
 SMALLEST_LAST_KEY = 4096
 
@@ -210,6 +213,11 @@ def audit_table(path: str | os.PathLike[str], gpu_lookup: GpuLookup | None = Non
 def entry_errors(configuration: Configuration, name: TableName, gpu: GpuLimits | None, key: str = "") -> tuple[AuditIssue, ...]:
     """Why an entry of a table cannot be launched on a GPU, or gives wrong results; none where nothing is wrong."""
     return tuple(issue for issue in _entry(name.file_name(), key, configuration, name, gpu) if issue.severity == "error")
+
+
+def refusal(configuration: Configuration, name: TableName, gpu: GpuLimits | None) -> str:
+    """Why the launch of an entry raises an error whatever fits the GPU: options or parameters that it does not know. Empty: it does not."""
+    return "; ".join(issue.message for issue in entry_errors(configuration, name, gpu) if issue.check in REFUSED)
 
 
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:

@@ -53,6 +53,7 @@ class LaunchContext:
             model, scaled, for this launch alone.
         recommended: The configuration that is recommended instead, if one is.
         ranked: The configuration that the order of the space has first, recommended or not; None: there is no such order.
+        refused: Why the launch raises an error although the configuration fits; empty where it does not.
         source_file: Where the kernel is, if known.
         source_line: Line of it.
     """
@@ -75,6 +76,7 @@ class LaunchContext:
     pricing: Pricing | None = None
     recommended: Change | None = None
     ranked: Change | None = None
+    refused: str = ""
     source_file: str | None = None
     source_line: int | None = None
     _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
@@ -278,6 +280,7 @@ def context(
     pricing: Pricing | None = None,
     recommended: Change | None = None,
     ranked: Change | None = None,
+    refused: str = "",
     source_file: str | None = None,
     source_line: int | None = None,
 ) -> LaunchContext:
@@ -299,6 +302,7 @@ def context(
         pricing: What prices changed configurations; the analytical model where it is None.
         recommended: What is recommended in place of the configuration.
         ranked: What the order of the space has first.
+        refused: Why the launch raises an error although the configuration fits.
         source_file: Where the kernel is.
         source_line: Line of it.
     """
@@ -333,6 +337,7 @@ def context(
         pricing=pricing,
         recommended=recommended,
         ranked=ranked,
+        refused=refused,
         source_file=source_file,
         source_line=source_line,
     )
