@@ -14,6 +14,7 @@ from advisor.configs.audit import audit_table, refusal
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis.rule import microseconds
 from advisor.errors import NothingMatchedError
 from advisor.exports import recommended_exports, triton_config
 from advisor.fingerprint import offline
@@ -265,7 +266,9 @@ def _sharing(draft: _Draft, least_us: float) -> Sharing:
 def _ranked_change(launch: str, pricing: Pricing, choice: Choice) -> Change:
     """What the first-ranked configuration brings a launch, and costs those that share it."""
     slower = {other.id: choice.latencies[other.id].us - other.now_us for other in pricing.sharing if np.isfinite(other.now_us)}
-    return Change(parameters={}, us=choice.latencies[launch].us, slower_us=slower)
+    then = choice.latencies[launch]
+    limit = "" if then.origin == "predicted" else f"{microseconds(then.us)} {then.origin}"
+    return Change(parameters={}, us=then.us, slower_us=slower, limit=limit)
 
 
 def _report(

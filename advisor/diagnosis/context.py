@@ -205,7 +205,8 @@ class LaunchContext:
     def limits(self) -> Limits:
         """What no other configuration is promised to undercut: the tunable ceiling, and what is ranked first."""
         least = min(self.ceiling_us or 0.0, self.now_us) if self.runs else 0.0
-        return Limits(least_us=least, ranked=self.ranked)
+        name = "the first-ranked configuration" if self.recommended is None else "the recommended configuration"
+        return Limits(least_us=least, ranked=self.ranked, ranked_name=name)
 
     def changed(self, **changes: int) -> Change:
         """A change and what is then predicted; us is inf where it could not launch."""
