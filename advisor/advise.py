@@ -100,6 +100,9 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
     if target.table is None:
         return ()
     _, issues = audit_table(target.table.path)
+    # What the name does not say is known all the same, or there were no report.
+    said = f"the name says {target.table.name.device_name}, which is not described in ceilings/; this report is for {target.gpu.name}"
+    issues = tuple(replace(issue, message=said) if issue.check == "unknown-gpu" else issue for issue in issues)
     own = {launch.entry_key for launch in target.launches if launch.entry_key is not None and launch.table is None}
     return table_findings(issues, own)
 

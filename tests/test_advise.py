@@ -142,6 +142,14 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
     assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page
 
 
+def test_a_gpu_that_only_the_name_does_not_know_is_told_as_that(tmp_path):
+    path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_B999.json", {"64": ENTRY})
+    result = advise(table_target(path, Request(gpu="H20", assume=True)), load_predictor(), command="")
+    [finding] = [finding for finding in result.table_findings if finding.rule == "unknown-gpu"]
+    assert "the name says NVIDIA_B999" in finding.evidence and "for H20" in finding.evidence
+    assert "nothing is predicted" not in f"{finding.title} {finding.evidence}" and result.launches[0].predicted is not None
+
+
 def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
     """Its bound leaves out what the L2 carries again, which the page shows a longer bar of."""
     target = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))

@@ -39,7 +39,7 @@ CHECKS: dict[str, str] = {
     "device-alias": "a device name that only some drivers report",
     "odd-key": "a key that is not spelled as the number it is read as",
     "duplicate-key": "a key that occurs twice",
-    "unknown-gpu": "a GPU without a description: nothing is predicted",
+    "unknown-gpu": "a GPU without a description",
     "unknown-dtype": "a dtype that is not known: nothing is predicted",
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
