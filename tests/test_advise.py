@@ -136,7 +136,6 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
         assert "FOO" not in launch.recommendation.configuration.parameters
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
         assert finding.title == "The launch refuses FOO" and "KeyError" in finding.evidence
-    assert not any(finding.rule == "unknown-option" for finding in result.table_findings), "said of the launches"
     assert "0.00" not in to_markdown(result).partition("| launch |")[0]
     page = to_html(result)
     assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page

@@ -35,7 +35,7 @@ REMEDIES: dict[str, str] = {
 }
 """What to do about each check of the audit."""
 
-SAID_BY_RULES = frozenset({"clamped-block-k", "does-not-fit", "num-warps", "shallow-dot", "unknown-option"})
+SAID_BY_RULES = frozenset({"clamped-block-k", "does-not-fit", "num-warps", "shallow-dot"})
 """Checks that a rule repeats, with a saving or a remedy, for every launch that is diagnosed."""
 
 _SHOWN = 8
