@@ -10,6 +10,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.configs.replacing import replacement
 from advisor.errors import NothingMatchedError
+from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import problem_batch
 from advisor.pipelines.space import configuration_at, held_to
@@ -29,12 +30,14 @@ class Choice:
         latencies: What each launch is predicted to take under it, by launch id.
         ceilings: Each launch's own first-ranked configuration with the microseconds predicted, by launch id.
         demands: Total demand of each launch under it, by launch id, then by pipeline.
+        reason: Why it is this one, in words.
     """
 
     configuration: Configuration
     latencies: Mapping[str, Latency]
     ceilings: Mapping[str, tuple[float, Configuration]]
     demands: Mapping[str, dict[str, float]]
+    reason: str = "ranked first of the configuration space"  # in an order learned for itself: another may be predicted faster
 
 
 def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, like: Configuration | None = None) -> Choice:
@@ -71,12 +74,16 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     for launch in group:
         problem = problem_batch([launch.problem])
         latencies[launch.id] = predicted_latency(predictor.predict(problem, row, target.gpu), predictor)
-        totals = pipelines.demand(problem, row, target.gpu).totals()
-        demands[launch.id] = {name: float(amount[0]) for name, amount in totals.items()}
+        demands[launch.id] = demand_totals(problem, row, target.gpu)
     table = first.table or target.table
     name = table.name if table is not None else None
     configuration = replacement(configuration_at(held, best), first.configuration, table=name, vendor=target.gpu.vendor)
     return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
+
+
+def demand_totals(problem: pipelines.ProblemBatch, row: pipelines.ConfigurationBatch, gpu: GpuSpec) -> dict[str, float]:
+    """Total demand of one launch, by pipeline."""
+    return {name: float(amount[0]) for name, amount in pipelines.demand(problem, row, gpu).totals().items()}
 
 
 def _closest(space: pipelines.ConfigurationBatch, scores: pipelines.Array, current: Configuration | None) -> int:

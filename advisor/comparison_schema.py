@@ -212,7 +212,7 @@ class ComparisonResult:
     base: Compared
     head: Compared
     gpus: tuple[str, ...]
-    predictor: str
+    predictor: str  # where the predictions of the rows come from
     headline: str
     measured_counts: dict[str, int]
     static_counts: dict[str, int]

@@ -17,8 +17,9 @@ from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, read_rows
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.measurement.rows import read_configuration
-from advisor.schema import Configuration, Latency, result_dtype
+from advisor.measurement.rows import RowSource, failed, read_configuration, read_rounds
+from advisor.measurement.statistics import CONFIDENCE, median_interval
+from advisor.schema import Configuration, Latency, MeasuredRounds, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
 SIMULATED = "simulated"
@@ -43,7 +44,9 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
 
     A row belongs to a launch when GPU, operator and all sizes agree, what else of the problem the file has columns for (types, routing,
     cache state, blocks of scales), and the configuration too where the row names one. Several rows of one launch give their median,
-    with least and greatest as the interval. What rows say was simulated is called that, and what is a median with such among it.
+    with least and greatest as the interval; one row has the interval of its rounds, where the file has them. Rows of other
+    configurations of the problem stand beside it (`Measured.others`), and rows whose launch failed have no latency. What rows say was
+    simulated is called that, and what is a median with such among it.
 
     Raises:
         InputError: The file cannot be read, or has no latency_us.
@@ -55,16 +58,20 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
         raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
     said = _simulated_rows(rows)
     word = "simulated" if len(said) and said.all() else "measured"
-    usable = _on_gpu(rows, target) & np.isfinite(latency) & (latency > 0)
+    wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
+    here = _on_gpu(rows, target)
+    usable = here & ~wrong & np.isfinite(latency) & (latency > 0)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
         shares[launch.share].append(launch)
     launches: dict[str, PlannedLaunch] = {}
     measured: dict[str, Measured] = {}
-    used = np.zeros(len(rows), dtype=bool)
+    used, lost = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
     chosen_from = 0
     for group in shares.values():
-        found = {launch.id: _rows_of(rows, label, usable & _same_problem(rows, launch, target)) for launch in group}
+        same = {launch.id: _same_problem(rows, launch, target) for launch in group}
+        found = {launch.id: _rows_of(rows, label, usable & same[launch.id]) for launch in group}
+        lost |= here & wrong & np.logical_or.reduce(list(same.values()))
         mine = {launch.id: _own(found[launch.id], launch) for launch in group}
         if not any(mine.values()) and (tried := _fastest(found, latency)) is not None and target.table is None:
             configuration, several = tried
@@ -75,8 +82,16 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
         for launch in group:
             launches[launch.id] = launch
             if mine[launch.id]:
-                used[mine[launch.id]] = True
-                measured[launch.id] = _median(latency[mine[launch.id]], label, simulated=bool(said[mine[launch.id]].any()))
+                used[[row for row, _ in found[launch.id]]] = True
+                own = _median(latency, mine[launch.id], label, said)
+                measured[launch.id] = replace(
+                    _with_rounds(own, [_source(rows, label, row) for row in mine[launch.id]]),
+                    others=_others(found[launch.id], launch, latency, label, said),
+                )
+    if not measured and lost.any():
+        kinds = ", ".join(sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()}))
+        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that failed", kinds,
+                                  "rows whose status is ok or empty", "measure a configuration whose output is right")  # fmt: skip
     if not measured:
         raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
                                   "rows with the same GPU, sizes, types, cache state and configuration",
@@ -88,9 +103,10 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
         which = f"the fastest of those {word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {word} there"
         unknowns.append(f"Which configuration is launched is not said: where {label} has the problem, it is taken as {which}.")
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
-    missing, spare = len(launches) - len(measured), int((~used).sum())
+    missing, spare, failures = len(launches) - len(measured), int((~used & ~lost).sum()), int(lost.sum())
     left = f"{label}: {len(measured)} of {len(launches)} launches have a measurement; {spare} rows belong to none"
-    return Matched(target=target, measured=measured, unmatched=left if missing or spare else None)
+    left += f"; {failures} failed and have no latency" if failures else ""
+    return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures else None)
 
 
 _Row = tuple[int, Configuration | None]
@@ -99,9 +115,12 @@ _Row = tuple[int, Configuration | None]
 
 def _rows_of(rows: Rows, label: str, chosen: np.ndarray) -> list[_Row]:
     return [
-        (row, read_configuration(label, row + 1, {name: rows.text[name][row] for name in rows.header}))
-        for row in np.flatnonzero(chosen).tolist()
+        (row, read_configuration(_source(rows, label, row))) for row in np.flatnonzero(chosen).tolist()
     ]
+
+
+def _source(rows: Rows, label: str, row: int) -> RowSource:
+    return RowSource(label, row + 1, {name: rows.text[name][row] for name in rows.header})
 
 
 def _own(found: Sequence[_Row], launch: PlannedLaunch) -> list[int]:
@@ -112,10 +131,33 @@ def _own(found: Sequence[_Row], launch: PlannedLaunch) -> list[int]:
 def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
     """Whether two configurations agree in all that both name, or that stands for a known value where it is not named."""
     assert launch.configuration is not None
-    unnamed: dict[str, int] = {**CONFIG_DEFAULTS, **FAMILY_PARAMETERS.get(launch.problem.family, {})}
+    unnamed = _unnamed(launch)
     sides = [{**unnamed, **each.parameters} for each in (configuration, launch.configuration)]
     options = [(each.num_warps, each.num_stages, each.num_ctas, each.maxnreg) for each in (configuration, launch.configuration)]
     return options[0] == options[1] and all(sides[0][name] == sides[1][name] for name in sides[0].keys() & sides[1].keys())
+
+
+def _unnamed(launch: PlannedLaunch) -> dict[str, int]:
+    """What parameters are where a row does not name them."""
+    return {**CONFIG_DEFAULTS, **FAMILY_PARAMETERS.get(launch.problem.family, {})}
+
+
+def _others(
+    found: Sequence[_Row], launch: PlannedLaunch, latency: np.ndarray, label: str, said: np.ndarray
+) -> tuple[tuple[Configuration, Latency], ...]:  # fmt: skip
+    """What else the launch's problem was measured with; none where its own configuration is not known."""
+    if launch.configuration is None:
+        return ()
+    today = launch.configuration.parameters
+    unnamed = {**today, **{name: value for name, value in _unnamed(launch).items() if name in today}}
+    rows: dict[str, list[int]] = defaultdict(list)
+    known: dict[str, Configuration] = {}
+    for row, its in found:
+        if its is not None and not _same(its, launch):
+            whole = replace(its, parameters={**unnamed, **its.parameters})
+            known.setdefault(repr(whole), whole)
+            rows[repr(whole)].append(row)
+    return tuple((its, _median(latency, rows[key], label, said)) for key, its in known.items())
 
 
 def _fastest(found: Mapping[str, Sequence[_Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
@@ -166,16 +208,27 @@ def _simulated_rows(rows: Rows) -> np.ndarray:
     return np.array([told[each] for each in cells], dtype=bool)
 
 
-def _median(values: np.ndarray, label: str, *, simulated: bool) -> Measured:
+def _median(latency: np.ndarray, chosen: Sequence[int], label: str, said: np.ndarray) -> Latency:
+    """Of the chosen rows, with the least and the greatest where there are several; `said`: which rows are simulated."""
+    values = latency[chosen]
     several = values.size > 1
-    return Measured(
-        latency=Latency(
-            us=float(np.median(values)), origin="simulated" if simulated else "measured",
-            source=f"{label}, {values.size} rows" if several else label,
-            low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
-            coverage=1.0 if several else None,
-        )
+    return Latency(
+        us=float(np.median(values)), origin="simulated" if said[chosen].any() else "measured",
+        source=f"{label}, {values.size} rows" if several else label,
+        low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
+        coverage=1.0 if several else None,
     )  # fmt: skip
+
+
+def _with_rounds(latency: Latency, sources: Sequence[RowSource]) -> Measured:
+    """The latency of these rows, with their rounds; of one row it is what `advisor compare` says of the same rounds."""
+    rounds = tuple(each for source in sources for each in read_rounds(source))
+    if not rounds:
+        return Measured(latency=latency)
+    if len(sources) == 1 and (found := median_interval(rounds)) is not None:
+        latency = replace(latency, us=found[0], low_us=found[1], high_us=found[2], coverage=CONFIDENCE)
+    floors = [floor for source in sources if (floor := source.number("noise_floor")) is not None]
+    return Measured(latency=latency, rounds=MeasuredRounds(rounds=rounds, noise_floor=max(floors, default=None), source=latency.source))
 
 
 def _on_gpu(rows: Rows, target: Target) -> np.ndarray:

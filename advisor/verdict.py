@@ -46,7 +46,8 @@ def _sentence(
     """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling."""
     one = len(launches) == 1
     binds = f"{binding} binds"
-    if one and able and able[0].configuration is not None and able[0].config_binding_pipeline != binding:
+    known = one and able and (able[0].configuration is not None or able[0].measured is None)  # whose pipelines are shown
+    if known and able[0].config_binding_pipeline != binding:
         binds = f"{able[0].config_binding_pipeline} binds its configuration, {binding} the bound"
     words = "launch" if one else f"{len(launches)} launches"
     stuck = sum(1 for report in launches if current_us(report) is None)
@@ -60,7 +61,7 @@ def _sentence(
     if ceiling_us > 0 and all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
-        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binding} binds"
+        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binds}"
     elif not rated:
         sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
         bare = sum(report.ceiling is None for report in able)
@@ -68,10 +69,10 @@ def _sentence(
         sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and {whose}no other configuration is known to compare with"
     else:
         share = share_text(percent / 100, passed="")
-        some = len(rated) < len(able)
+        some = len(rated) < len(launches)
         who = f"Of the {words} {len(rated)} {'runs' if len(rated) == 1 else 'run'}" if some else f"The {words} run"
         sentence = f"{'This launch runs' if one else who} {f'at {share} of' if share else 'beyond'} "
-        sentence += f"the tunable ceiling ({_origins(rated)}{'; not known of the others' if some else ''}); {binds}"
+        sentence += f"the tunable ceiling ({_origins(rated)}{'; not known of the others' if len(rated) < len(able) else ''}); {binds}"
         losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
         if losing:
             sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"

@@ -11,6 +11,9 @@ from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
+from advisor.rendering import figures
+from advisor.rendering.markdown import to_markdown
+from advisor.rendering.page import to_html
 from advisor.resolve import resolve_target
 from advisor.table_targets import table_target
 from advisor.targets import Request
@@ -121,6 +124,38 @@ def test_what_does_not_compile_cannot_launch_and_is_replaced(tmp_path):
         assert launch.recommendation.configuration.parameters["BLOCK_SIZE_K"] >= 32
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
         assert finding.severity == "error" and "32 or more of fp8" in finding.evidence
+
+
+def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
+    """One CTA of it fits; the KeyError comes before that."""
+    path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_H20.json", {"64": {**ENTRY, "FOO": 1}})
+    result = advise(table_target(path, Request(assume=True)), load_predictor(), command="")
+    assert result.verdict.sentence == "None of the 2 launches can run with its configuration." and result.verdict.current_us == 0
+    for launch in result.launches:
+        assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
+        assert "FOO" not in launch.recommendation.configuration.parameters
+        [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
+        assert finding.title == "The launch refuses FOO" and "KeyError" in finding.evidence
+    assert "0.00" not in to_markdown(result).partition("| launch |")[0]
+    page = to_html(result)
+    assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page
+
+
+def test_a_gpu_that_only_the_name_does_not_know_is_told_as_that(tmp_path):
+    path = written(tmp_path, "E=128,N=768,device_name=NVIDIA_B999.json", {"64": ENTRY})
+    result = advise(table_target(path, Request(gpu="H20", assume=True)), load_predictor(), command="")
+    [finding] = [finding for finding in result.table_findings if finding.rule == "unknown-gpu"]
+    assert "the name says NVIDIA_B999" in finding.evidence and "for H20" in finding.evidence
+    assert "nothing is predicted" not in f"{finding.title} {finding.evidence}" and result.launches[0].predicted is not None
+
+
+def test_the_longest_pipeline_is_the_one_that_binds_a_configuration():
+    """Its bound leaves out what the L2 carries again, which the page shows a longer bar of."""
+    target = resolve_target("gemm", Request(gpu="H200", sizes={"M": 4096, "N": 4096, "K": 4096}))
+    result = advise(target, load_predictor(), command="")
+    (launch,) = result.launches
+    assert launch.config_binding_pipeline == max(launch.pipelines, key=lambda part: part.time_us).pipeline == "l2"
+    assert "l2 binds its configuration, tensor the bound" in result.verdict.sentence
 
 
 @pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp32", "H100", True), ("tf32", "H100", False), ("fp32", "P100", False)])

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from advisor import Request, resolve_target
+from advisor.advise import advise
 from advisor.cli import main
 from advisor.errors import NothingMatchedError
+from advisor.learned import load_predictor
 from advisor.measured_rows import match
 from advisor.result_json import from_json
+from advisor.schema import Configuration
 from advisor.targets import CONFIGURATION_UNKNOWN
 
 SIZES = {"E": 128, "N": 768, "H": 2048, "topk": 8}
@@ -153,3 +156,54 @@ def test_a_sum_is_as_uncertain_as_its_parts():
     found = verdict((first, faked), ())
     assert found.origin == "simulated" and "1 measured, 1 simulated" in found.sentence
     assert origins(replace(result(), launches=(first, faked), verdict=found)) == "1 measured, 1 simulated"
+
+
+def test_rounds_clocks_and_floor_of_a_row_reach_the_page(tmp_path):
+    rows, folder = tmp_path / "rows.csv", tmp_path / "out"
+    sizes = ["--sizes", "B=64,H=512"]
+    assert main(["measure", "softmax", "--device", "fake", *sizes, "--configurations", "4", "-o", str(rows)]) == 0
+    assert main(["advise", "softmax", *sizes, "--gpu", "H200", "--measured", str(rows), "--output", str(folder)]) == 0
+    launch = from_json((folder / "result.json").read_bytes()).launches[0]
+    assert launch.measured.low_us <= launch.measured.us <= launch.measured.high_us and launch.measured.coverage == 0.99
+    assert len(launch.measured_rounds.rounds) == 10 and launch.measured_rounds.noise_floor > 0
+    assert all(each.samples_us and each.sm_clock_mhz for each in launch.measured_rounds.rounds)
+    assert 'id="measurement"' in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("status", ["wrong-output", "FAILED"])
+def test_what_failed_has_no_speed(tmp_path, layer, status):
+    with pytest.raises(NothingMatchedError, match=f"only launches that failed.*{status}"):
+        match(layer, written(tmp_path, "status", f"{status},100"))
+    found = match(layer, written(tmp_path, "status", f"{status},100", "ok,200", ",201"))
+    assert found.measured["w13-M64"].latency.us == 200.5 and "0 rows belong to none; 1 failed" in found.unmatched
+
+
+def swept(folder: Path, *lines: str) -> Path:
+    return written(folder, "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages", *lines)
+
+
+def test_a_configuration_measured_to_be_faster_is_recommended_as_measured(tmp_path, layer):
+    launches = tuple(replace(each, configuration=configuration(64, 64, 64, 1, 4, 3)) for each in layer.launches)
+    rows = swept(tmp_path, "64,64,64,1,4,3,215", "16,128,128,32,4,2,183.7", "16,256,64,1,8,3,197.8")
+    found = match(replace(layer, launches=launches), rows)
+    assert "0 rows belong to none" in found.unmatched
+    report = advise(found.target, load_predictor(), command="", measured=found.measured).launches[0]
+    advice = report.recommendation
+    assert (advice.latency.origin, advice.latency.us, advice.configuration) == ("measured", 183.7, configuration(16, 128, 128, 32, 4, 2))
+    assert advice.speedup == pytest.approx(215 / 183.7) and report.p_speedup_10pct == 1.0 and "fastest of 3" in advice.reason
+    assert report.ceiling.us <= 183.7
+
+
+def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):
+    launch = layer.launches[0]
+    target = replace(layer, launches=(replace(launch, configuration=configuration(64, 64, 64, 1, 4, 3)),))
+    first = advise(target, load_predictor(), command="").launches[0].recommendation.configuration
+    cells = ",".join(str(first.parameters[f"BLOCK_SIZE_{each}"]) for each in "MNK")
+    cells += f",{first.parameters['GROUP_SIZE_M']},{first.num_warps},{first.num_stages}"
+    found = match(target, swept(tmp_path, "64,64,64,1,4,3,200", f"{cells},205"))
+    assert advise(found.target, load_predictor(), command="", measured=found.measured).launches[0].recommendation is None
+
+
+def configuration(m: int, n: int, k: int, group: int, warps: int, stages: int) -> Configuration:
+    blocks = {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": k, "GROUP_SIZE_M": group}
+    return Configuration(parameters=blocks, num_warps=warps, num_stages=stages)

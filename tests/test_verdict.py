@@ -40,3 +40,13 @@ def test_where_no_share_is_known_none_is_told() -> None:
         found = verdict((unset, replace(bare, configuration=configuration)), ())
         assert ", and for 1 of them no other" in found.sentence
     assert ", and no other configuration is known" in verdict((bare, replace(first, ceiling=None, recommendation=None)), ()).sentence
+
+
+def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
+    """One was measured below its bound, and its latency is in no sum."""
+    first, second = factory.result((64, 256), ("w13",), measured=True).launches
+    launches = (first, replace(second, measured=replace(second.measured, us=0.9 * second.bound.us)))
+    found = verdict(launches, ())
+    assert found.sentence.startswith("Of the 2 launches 1 runs at ") and "not known of the others" not in found.sentence
+    shown = page.to_html(replace(factory.result((64, 256), ("w13",), measured=True), launches=launches, verdict=found))
+    assert 'beyond <span class="muted">ceiling' in shown and 'beyond <span class="muted">of ceiling' not in shown

@@ -12,7 +12,7 @@ from advisor.comparison import gate as gates
 from advisor.comparison import git
 from advisor.comparison.changed_files import ChangedFiles
 from advisor.comparison.failures import broken_source
-from advisor.comparison.files import result_subject, rows_subject, title_of
+from advisor.comparison.files import common_fingerprint, result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
 from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
@@ -71,7 +71,9 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         subjects = [result_subject(new.target, old, new)]
         gpus = tuple(load_gpu(name) for name in dict.fromkeys([old.gpu, new.gpu]) if match_device_name(name))
     elif kinds[0] == "rows":
-        subjects = [rows_subject(title_of(str(head)), list(read_measured(base)), list(read_measured(head)), predictor)]
+        rows = [list(read_measured(path)) for path in (base, head)]
+        fingerprints = (common_fingerprint(rows[0]), common_fingerprint(rows[1]))
+        subjects = [rows_subject(title_of(str(head)), rows[0], rows[1], predictor)]
     elif kinds[0] == "table":
         request = table_request(options.request, settings, str(head))
         subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
@@ -127,12 +129,18 @@ def assemble(
     )
     return ComparisonResult(
         tool_version=__version__, command=options.command, base=base, head=head,
-        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus), predictor=predictor.name,
+        gpus=tuple(shown) or tuple(gpu.name for gpu in gpus), predictor="; ".join(_sources(subjects)) or predictor.name,
         headline=headline(subjects, measured, static), measured_counts=measured, static_counts=static,
         measured_mean=measured_mean, static_mean=static_mean, subjects=tuple(subjects),
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings), skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _sources(subjects: Sequence[Subject]) -> list[str]:
+    """Where the predictions of the rows come from: of a launch far outside what was learned, not from the predictor asked for."""
+    sides = [side for subject in subjects for row in subject.static for side in (row.base, row.head, row.default)]
+    return list(dict.fromkeys(side.predicted.source for side in sides if side is not None and side.predicted is not None))
 
 
 def new_result(head: Result, options: Options, predictor: Predictor, label: str) -> ComparisonResult:
@@ -347,5 +355,7 @@ def folder_settings(folder: Path) -> Settings:
 
 def missing_baseline(head: Path, label: str, options: Options, predictor: Predictor) -> ComparisonResult:
     """A file of rows without a baseline: every launch is new."""
-    subject = rows_subject(title_of(str(head)), [], list(read_measured(head)), predictor)
-    return assemble(Compared(label=label), Compared(label=str(head)), [subject], options, Settings(), predictor, ())
+    rows = list(read_measured(head))
+    subject = rows_subject(title_of(str(head)), [], rows, predictor)
+    side = Compared(label=str(head), fingerprint=common_fingerprint(rows))
+    return assemble(Compared(label=label), side, [subject], options, Settings(), predictor, ())

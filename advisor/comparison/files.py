@@ -17,7 +17,7 @@ from advisor.measured_rows import simulated
 from advisor.measurement.rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text
-from advisor.schema import Latency, LaunchReport, Problem, Result
+from advisor.schema import Fingerprint, Latency, LaunchReport, Problem, Result
 from advisor.targets import PlannedLaunch, Target
 
 LARGEST_ROWS = 4_000
@@ -164,6 +164,12 @@ def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
         return advise(target, predictor, command="", measured=measured).launches[0]
     except (AdvisorError, KeyError, ValueError):
         return None
+
+
+def common_fingerprint(rows: Sequence[Row]) -> Fingerprint | None:
+    """The fingerprint that all rows have; None where they differ, or some have none."""
+    first = rows[0].fingerprint if rows else None
+    return first if all(row.fingerprint == first for row in rows) else None
 
 
 def title_of(path: str) -> str:

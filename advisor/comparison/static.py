@@ -79,7 +79,7 @@ def static_row(
     before = side_of(base) if base else None
     after = side_of(head) if head else default if removed else None
     against = before or default
-    verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure)
+    verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()))
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [each for each in ceilings if each is not None]
     old, new = _findings(base), _findings(head)
@@ -126,6 +126,12 @@ def judge(
     if change <= 1 / (1 + PREDICTED_TAU) - 1:
         return "predicted-improved", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
     return "predicted-unchanged", f"the predictions differ by less than {100 * PREDICTED_TAU:.0f} %", change
+
+
+def _refusal(group: Group) -> str:
+    """Why a launch of the group raises an error although a CTA fits; empty where it does not."""
+    able = [report for report in group if report.predicted is None and report.occupancy and report.occupancy.resident_ctas_per_sm]
+    return next((finding.evidence for report in able for finding in report.findings if finding.rule == "cannot-launch"), "")
 
 
 def _why_not(side: StaticSide) -> str:

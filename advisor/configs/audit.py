@@ -39,7 +39,7 @@ CHECKS: dict[str, str] = {
     "device-alias": "a device name that only some drivers report",
     "odd-key": "a key that is not spelled as the number it is read as",
     "duplicate-key": "a key that occurs twice",
-    "unknown-gpu": "a GPU without a description: nothing is predicted",
+    "unknown-gpu": "a GPU without a description",
     "unknown-dtype": "a dtype that is not known: nothing is predicted",
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
@@ -57,6 +57,9 @@ CHECKS: dict[str, str] = {
     "copied": "the same entries under another name",
 }
 """Every check, in the order in which the issues of a table are listed, and what it finds."""
+
+REFUSED = ("unknown-option", "split-k")
+"""Checks whose errors say that the launch refuses an entry: nothing of what one CTA holds tells it."""
 
 HOLE_FACTOR = 4
 SMALLEST_LAST_KEY = 4096
@@ -183,6 +186,11 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
 def entry_errors(configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> tuple[AuditIssue, ...]:
     """Why an entry of a table cannot be launched on a GPU, or gives wrong results; none where nothing is wrong."""
     return tuple(issue for issue in _entry(name.file_name(), "", configuration, name, gpu) if issue.severity == "error")
+
+
+def refusal(configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> str:
+    """Why the launch of an entry raises an error whatever fits the GPU: options or parameters that it does not know. Empty: it does not."""
+    return "; ".join(issue.message for issue in entry_errors(configuration, name, gpu) if issue.check in REFUSED)
 
 
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:

@@ -53,6 +53,7 @@ class LaunchContext:
             model, scaled, for this launch alone.
         recommended: The configuration that is recommended instead, if one is.
         ranked: The configuration that the order of the space has first, recommended or not; None: there is no such order.
+        refused: Why the launch raises an error although the configuration fits; empty where it does not.
         source_file: Where the kernel is, if known.
         source_line: Line of it.
     """
@@ -75,6 +76,7 @@ class LaunchContext:
     pricing: Pricing | None = None
     recommended: Change | None = None
     ranked: Change | None = None
+    refused: str = ""
     source_file: str | None = None
     source_line: int | None = None
     _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
@@ -203,7 +205,8 @@ class LaunchContext:
     def limits(self) -> Limits:
         """What no other configuration is promised to undercut: the tunable ceiling, and what is ranked first."""
         least = min(self.ceiling_us or 0.0, self.now_us) if self.runs else 0.0
-        return Limits(least_us=least, ranked=self.ranked)
+        name = "the first-ranked configuration" if self.recommended is None else "the recommended configuration"
+        return Limits(least_us=least, ranked=self.ranked, ranked_name=name)
 
     def changed(self, **changes: int) -> Change:
         """A change and what is then predicted; us is inf where it could not launch."""
@@ -278,6 +281,7 @@ def context(
     pricing: Pricing | None = None,
     recommended: Change | None = None,
     ranked: Change | None = None,
+    refused: str = "",
     source_file: str | None = None,
     source_line: int | None = None,
 ) -> LaunchContext:
@@ -299,6 +303,7 @@ def context(
         pricing: What prices changed configurations; the analytical model where it is None.
         recommended: What is recommended in place of the configuration.
         ranked: What the order of the space has first.
+        refused: Why the launch raises an error although the configuration fits.
         source_file: Where the kernel is.
         source_line: Line of it.
     """
@@ -333,6 +338,7 @@ def context(
         pricing=pricing,
         recommended=recommended,
         ranked=ranked,
+        refused=refused,
         source_file=source_file,
         source_line=source_line,
     )

@@ -51,7 +51,7 @@ class Change:
     """Parameters to change (none: take the recommended configuration), and the latency that is then predicted.
 
     `slower_us` is what each other launch that runs with the configuration takes longer for it, by launch id; negative: less.
-    `limit`: in words, why `us` is more than was predicted; empty where it is what was predicted (`Limits`).
+    `limit`: in words, what `us` is where it was not predicted of this configuration: measured, or no less than `Limits` allow; else empty.
     """
 
     parameters: Mapping[str, int]
@@ -82,14 +82,15 @@ class Limits:
 
     least_us: float = 0.0
     ranked: Change | None = None
+    ranked_name: str = "the first-ranked configuration"
 
     def apply(self, parameters: Mapping[str, int], us: float, slower_us: Mapping[str, float]) -> Change:
         """A change that is predicted to take `us`, and promises no less than the limits."""
-        least, limit = self.least_us, "the tunable ceiling"
+        least, limit = self.least_us, "reaches the tunable ceiling"
         if self.ranked is not None:
             as_ranked = self.ranked.together_us - sum(slower_us.values())
             if as_ranked > least:
-                least, limit = as_ranked, "at best what the first-ranked configuration brings"
+                least, limit = as_ranked, f"at best what {self.ranked_name} brings"
         return Change(parameters=parameters, us=max(us, least), slower_us=slower_us, limit=limit if us < least else "")
 
 

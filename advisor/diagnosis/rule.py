@@ -96,8 +96,12 @@ def remedy_of(better: Change) -> str:
         f"{name}, which runs with it too, takes {microseconds(abs(us))} {'longer' if us > 0 else 'less'}"
         for name, us in better.slower_us.items() if abs(us) >= LEAST_SHOWN_US
     ]  # fmt: skip
-    promised = f"{microseconds(better.us)}, {better.limit}" if better.limit else f"{microseconds(better.us)} predicted"
-    return "; ".join([f"{better.text()}: {promised}", *others])
+    return "; ".join([f"{better.text()}: {promised(better)}", *others])
+
+
+def promised(better: Change) -> str:
+    """`12.3 µs predicted`; where a limit keeps more from being promised, that one, without a figure that is not this change's."""
+    return better.limit or f"{microseconds(better.us)} predicted"
 
 
 def severity_of(context: LaunchContext, saving_us: float) -> Severity:

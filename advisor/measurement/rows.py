@@ -42,6 +42,7 @@ MEASURED_COLUMNS = (
 )  # fmt: skip
 HEADER = (*PROBLEM_COLUMNS, *SIZE_COLUMNS, *PARAMETER_COLUMNS, *OPTION_COLUMNS, "parameters", *MEASURED_COLUMNS)
 OK = "ok"
+DISCARDED = "discarded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,7 @@ def _measured_cells(outcome: Outcome, bound: float | None) -> dict[str, Any]:
     if cells["discarded"] == "{}":
         cells["discarded"] = None
     if interval is None:
-        return cells | {"status": "discarded", "reason": "no round counts: the clock was too low in all of them"}
+        return cells | {"status": DISCARDED, "reason": "no round counts: the clock was too low in all of them"}
     cells |= {"latency_us": interval[0], "low_us": interval[1], "high_us": interval[2]}
     if bound is not None and interval[0] < bound:
         cells["fault"] = "faster than the bound: model or measurement fault"
@@ -185,12 +186,12 @@ def measured_rows(rows: Rows, label: str) -> Iterator[MeasuredRow]:
     for i in range(len(rows)):
         cells = {name: text[name][i] for name in names}
         sizes = {n: int(rows.columns[n][i]) for n in SIZE_COLUMNS if n in rows.columns and cells[n].strip()}
-        yield _read_row(_Source(label, i + 1, cells), sizes, str(rows.family[i]), str(rows.op[i]), str(rows.dtype[i]), summary)
+        yield _read_row(RowSource(label, i + 1, cells), sizes, str(rows.family[i]), str(rows.op[i]), str(rows.dtype[i]), summary)
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """The cells of a row, and where they are from."""
+class RowSource:
+    """The cells of a row by column, and where they are from: the file's name and the row's number, from 1."""
 
     label: str
     row: int
@@ -237,7 +238,7 @@ class _Source:
         return value
 
 
-def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtype: str, summary: bool) -> MeasuredRow:
+def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dtype: str, summary: bool) -> MeasuredRow:
     if family == "attention":
         sizes.setdefault("H_kv", sizes["H"])
     routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
@@ -252,32 +253,44 @@ def _read_row(source: _Source, sizes: dict[str, int], family: str, op: str, dtyp
         family=family, op=op, sizes=sizes, dtype=dtype, weight_dtype=stored.weight_dtype,  # type: ignore[arg-type]
         output_dtype=stored.output_dtype, block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
     )  # fmt: skip
-    status = source.get("status") or OK
-    failure = None
-    if status in FAILURE_KINDS:
-        stage, _, message = source.get("reason").partition(": ")
-        failure = Failure(kind=status, message=message, stage=stage)
+    status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
     latency = source.number("default_us" if summary else "latency_us")
     if latency is not None and latency <= 0:
         raise source.error("latency_us", "a positive latency in microseconds")
     return MeasuredRow(
         gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
-        configuration=_read_configuration(source, "default_" if summary else ""), latency_us=latency, status=status,
-        rounds=_read_rounds(source), noise_floor=source.number("noise_floor"), session=source.get("session") or None,
+        configuration=_read_configuration(source, "default_" if summary else ""),
+        latency_us=latency if failure is None else None, status=status, rounds=read_rounds(source),
+        noise_floor=source.number("noise_floor"), session=source.get("session") or None,
         fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
     )  # fmt: skip
 
 
-def read_configuration(label: str, row: int, cells: Mapping[str, str]) -> Configuration | None:
-    """The configuration in the cells of a row, None where they have none; `label` and `row` (from 1) are for errors.
+def read_configuration(source: RowSource) -> Configuration | None:
+    """The configuration in the cells of a row, None where they have none.
 
     Raises:
         InputError: A cell is off.
     """
-    return _read_configuration(_Source(label, row, cells), "")
+    return _read_configuration(source, "")
 
 
-def _read_configuration(source: _Source, prefix: str) -> Configuration | None:
+def failed(status: str) -> bool:
+    """Whether a row's status, a word that is not known included, says that its latency is none."""
+    return status.strip().lower() not in ("", OK, DISCARDED)
+
+
+def _read_failure(source: RowSource) -> Failure | None:
+    status = source.get("status").lower()
+    if not failed(status):
+        return None
+    if status not in FAILURE_KINDS:
+        return Failure(kind="crash", message=f"status {status}: {source.get('reason')}"[:MESSAGE_LIMIT], stage="")
+    stage, _, message = source.get("reason").partition(": ")
+    return Failure(kind=status, message=message, stage=stage)
+
+
+def _read_configuration(source: RowSource, prefix: str) -> Configuration | None:
     rest = source.document("parameters")
     parameters = {name: source.integer(prefix + name) for name in (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS)}
     given: dict[str, int | bool | str] = {name: value for name, value in parameters.items() if value is not None}
@@ -295,7 +308,12 @@ def _read_configuration(source: _Source, prefix: str) -> Configuration | None:
     )  # fmt: skip
 
 
-def _read_rounds(source: _Source) -> tuple[Round, ...]:
+def read_rounds(source: RowSource) -> tuple[Round, ...]:
+    """The rounds of a row, none where it has no samples.
+
+    Raises:
+        InputError: A cell is off.
+    """
     if not source.get("samples_us"):
         return ()
     discarded = source.document("discarded")
@@ -315,7 +333,7 @@ def _read_rounds(source: _Source) -> tuple[Round, ...]:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
 
 
-def _read_fingerprint(source: _Source) -> Fingerprint | None:
+def _read_fingerprint(source: RowSource) -> Fingerprint | None:
     values = source.document("fingerprint")
     if not values:
         return None

@@ -103,8 +103,10 @@ def known(launch: LaunchReport) -> bool:
 
 
 def stuck(launch: LaunchReport) -> bool:
-    """Whether the launch fails: not one CTA of its configuration fits the GPU."""
-    return not known(launch) and launch.occupancy is not None and launch.occupancy.resident_ctas_per_sm == 0
+    """Whether the launch fails: not one CTA of its configuration fits the GPU, or the launch refuses it."""
+    if known(launch) or launch.occupancy is None:
+        return False
+    return launch.occupancy.resident_ctas_per_sm == 0 or any(finding.rule == "cannot-launch" for finding in launch.findings)
 
 
 def origins(result: Result) -> str:

@@ -89,11 +89,14 @@ def _head(result: Result) -> list[str]:
     parts = [
         f"### {escape(verdict.sentence, longest=600)}\n",
         f"{code(result.target)} on {escape(result.gpu)}" + (f", {escape(result.model)}" if result.model else "") + "\n",
-        f"| {origins} | ceiling ({figures.ceiling_origins(result)}) | bound | of ceiling | binding pipeline |\n"
-        "|--:|--:|--:|--:|---|\n"
-        f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
-        f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n",
     ]
+    if verdict.current_us > 0:  # something can launch
+        parts.append(
+            f"| {origins} | ceiling ({figures.ceiling_origins(result)}) | bound | of ceiling | binding pipeline |\n"
+            "|--:|--:|--:|--:|---|\n"
+            f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
+            f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n"
+        )
     if result.fingerprint.simulated:
         parts.append(f"**{figures.SIMULATED}.**\n")
     elif result.fingerprint.mode == "offline":

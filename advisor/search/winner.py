@@ -22,6 +22,7 @@ class Winner:
         us: Its latency in microseconds where it was measured.
         parts_us: The same by launch.
         best: The search's best, even where it was not kept.
+        fastest_us: Of the search, where noise alone could have put that before `best`; None where `best` is the fastest.
         versus: How it fared against the incumbent; None: they are the same, or there is only one.
         fails: Why the incumbent cannot be launched, where that is known: it was not measured.
         note: Why, in words.
@@ -34,6 +35,7 @@ class Winner:
     note: str
     parts_us: Mapping[str, float] = field(default_factory=dict)
     versus: Versus | None = None
+    fastest_us: float | None = None
     fails: str | None = None
 
 
@@ -44,6 +46,18 @@ def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuratio
     Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then the one the prior ranks first,
     then the one whose name comes first. So the same measurements, or ones that differ by noise, give the same winner.
     """
+    found = _may_win(tuner, decision)
+    if not found:
+        return None
+    incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
+    fastest = min(us for us, _ in found.values())
+    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band)]
+    index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
+    return tuner.space.configurations[index], *found[index]
+
+
+def _may_win(tuner: Tuner, decision: Decision) -> dict[int, tuple[float, Mapping[str, float]]]:
+    """The least latency of each measured configuration that may be launched, and that of its parts."""
     sampler = tuner.sampler(decision.task.id)
     found: dict[int, tuple[float, Mapping[str, float]]] = {}
     incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
@@ -53,12 +67,7 @@ def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuratio
             continue
         if index not in found or us < found[index][0]:
             found[index] = (us, parts)
-    if not found:
-        return None
-    fastest = min(us for us, _ in found.values())
-    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band)]
-    index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
-    return tuner.space.configurations[index], *found[index]
+    return found
 
 
 def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None = None) -> Winner:
@@ -68,11 +77,13 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     if found is None:
         return Winner(configuration=today, changed=False, us=None, best=None, note="nothing was measured with success; unchanged")
     best, us, parts = found
+    least = min(us for us, _ in _may_win(tuner, decision).values())
+    fastest = least if least < us else None
     if today is None:
         return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
     if decision.incumbent_fails is not None:
-        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, fails=decision.incumbent_fails,
-                      note=f"what runs today fails: {decision.incumbent_fails}")  # fmt: skip
+        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, fastest_us=fastest,
+                      fails=decision.incumbent_fails, note=f"what runs today fails: {decision.incumbent_fails}")  # fmt: skip
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
                       note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip
@@ -82,6 +93,6 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     versus = backend.compare(decision.task, today, best, deadline)
     if versus.better:
         return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,
-                      parts_us=versus.head_parts_us or parts, versus=versus, note=versus.reason)  # fmt: skip
+                      parts_us=versus.head_parts_us or parts, versus=versus, fastest_us=fastest, note=versus.reason)  # fmt: skip
     return Winner(configuration=today, changed=False, us=versus.base_us, parts_us=versus.base_parts_us, best=best, versus=versus,
                   note=f"kept: the search's best did not win ({versus.verdict}: {versus.reason})")  # fmt: skip

@@ -14,6 +14,7 @@ from advisor.advise import Measured, advise
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
 from advisor.exports import triton_config
+from advisor.rendering.figures import microseconds
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
 from advisor.targets import PlannedLaunch, Target
@@ -176,7 +177,11 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
     """What the search found, against what runs today: measured against measured, else predicted against predicted."""
     assert winner.configuration is not None
     configuration = plan.launched(winner.configuration, launch.id)
-    reason = f"best of the search, against the present configuration: {winner.note}"
+    found = "best of the search"
+    if winner.fastest_us is not None:
+        together = " for all that run with it" if len(winner.parts_us) > 1 else ""
+        found = f"within noise of the search's fastest ({microseconds(winner.fastest_us)} µs{together}), and ranked before it"
+    reason = f"{found}, against the present configuration: {winner.note}"
     if report.measured is not None:
         speedup = report.measured.us / reached.us
     elif report.predicted is not None:

@@ -12,12 +12,14 @@ import pytest
 
 from advisor.cli import main
 from advisor.comparison import Options, assemble, new_result
+from advisor.comparison.compare import compare_files
 from advisor.comparison.gate import conditions
 from advisor.comparison.measured import Ran, measured_row
 from advisor.comparison.settings import Settings
 from advisor.comparison_json import comparison_from_json, comparison_to_json
 from advisor.comparison_schema import Compared, Subject
 from advisor.errors import InputError, UsageError
+from advisor.learned import load_predictor
 from advisor.measurement.failures import Failure
 from advisor.rendering.comparison_markdown import MARKER, to_comment, to_summary
 from advisor.rendering.comparison_page import to_page
@@ -182,6 +184,9 @@ def test_rows_that_were_measured(tmp_path, capsys):
     assert main(["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--fail-on", "failed"]) == 0
     out = capsys.readouterr().out
     assert "(simulated)" in out and "µs predicted" in out
+    found = compare_files(tmp_path / "a.csv", tmp_path / "b.csv", Options(), load_predictor())
+    assert found.predictor == "; ".join({row.head.predicted.source for subject in found.subjects for row in subject.static})
+    assert found.base.fingerprint.driver == found.head.fingerprint.driver == "fake" and "driver fake" in to_comment(found)
     store = str(tmp_path / "baselines")
     assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--update", "--fail-on", "none"]) == 0
     assert main(["compare", "--baseline", store, str(tmp_path / "a.csv"), "--fail-on", "none"]) == 0

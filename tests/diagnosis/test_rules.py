@@ -200,7 +200,7 @@ def test_a_remedy_is_priced_by_the_predictor() -> None:
     assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: 300 µs predicted"
     assert finding.saving_us == finding.net_saving_us == pytest.approx(100.0)
     finding = BY_ID["group-size-l2"].check(shared({32: 400.0, 8: 300.0}, {32: 200.0, 8: 200.0}, ceiling_us=320.0))
-    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: 320 µs, the tunable ceiling"
+    assert finding is not None and finding.remedy == "GROUP_SIZE_M=8: reaches the tunable ceiling"
 
 
 def test_what_the_launches_of_an_entry_lose_together_is_no_remedy() -> None:

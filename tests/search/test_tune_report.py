@@ -142,3 +142,12 @@ def test_no_finding_promises_what_a_configuration_would_bring(tmp_path, capsys):
     assert all(action.origin == "simulated" for action in result.actions)
     for launch in result.launches:
         assert launch.p_speedup_10pct == 1.0 and launch.recommendation is not None
+
+
+def test_what_is_within_noise_of_the_fastest_is_not_called_the_best(tmp_path, capsys):
+    """Of what noise alone could have ordered, what is ranked first is taken."""
+    result = tuned(tmp_path, "fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "16", "--recorded", str(SWEEP))
+    fastest = min(trial.latency_us for trial in result.searches[0].trials if trial.latency_us is not None)
+    (launch,) = [launch for launch in result.launches if launch.recommendation is not None]
+    assert launch.recommendation.latency.us > fastest
+    assert launch.recommendation.reason.startswith(f"within noise of the search's fastest ({fastest:.1f} µs), and ranked before it")

@@ -13,7 +13,7 @@ from advisor.schema import Finding, Severity
 
 
 class CannotLaunch:
-    """Shared memory, registers or threads of one CTA beyond the limit, or a kernel that does not compile."""
+    """Shared memory, registers or threads of one CTA beyond the limit, a kernel that does not compile, or options that it refuses."""
 
     id = "cannot-launch"
     title = "The configuration cannot launch on this GPU"
@@ -27,7 +27,8 @@ kernel is launched: in a server, at the first request with this number of tokens
 Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × bytes) × BLOCK_SIZE_K per buffer, one buffer
 per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
 may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated, and only a warning: the compiler
-may cap and spill them instead. Triton does not compile `tl.dot` on NVIDIA where `BLOCK_SIZE_K` is less than 32 for 8-bit operands, or
+may cap and spill them instead. An entry that names an option which neither the kernel nor Triton knows raises a `KeyError`.
+Triton does not compile `tl.dot` on NVIDIA where `BLOCK_SIZE_K` is less than 32 for 8-bit operands, or
 16 for 16-bit ones.
 
 ## What to do
@@ -66,6 +67,10 @@ CUDA C++ Programming Guide, technical specifications per compute capability; all
             )
             if context.plan.limiter_name == "registers":
                 severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
+        elif context.refused:
+            remedy = "remove it" if context.recommended is None else f"{remedy_of(context.recommended)}, and is launched; or remove it"
+            title = f"The launch refuses {context.refused.partition(':')[0]}"
+            return found(self, context, severity, title, evidence=context.refused, remedy=remedy)
         else:
             return None
         around = context.neighbours()

@@ -51,7 +51,7 @@ vLLM 0.33 and SGLang 0.5.23, `try_get_optimal_moe_config`: `min(configs.keys(), 
             severity_of(context, saving),
             f"Tokens {tokens:,} run with the entry tuned for {key:,}",
             evidence=f"the nearest key is {max(tokens, key) / min(tokens, key):.1f} times off; "
-            f"{microseconds(context.current_us)} predicted against {microseconds(better.us)}",
+            f"{microseconds(context.current_us)} predicted",
             remedy=f'add an entry "{tokens}" with {remedy_of(better)}',
             saving_us=saving,
             better=better,

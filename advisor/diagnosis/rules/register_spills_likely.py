@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.neighbours import OTHER_REGISTERS, accumulators
-from advisor.diagnosis.rule import found, microseconds
+from advisor.diagnosis.rule import found, promised
 from advisor.pipelines import configuration_batch
 from advisor.schema import Finding
 
@@ -54,7 +54,7 @@ sm_90.
             "warning",
             f"The results of a tile take {held:.0f} of {cap} registers per thread",
             evidence=f"spread over {warps} warps; {OTHER_REGISTERS} more go to addresses and masks (estimated, not compiled)",
-            remedy=f"{better.text()} fits: {microseconds(better.us)} predicted, without the spills"
+            remedy=f"{better.text()} fits: {promised(better)}, without the spills"
             if better
             else "raise num_warps or halve a block",
         )
