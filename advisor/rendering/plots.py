@@ -122,12 +122,12 @@ def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
 
 def _axis(title: str, values: list[float], log: bool, marks: list[float], whole: bool = False) -> dict[str, Any]:
     low, high = svg.padded(min(values), max(values), log)
-    marks = marks or svg.ticks(low, high, log, whole)
+    exact, marks = bool(marks), marks or svg.ticks(low, high, log, whole)
     return {
         "title": {"text": _inert(title)},
         "type": "log" if log else "linear",
         "range": [math.log10(low), math.log10(high)] if log else [low, high],
         "tickmode": "array",
         "tickvals": marks,
-        "ticktext": [svg.tick_text(mark) for mark in marks],
+        "ticktext": [svg.tick_text(mark, exact=exact) for mark in marks],
     }

@@ -268,6 +268,21 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     assert ">0.5<" not in svg.draw(chart)
 
 
+def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
+    assert svg.ticks(145, 235, True) == [160, 180, 200, 220]
+    assert svg.ticks(1, 99, True) == [1, 2, 5, 10, 20, 50]
+
+
+def test_token_counts_are_written_in_full() -> None:
+    [part] = group(factory.result((1024, 12288, 16384, 1048576), ("w13",)).launches)
+    chart = charts.latency_over_sizes(part, 1)
+    assert chart is not None
+    assert plots.figure(chart)["layout"]["xaxis"]["ticktext"] == ["1024", "12288", "16384", "1048576"]
+    drawn = svg.draw(chart)
+    assert ">12288<" in drawn or ">16384<" in drawn  # one of two that would touch
+    assert ">1048576<" in drawn
+
+
 def test_a_recommended_point_stands_at_its_own_intensity() -> None:
     launch = factory.launch(64)
     advice = launch.recommendation
