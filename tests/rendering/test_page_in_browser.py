@@ -183,6 +183,31 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Pat
         assert beyond <= 0
 
 
+def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
+    result = factory.result((64,), ("w13",))
+    far = replace(result.table_findings[0], scope="k" * 180)
+    said = """(function () {
+      var row = Array.from(document.querySelectorAll(".finding-rows th")).find(function (head) {
+        return head.textContent.startsWith("kkk");
+      }).parentElement;
+      return [row.offsetHeight, row.cells[0].offsetWidth, row.cells[1].offsetWidth];
+    })()"""
+    for width in (1400, 800):
+        high, where, what = measured(page.to_html(replace(result, table_findings=(far,))), tmp_path, width, said)
+        assert high < 300 and where < 450 and what >= 260
+
+
+def test_the_key_of_the_ceiling_can_be_read(tmp_path: Path) -> None:
+    said = """[document.querySelector(".ceiling-key"), document.querySelector(".launch")].flatMap(function (node, index) {
+      var style = getComputedStyle(node);
+      return (index ? style.backgroundColor : style.color).match(/[0-9]+/g);
+    })"""
+    channels = [value / 255 for value in measured(page.to_html(factory.result()), tmp_path, 1400, said)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    ink, card = (0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in (linear[:3], linear[3:]))
+    assert (card + 0.05) / (ink + 0.05) >= 4.5  # WCAG 2, AA
+
+
 def test_screenshot_can_be_taken(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text(page.to_html(factory.result((1, 64, 1024))), encoding="utf-8")
