@@ -268,6 +268,15 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     assert ">0.5<" not in svg.draw(chart)
 
 
+def test_a_plot_of_optuna_has_the_colours_of_the_page_and_room_for_its_figures() -> None:
+    marker = {"color": [0, 1], "colorscale": [[0, "rgb(247,251,255)"], [1, "rgb(8,48,107)"]], "colorbar": {}}
+    slices = plots.foreign({"data": [{"x": ["16", "32"], "y": [2.0, 1.0], "marker": marker}]})
+    assert [colour for _, colour in slices["data"][0]["marker"]["colorscale"]] == ["--c-loss", "--c-predicted"]
+    assert all(colour.startswith("--c-") for colour in slices["layout"]["colorway"])
+    bars = {"type": "bar", "orientation": "h", "x": [0.3, 0.7], "y": ["a", "b"], "text": ["0.30", "0.70"]}
+    assert plots.foreign({"data": [bars]})["layout"]["xaxis"]["range"] == [0, pytest.approx(0.875)]
+
+
 def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
     assert svg.ticks(145, 235, True) == [160, 180, 200, 220]
     assert svg.ticks(1, 99, True) == [1, 2, 5, 10, 20, 50]

@@ -183,6 +183,59 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Pat
         assert beyond <= 0
 
 
+def sliced() -> str:
+    """A page with a plot as Optuna's of slices: six panels beside each other."""
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_stages", "num_warps")
+    data, layout = [], {}
+    for index, name in enumerate(names):
+        number = str(index + 1) if index else ""
+        marker = {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}, "showscale": not index}
+        data.append({"type": "scatter", "mode": "markers", "x": ["16", "32"], "y": [2.0, 1.0], "marker": marker,
+                     "xaxis": f"x{number}", "yaxis": f"y{number}"})  # fmt: skip
+        layout[f"xaxis{number}"] = {"anchor": f"y{number}", "domain": [index / 6, (index + 0.8) / 6], "title": {"text": name}}
+        layout[f"yaxis{number}"] = {"anchor": f"x{number}", "domain": [0, 1]}
+    result = factory.result((64, 1024), ("w13",), searched=True)
+    search = replace(result.searches[0], plots={"Slices": {"data": data, "layout": layout}})
+    return page.to_html(replace(result, searches=(search,)))
+
+
+@pytest.mark.parametrize("width", [1400, 800, 390])
+def test_drawing_the_plots_moves_nothing(width: int, tmp_path: Path) -> None:
+    said = """Array.from(document.querySelectorAll(".plotted")).map(function (holder) {
+      var drawn = holder.offsetHeight;
+      holder.classList.remove("drawn");
+      return Math.abs(drawn - holder.offsetHeight);
+    })"""
+    moved = measured(sliced(), tmp_path, width, said)
+    assert len(moved) == 4 and max(moved) == 0
+
+
+PANEL_TITLES = """(function () {
+  var titles = Array.from(document.querySelectorAll("#search .needs-script [class^=g-x] text"));
+  var boxes = titles.map(function (title) { return title.getBoundingClientRect(); });
+  var touching = boxes.filter(function (one, index) {
+    return boxes.slice(index + 1).some(function (other) {
+      return one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    });
+  });
+  return [boxes.filter(function (box) { return box.width > 0; }).length, touching.length,
+          Math.max.apply(null, boxes.map(function (box) { return box.right; }))];
+})()"""
+
+
+@pytest.mark.parametrize("width", [1400, 640, 390])
+def test_titles_of_panels_stand_apart(width: int, tmp_path: Path) -> None:
+    shown, touching, right = measured(sliced(), tmp_path, width, PANEL_TITLES)
+    assert (shown, touching) == (6, 0) and right <= width
+
+
+def test_plots_of_the_search_are_on_paper(tmp_path: Path) -> None:
+    paper = sliced().replace("@media screen", "@media speech").replace("@media print", "@media all")
+    print_it = '<script>setTimeout(function () { dispatchEvent(new Event("beforeprint")); }, 2000);</script></body>'
+    shown, touching, right = measured(paper.replace("</body>", print_it), tmp_path, 718, PANEL_TITLES)
+    assert (shown, touching) == (6, 0) and right <= 718  # A4 without Chromium's margins of 1 cm
+
+
 def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
     result = factory.result((64,), ("w13",))
     far = replace(result.table_findings[0], scope="k" * 180)
