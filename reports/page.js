@@ -191,9 +191,11 @@
     if (!window.Plotly) return;
     var figure = coloured(figureOf(element)), holder = element.parentElement, width = paper || holder.clientWidth;
     holder.classList.add("drawn");
-    if (foreign.includes(element)) holder.style.height = height(figure.layout, width) + "px";
+    /* two of them on a page of paper */
+    if (foreign.includes(element)) holder.style.height = height(figure.layout, width) * (paper ? 0.8 : 1) + "px";
     arranged(figure, width);
-    var layout = Object.assign(themed(figure.layout, width), paper ? { width: paper } : {});
+    /* plotly keeps the size of its last drawing unless it is told one */
+    var layout = Object.assign(themed(figure.layout, width), { width: width, height: holder.clientHeight });
     Promise.resolve(Plotly.react(element, figure.data, layout, config)).catch(function () {
       holder.classList.remove("drawn");
     });

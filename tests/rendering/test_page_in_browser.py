@@ -236,6 +236,16 @@ def test_plots_of_the_search_are_on_paper(tmp_path: Path) -> None:
     assert (shown, touching) == (6, 0) and right <= 718  # A4 without Chromium's margins of 1 cm
 
 
+def test_printing_leaves_the_plots_as_they_were(tmp_path: Path) -> None:
+    events = "dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'));"
+    text = sliced().replace("</body>", f"<script>setTimeout(function () {{ {events} }}, 2000);</script></body>")
+    said = """Array.from(document.querySelectorAll(".plot")).map(function (plot) {
+      var drawing = plot.querySelector(".main-svg");
+      return Math.abs(drawing.clientWidth - plot.clientWidth) + Math.abs(drawing.clientHeight - plot.clientHeight);
+    }).concat(document.documentElement.dataset.theme ? 1 : 0)"""
+    assert measured(text, tmp_path, 1400, said) == [0.0] * 5
+
+
 def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
     result = factory.result((64,), ("w13",))
     far = replace(result.table_findings[0], scope="k" * 180)
