@@ -129,11 +129,38 @@
     });
     return lines.join("<br>");
   }
+  /* Panels side by side while their titles have room, then in rows. */
+  var PANEL = 150;
+  function panels(layout) { return Object.keys(layout).filter(function (key) { return /^xaxis/.test(key); }); }
+  function columns(layout, width) { return Math.max(1, Math.min(panels(layout).length, Math.floor((width - 80) / PANEL))); }
+  function rows(layout, width) { return Math.ceil(panels(layout).length / columns(layout, width)); }
+  function height(layout, width) {
+    var down = rows(layout, width);
+    return down > 1 ? 150 + 150 * down : 420; /* pixels; the first for the margins and the colour bar */
+  }
+  function arranged(figure, width) {
+    var layout = figure.layout, names = panels(layout), across = columns(layout, width), down = rows(layout, width);
+    if (down < 2) return;
+    var wide = 1 / across, gap = 60 / (150 * down), pitch = (1 + gap) / down;
+    names.forEach(function (name, index) {
+      var column = index % across, top = 1 - Math.floor(index / across) * pitch;
+      var other = name.replace("x", "y");
+      layout[name].domain = [column * wide + (column ? 0.03 : 0), (column + 1) * wide - (column < across - 1 ? 0.03 : 0)];
+      layout[other].domain = [Math.max(0, top - pitch + gap), top];
+      layout[other].showticklabels = column === 0;
+    });
+    figure.data.forEach(function (trace) {
+      if (!trace.marker || !trace.marker.colorbar) return;
+      var bar = trace.marker.colorbar;
+      bar.title.side = "top";
+      Object.assign(bar, { orientation: "h", x: 0.5, xpad: 0, y: 1, yanchor: "bottom", thickness: 12 });
+    });
+  }
   function themed(layout, width) {
     var narrow = width < 620;
     thinned(layout.xaxis, width - 80);
     var ink = colour("--ink"), muted = colour("--muted"), line = colour("--line"), card = colour("--card");
-    var lines = 1;
+    var across = columns(layout, width);
     new Set(Object.keys(layout).concat(["xaxis", "yaxis"])).forEach(function (key) {
       if (!/^[xy]axis/.test(key)) return;
       layout[key] = Object.assign({ automargin: true }, layout[key], {
@@ -141,9 +168,8 @@
       });
       var title = layout[key].title;
       if (typeof title === "string") title = { text: title };
-      if (key === "xaxis" && title && title.text) {
-        title = Object.assign({}, title, { text: folded(title.text, width - 80) });
-        lines = title.text.split("<br>").length;
+      if (key[0] === "x" && title && title.text) {
+        title = Object.assign({}, title, { text: folded(title.text, (width - 80) / across) });
       }
       layout[key].title = Object.assign({}, title, { font: { color: ink, size: 13 } });
     });
@@ -155,23 +181,31 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: ink, size: 13 },
       margin: { l: narrow ? 48 : 62, r: 12, t: 8, b: 44 },
-      legend: { orientation: "h", x: 0, y: narrow ? -0.14 - 0.08 * lines : 1.02, yanchor: narrow ? "top" : "bottom", font: { color: ink, size: 12 } },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: ink, size: 12 } },
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
     });
   }
   var config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "" };
-  function draw(element) {
-    var source = document.getElementById(element.dataset.figure);
-    if (!window.Plotly || !source) return;
-    var figure = coloured(JSON.parse(source.textContent));
-    var holder = element.parentElement;
+  function figureOf(element) { return JSON.parse(document.getElementById(element.dataset.figure).textContent); }
+  function draw(element, paper) {
+    if (!window.Plotly) return;
+    var figure = coloured(figureOf(element)), holder = element.parentElement, width = paper || holder.clientWidth;
     holder.classList.add("drawn");
-    Promise.resolve(Plotly.react(element, figure.data, themed(figure.layout, holder.clientWidth), config)).catch(function () {
+    /* two of them on a page of paper */
+    if (foreign.includes(element)) holder.style.height = height(figure.layout, width) * (paper ? 0.8 : 1) + "px";
+    arranged(figure, width);
+    /* plotly keeps the size of its last drawing unless it is told one */
+    var layout = Object.assign(themed(figure.layout, width), { width: width, height: holder.clientHeight });
+    Promise.resolve(Plotly.react(element, figure.data, layout, config)).catch(function () {
       holder.classList.remove("drawn");
     });
     element.dataset.done = "yes";
   }
   var plots = Array.prototype.slice.call(document.querySelectorAll(".plot"));
+  var foreign = plots.filter(function (plot) { return plot.parentElement.classList.contains("needs-script"); });
+  foreign.forEach(function (plot) {
+    plot.parentElement.style.height = height(figureOf(plot).layout, plot.parentElement.clientWidth) + "px";
+  });
   var AT_ONCE = 6; /* the others when they come near */
   plots.slice(0, AT_ONCE).forEach(function (plot) { setTimeout(draw, 0, plot); });
   if (window.Plotly && "IntersectionObserver" in window) {
@@ -184,7 +218,7 @@
     }, { rootMargin: "800px 0px" });
     plots.slice(AT_ONCE).forEach(function (plot) { near.observe(plot.parentElement); });
   } else {
-    plots.slice(AT_ONCE).forEach(draw);
+    plots.slice(AT_ONCE).forEach(function (plot) { draw(plot); });
   }
   function redraw() { plots.forEach(function (plot) { if (plot.dataset.done) draw(plot); }); }
 
@@ -208,6 +242,14 @@
     try { localStorage.setItem("advisor-theme", theme); } catch (error) { /* then it lasts for this view */ }
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  /* Someone else's plots, of which the page has no drawing, are printed: in light colours, as wide as a page of A4. */
+  var PAPER = 640;
+  window.addEventListener("beforeprint", function () {
+    root.dataset.theme = "light";
+    foreign.forEach(function (plot) { draw(plot, PAPER); });
+  });
+  window.addEventListener("afterprint", function () { show(theme); });
 
   reveal();
 })();

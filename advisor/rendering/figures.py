@@ -5,7 +5,7 @@ Whatever came from outside (file names, kernel names, JSON keys) goes through `c
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Sequence
 
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
@@ -13,22 +13,25 @@ from advisor.schema import Configuration, Finding, Latency, LaunchReport, Proble
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
 
-# Control characters drive terminals, bidirectional overrides and zero-width characters disguise names, and lone
-# surrogates cannot be encoded at all.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Control characters drive terminals, bidirectional and other format characters disguise names, line and paragraph
+# separators break rows, and lone surrogates cannot be encoded at all.
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_FILLERS = "\u115f\u1160\u3164\uffa0"  # letters of Hangul by category, and nothing to see
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def clean(text: object, *, lines: bool = False) -> str:
     """Text from outside with every unprintable character written out (`\\x1b`); `lines` keeps line ends and tabs."""
 
-    def written_out(found: re.Match[str]) -> str:
-        character = found.group()
+    def shown(character: str) -> str:
         if lines and character in "\n\t":
             return character
-        return character.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(character) in _UNPRINTABLE or character in _FILLERS:
+            return character.encode("unicode_escape").decode("ascii")
+        return character
 
-    return _UNPRINTABLE.sub(written_out, str(text))
+    found = str(text)
+    return found if found.isascii() and found.isprintable() else "".join(map(shown, found))
 
 
 def microseconds(us: float) -> str:

@@ -49,14 +49,20 @@ def figure(chart: Chart) -> dict[str, Any]:
 
 
 def foreign(plot: dict[str, Any]) -> dict[str, Any]:
-    """Someone else's figure (Optuna's): its own colours template dropped, markup in its texts made inert."""
+    """Someone else's figure (Optuna's): in the colours of the page, markup in its texts made inert."""
     layout = {key: value for key, value in _inert(plot.get("layout") or {}).items() if key != "template"}
+    layout["colorway"] = ["--c-predicted", "--c-ceiling"]
     numbers = [x for trace in plot.get("data") or [] for x in _listed(trace.get("x")) if isinstance(x, (int, float))]
     if numbers and _title(layout, "xaxis", "") == "Trial":
         layout["xaxis"] = {**layout["xaxis"], **_axis("Trial", numbers, False, [], whole=True)}
     data = _inert(plot.get("data") or [])
     for trace in data:
+        if trace.get("orientation") == "h" and trace.get("text"):  # room for the figure beyond the longest bar
+            longest = max((x for x in _listed(trace.get("x")) if isinstance(x, (int, float))), default=0)
+            layout["xaxis"] = {**(layout.get("xaxis") or {}), "range": [0, 1.25 * longest or 1]}
         marker = trace.get("marker") or {}
+        if marker.get("colorscale"):
+            marker["colorscale"] = [[0, "--c-loss"], [1, "--c-predicted"]]
         trials = [number for number in _listed(marker.get("color")) if isinstance(number, int)]
         if trials and marker.get("colorbar"):  # Optuna colours by the number of the trial
             marker["colorbar"] |= {"tickmode": "array", "tickvals": svg.ticks(0, max(*trials, 1), False, whole=True)}
@@ -122,12 +128,12 @@ def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
 
 def _axis(title: str, values: list[float], log: bool, marks: list[float], whole: bool = False) -> dict[str, Any]:
     low, high = svg.padded(min(values), max(values), log)
-    marks = marks or svg.ticks(low, high, log, whole)
+    exact, marks = bool(marks), marks or svg.ticks(low, high, log, whole)
     return {
         "title": {"text": _inert(title)},
         "type": "log" if log else "linear",
         "range": [math.log10(low), math.log10(high)] if log else [low, high],
         "tickmode": "array",
         "tickvals": marks,
-        "ticktext": [svg.tick_text(mark) for mark in marks],
+        "ticktext": [svg.tick_text(mark, exact=exact) for mark in marks],
     }

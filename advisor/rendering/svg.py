@@ -58,7 +58,10 @@ def _scale(low: float, high: float, start: float, end: float, log: bool) -> Scal
 
 
 def ticks(low: float, high: float, log: bool, whole: bool = False) -> list[float]:
-    """Round values within the axis: decades, with 2 and 5 between where there are few; or about six even steps, of whole numbers."""
+    """Round values within the axis: decades, with 2 and 5 between where there are few; or about six even steps, of whole numbers.
+
+    A logarithmic axis on which fewer than three such decades, twos and fives fall has even steps too.
+    """
     if not log:
         step = 10 ** math.floor(math.log10((high - low) / 4))
         step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 7)
@@ -69,20 +72,23 @@ def ticks(low: float, high: float, log: bool, whole: bool = False) -> list[float
     factors = (1, 2, 5) if within <= 4 else (1,)
     values = [factor * 10.0**decade for decade in decades for factor in factors]
     every = math.ceil(within / 10) if within > 10 else 1
-    return [value for value in values if low <= value <= high][::every]
+    marks = [value for value in values if low <= value <= high][::every]
+    return marks if len(marks) >= 3 else ticks(low, high, False, whole)
 
 
 def _x_axis(chart: Chart, low: float, high: float, across: Scale, top: float) -> list[str]:
     bottom = HEIGHT - BOTTOM
     values = list(chart.x_ticks) or ticks(low, high, chart.x_log, chart.x_whole)
-    parts, places = [], list[float]()
+    parts, places = [], list[tuple[float, float]]()
     for value in sorted(values, key=lambda value: _rank(value, values)):
         x = across(value)
-        if any(abs(x - other) < 34 for other in places):  # labels would touch
+        text = tick_text(value, exact=bool(chart.x_ticks))
+        half = max(34, 8 + _LEGEND_CHARACTER * len(text)) / 2
+        if any(abs(x - other) < half + its_half for other, its_half in places):  # labels would touch
             continue
-        places.append(x)
+        places.append((x, half))
         parts.append(f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{tick_text(value)}</text>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{text}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     title = html.escape(chart.x_title)
     parts.append(f'<text class="axis" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{title}</text>')
@@ -111,8 +117,10 @@ def _y_axis(chart: Chart, low: float, high: float, up: Scale, top: float) -> lis
     return parts
 
 
-def tick_text(value: float) -> str:
-    """A tick's label, escaped."""
+def tick_text(value: float, *, exact: bool = False) -> str:
+    """A tick's label, escaped: with a decimal prefix from 10,000 on, or every digit of the whole number that it is."""
+    if exact:
+        return f"{value:.0f}"
     return html.escape(figures.quantity(value)) if abs(value) >= 10_000 else f"{value:g}"
 
 

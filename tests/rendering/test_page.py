@@ -268,6 +268,30 @@ def test_trials_are_counted_in_whole_numbers() -> None:
     assert ">0.5<" not in svg.draw(chart)
 
 
+def test_a_plot_of_optuna_has_the_colours_of_the_page_and_room_for_its_figures() -> None:
+    marker = {"color": [0, 1], "colorscale": [[0, "rgb(247,251,255)"], [1, "rgb(8,48,107)"]], "colorbar": {}}
+    slices = plots.foreign({"data": [{"x": ["16", "32"], "y": [2.0, 1.0], "marker": marker}]})
+    assert [colour for _, colour in slices["data"][0]["marker"]["colorscale"]] == ["--c-loss", "--c-predicted"]
+    assert all(colour.startswith("--c-") for colour in slices["layout"]["colorway"])
+    bars = {"type": "bar", "orientation": "h", "x": [0.3, 0.7], "y": ["a", "b"], "text": ["0.30", "0.70"]}
+    assert plots.foreign({"data": [bars]})["layout"]["xaxis"]["range"] == [0, pytest.approx(0.875)]
+
+
+def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
+    assert svg.ticks(145, 235, True) == [160, 180, 200, 220]
+    assert svg.ticks(1, 99, True) == [1, 2, 5, 10, 20, 50]
+
+
+def test_token_counts_are_written_in_full() -> None:
+    [part] = group(factory.result((1024, 12288, 16384, 1048576), ("w13",)).launches)
+    chart = charts.latency_over_sizes(part, 1)
+    assert chart is not None
+    assert plots.figure(chart)["layout"]["xaxis"]["ticktext"] == ["1024", "12288", "16384", "1048576"]
+    drawn = svg.draw(chart)
+    assert ">12288<" in drawn or ">16384<" in drawn  # one of two that would touch
+    assert ">1048576<" in drawn
+
+
 def test_a_recommended_point_stands_at_its_own_intensity() -> None:
     launch = factory.launch(64)
     advice = launch.recommendation

@@ -183,6 +183,94 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Pat
         assert beyond <= 0
 
 
+def sliced() -> str:
+    """A page with a plot as Optuna's of slices: six panels beside each other."""
+    names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_stages", "num_warps")
+    data, layout = [], {}
+    for index, name in enumerate(names):
+        number = str(index + 1) if index else ""
+        marker = {"color": [0, 1], "colorbar": {"title": {"text": "Trial"}}, "showscale": not index}
+        data.append({"type": "scatter", "mode": "markers", "x": ["16", "32"], "y": [2.0, 1.0], "marker": marker,
+                     "xaxis": f"x{number}", "yaxis": f"y{number}"})  # fmt: skip
+        layout[f"xaxis{number}"] = {"anchor": f"y{number}", "domain": [index / 6, (index + 0.8) / 6], "title": {"text": name}}
+        layout[f"yaxis{number}"] = {"anchor": f"x{number}", "domain": [0, 1]}
+    result = factory.result((64, 1024), ("w13",), searched=True)
+    search = replace(result.searches[0], plots={"Slices": {"data": data, "layout": layout}})
+    return page.to_html(replace(result, searches=(search,)))
+
+
+@pytest.mark.parametrize("width", [1400, 800, 390])
+def test_drawing_the_plots_moves_nothing(width: int, tmp_path: Path) -> None:
+    said = """Array.from(document.querySelectorAll(".plotted")).map(function (holder) {
+      var drawn = holder.offsetHeight;
+      holder.classList.remove("drawn");
+      return Math.abs(drawn - holder.offsetHeight);
+    })"""
+    moved = measured(sliced(), tmp_path, width, said)
+    assert len(moved) == 4 and max(moved) == 0
+
+
+PANEL_TITLES = """(function () {
+  var titles = Array.from(document.querySelectorAll("#search .needs-script [class^=g-x] text"));
+  var boxes = titles.map(function (title) { return title.getBoundingClientRect(); });
+  var touching = boxes.filter(function (one, index) {
+    return boxes.slice(index + 1).some(function (other) {
+      return one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    });
+  });
+  return [boxes.filter(function (box) { return box.width > 0; }).length, touching.length,
+          Math.max.apply(null, boxes.map(function (box) { return box.right; }))];
+})()"""
+
+
+@pytest.mark.parametrize("width", [1400, 640, 390])
+def test_titles_of_panels_stand_apart(width: int, tmp_path: Path) -> None:
+    shown, touching, right = measured(sliced(), tmp_path, width, PANEL_TITLES)
+    assert (shown, touching) == (6, 0) and right <= width
+
+
+def test_plots_of_the_search_are_on_paper(tmp_path: Path) -> None:
+    paper = sliced().replace("@media screen", "@media speech").replace("@media print", "@media all")
+    print_it = '<script>setTimeout(function () { dispatchEvent(new Event("beforeprint")); }, 2000);</script></body>'
+    shown, touching, right = measured(paper.replace("</body>", print_it), tmp_path, 718, PANEL_TITLES)
+    assert (shown, touching) == (6, 0) and right <= 718  # A4 without Chromium's margins of 1 cm
+
+
+def test_printing_leaves_the_plots_as_they_were(tmp_path: Path) -> None:
+    events = "dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'));"
+    text = sliced().replace("</body>", f"<script>setTimeout(function () {{ {events} }}, 2000);</script></body>")
+    said = """Array.from(document.querySelectorAll(".plot")).map(function (plot) {
+      var drawing = plot.querySelector(".main-svg");
+      return Math.abs(drawing.clientWidth - plot.clientWidth) + Math.abs(drawing.clientHeight - plot.clientHeight);
+    }).concat(document.documentElement.dataset.theme ? 1 : 0)"""
+    assert measured(text, tmp_path, 1400, said) == [0.0] * 5
+
+
+def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
+    result = factory.result((64,), ("w13",))
+    far = replace(result.table_findings[0], scope="k" * 180)
+    said = """(function () {
+      var row = Array.from(document.querySelectorAll(".finding-rows th")).find(function (head) {
+        return head.textContent.startsWith("kkk");
+      }).parentElement;
+      return [row.offsetHeight, row.cells[0].offsetWidth, row.cells[1].offsetWidth];
+    })()"""
+    for width in (1400, 800):
+        high, where, what = measured(page.to_html(replace(result, table_findings=(far,))), tmp_path, width, said)
+        assert high < 300 and where < 450 and what >= 260
+
+
+def test_the_key_of_the_ceiling_can_be_read(tmp_path: Path) -> None:
+    said = """[document.querySelector(".ceiling-key"), document.querySelector(".launch")].flatMap(function (node, index) {
+      var style = getComputedStyle(node);
+      return (index ? style.backgroundColor : style.color).match(/[0-9]+/g);
+    })"""
+    channels = [value / 255 for value in measured(page.to_html(factory.result()), tmp_path, 1400, said)]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    ink, card = (0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in (linear[:3], linear[3:]))
+    assert (card + 0.05) / (ink + 0.05) >= 4.5  # WCAG 2, AA
+
+
 def test_screenshot_can_be_taken(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text(page.to_html(factory.result((1, 64, 1024))), encoding="utf-8")

@@ -85,6 +85,13 @@ def test_hostile_texts_are_neutralised(plain_environment: None) -> None:
     assert "\x1b[31mred" not in terminal.to_text(factory.hostile())
 
 
+@pytest.mark.parametrize("code", [0x1B, 0xAD, 0x61C, 0x180E, 0x202E, 0x2066, 0x206F, 0x3164, 0xD800, 0xFEFF, 0xFFFB, 0xE0041])
+def test_characters_nobody_sees_are_written_out(code: int) -> None:
+    written = chr(code).encode("unicode_escape").decode()
+    assert figures.clean(f"µ kernel{chr(code)}\n") == f"µ kernel{written}\\n"
+    assert figures.clean(f"a\tb{chr(code)}\n", lines=True) == f"a\tb{written}\n"
+
+
 def test_ascii_output_is_replaced_not_refused() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
