@@ -117,7 +117,9 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> st
 
 def _is_code(text: str) -> bool:
     """Whether a target is a kernel in source, a record, or a cache of Triton; what a table needs loads without the compiler's part."""
-    if text.isidentifier() or (text.endswith(".json") and not _is_triton_cache(text)):
+    from pathlib import Path
+
+    if (text.isidentifier() and not Path(text).exists()) or (text.endswith(".json") and not _is_triton_cache(text)):
         return False
     from advisor.compiled.launch_report import is_compiled_target
 

@@ -183,7 +183,7 @@ def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
     assert words in error.splitlines()[-1], error
 
 
-def test_a_record_is_all_that_advise_needs(tmp_path):
+def test_a_record_is_all_that_advise_needs(tmp_path, monkeypatch):
     program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "advisor", "record", "-o", str(record), "--", sys.executable, str(program)]
@@ -198,3 +198,6 @@ def test_a_record_is_all_that_advise_needs(tmp_path):
     by_name = {launch["kernel"]: {p["pipeline"]: p["demand"] for p in launch["pipelines"]} for launch in launches}
     assert by_name["exp_kernel"]["xu"] >= 1000
     assert by_name["add_kernel"]["l2"] == pytest.approx(3 * 4000)
+    monkeypatch.chdir(tmp_path)
+    record.rename("launches")  # without a suffix it could be a bundled kernel's name
+    assert main(["advise", "launches", "--gpu", "H200"]) == 0
