@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import COMMANDS, _module, main
+from advisor.cli.progress import StatusLine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
@@ -606,6 +607,16 @@ def test_a_stream_that_is_not_utf_8(tmp_path, encoding):
     document = encoded(encoding, "compare", *sides, "--format", "json")
     assert document.returncode == 0
     assert json.loads(document.stdout.decode("ascii")) == json.loads(encoded("utf-8", "compare", *sides, "--format", "json").stdout)
+
+
+@pytest.mark.parametrize(("terminal", "live"), [("dumb", False), ("xterm", True)])
+def test_progress_rewrites_its_line_only_where_the_terminal_can(monkeypatch, capsys, terminal, live):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    line = StatusLine()
+    line.say("measured 8/8")
+    line.end()
+    assert ("\x1b" in capsys.readouterr().err) == live
 
 
 def test_every_command_has_help(capsys):
