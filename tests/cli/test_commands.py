@@ -212,6 +212,22 @@ def test_a_token_count_that_a_bad_entry_serves_is_left_out(tmp_path, capsys):
     assert "entry 64 runs there" in capsys.readouterr().err
 
 
+def test_of_a_key_that_occurs_twice_the_last_entry_is_used(tmp_path, capsys):
+    last = {**ENTRY, "num_warps": 8}
+    twice = table(tmp_path, {"1": last, "64": ENTRY})
+    twice.write_text(f'{{"1": {json.dumps(ENTRY)}, {twice.read_text()[1:]}')
+    assert advise(twice, tmp_path / "out") == 0
+    error = capsys.readouterr().err
+    assert "the last entry is used" in error and "('1')" in error and "passed over" not in error
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    used = {launch["problem"]["sizes"]["M"]: launch["configuration"] for launch in result["launches"]}
+    assert used.keys() == {1, 64} and used[1]["num_warps"] == 8 != used[64]["num_warps"]
+    twice.write_text(f'{{"1": {json.dumps(ENTRY)}, "1": {json.dumps(MISSING)}, "64": {json.dumps(ENTRY)}}}')
+    assert advise(twice, tmp_path / "out") == 0
+    error = capsys.readouterr().err
+    assert "passed over: '1'" in error and "the last entry is used" not in error
+
+
 def test_many_bad_entries_are_one_line(tmp_path, capsys):
     assert advise(table(tmp_path, {"1": ENTRY, **{str(m): MISSING for m in range(2, 40)}}), tmp_path / "out") == 0
     printed = capsys.readouterr()
