@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from itertools import count
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from advisor.advise import Measured
@@ -66,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     if cache is not None:
         documents = _tuned(arguments, *cache)
     elif len(arguments.gpu) > 1:
-        for name in arguments.gpu:  # a misspelt one is told before the first report is written
-            load_gpu(name)
-        documents = [_for_gpu(arguments, name, Path(arguments.output) / _slug(name)) for name in arguments.gpu]
+        gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
+        folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
+        documents = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))]
     if arguments.format == "json":
@@ -76,10 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _slug(name: str) -> str:
-    """A folder's name for a GPU's."""
-    stem = name.lower().removesuffix(".toml").rsplit("/", 1)[-1]
-    return "".join(c if c.isalnum() else "-" for c in stem) or "gpu"
+def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
+    """A folder for the report of each GPU: `output` for one, below it for several, numbered where their names read alike."""
+    if len(gpus) == 1:
+        return [output]
+    names: dict[str, None] = {}
+    for gpu in gpus:
+        stem = "".join(c if c.isalnum() else "-" for c in gpu.lower()) or "gpu"
+        names[next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}") not in names)] = None
+    return [output / name for name in names]
 
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> str:
@@ -209,9 +215,8 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents = []
-    for gpu in wanted:
+    for gpu, output in zip(wanted, _folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
-        output = Path(arguments.output) / _slug(gpu.replace("/", "-")) if len(wanted) > 1 else Path(arguments.output)
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip

@@ -83,6 +83,18 @@ def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200"]
 
 
+def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
+    text = (ROOT / "ceilings" / "h200.toml").read_text()
+    files = [tmp_path / folder / "mine.toml" for folder in ("x", "y")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(text)
+    out = tmp_path / "out"
+    assert advise(EXAMPLE, out, "--tokens", "64", "--gpu", str(files[0]), "--gpu", str(files[1])) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["h200", "h200-2"]
+    assert str(out / "h200-2" / "report.html") in capsys.readouterr().out.replace("\n", "")
+
+
 @pytest.mark.parametrize(("gpus", "word"), [("H200,A1000", "A1000"), ("", "--gpu"), (",", "--gpu")])
 def test_gpus_are_checked_before_anything_is_written(tmp_path, capsys, gpus, word):
     assert advise(EXAMPLE, tmp_path / "out", "--tokens", "64", "--gpu", gpus) == 2
