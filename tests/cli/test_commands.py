@@ -474,6 +474,17 @@ def test_rows_that_cannot_launch_are_left_out(tmp_path, capsys, caplog, command)
     assert not (tmp_path / "none.csv").exists()
 
 
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_a_problem_that_no_configuration_fits_is_named(tmp_path, capsys, command):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH200,attention,prefill,bf16,2,16,2,314,314,128\n"
+                    "P4,attention,prefill,fp32,128,16,2,314,157,192\n")
+    assert main([command, str(rows), "-o", str(out)]) == 0
+    error = capsys.readouterr().err
+    assert "warning: row 2: nothing is predicted: no configuration known for it can launch on P4" in error and "row 1" not in error
+    assert {row["gpu"] for row in csv.DictReader(out.read_text().splitlines()) if row["predicted_us"]} == {"H200"}
+
+
 def test_fp8_is_refused_where_the_gpu_has_none(tmp_path, capsys):
     table = tmp_path / "E=128,N=768,device_name=NVIDIA_A100-SXM4-80GB,dtype=fp8_w8a8.json"
     table.write_text(Path(EXAMPLE).read_text())
