@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
+from advisor.measurement import KernelRef, Launch
+from advisor.measurement.importers.matching import launched_ctas
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
@@ -164,6 +167,36 @@ def test_measured_rows_are_compared(tmp_path, capsys):
     assert second["faults"], "a measurement below the bound must be reported as a fault"
     assert second["efficiency"] > 1, "and never clipped"
     assert "fault" in capsys.readouterr().out
+
+
+FUSED_MOE = ("fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64")
+
+
+@pytest.mark.parametrize("name", ["ncu_raw.csv", "ncu_details.csv", "torch_trace.json"])
+def test_a_profile_is_matched_to_the_launches(tmp_path, capsys, name):
+    target = resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=(64,)))
+    first = target.launches[0]
+    launch = Launch(kernel=KernelRef(file="", function=first.kernel), problem=first.problem, configuration=first.configuration)
+    profile = tmp_path / name
+    text = (ROOT / "tests" / "measurement" / "fixtures" / name).read_text()
+    profile.write_text(text.replace("12288", str(launched_ctas(launch, target.gpu))))
+    assert main(["advise", *FUSED_MOE, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 0
+    error = capsys.readouterr().err
+    assert f"{name}: 1 of 2 launches have a measurement; left out: " in error and "kernel" in error
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    (measured,) = (each["measured"] for each in result["launches"] if each["measured"])
+    assert measured["us"] == pytest.approx(61.44, rel=0.02) and measured["origin"] == "measured" and name in measured["source"]
+    assert any("--cache-control none" in each for each in result["verdict"]["unknowns"]) == name.startswith("ncu")
+
+
+@pytest.mark.parametrize(("target", "name", "words"), [
+    (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"), (FUSED_MOE, "proton.hatchet", "2 launches look alike"),
+    (("gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64"), "ncu_raw.csv", "which configuration"),
+])  # fmt: skip
+def test_a_profile_without_a_launch_says_why(tmp_path, capsys, target, name, words):
+    profile = ROOT / "tests" / "measurement" / "fixtures" / name
+    assert main(["advise", *target, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 5
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
