@@ -4,7 +4,8 @@ TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or 
 bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
 record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
 (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
-DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and --format json prints one list of their results.
+DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end (--format
+json prints one list of their results).
 """
 
 from __future__ import annotations
@@ -71,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
         folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
-        documents = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
+        reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
+        documents = [document for document, _ in reports]
+        _show_side_by_side([result for _, result in reports if result is not None], arguments.format)
     else:
-        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))]
+        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
@@ -90,8 +93,21 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
     return [output / name for name in names]
 
 
-def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> str:
-    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for."""
+def _show_side_by_side(results: Sequence[Result], style: str) -> None:
+    """Print one table of the results of several GPUs; in JSON they stand in one list."""
+    if style == "md":
+        from advisor.rendering.side_by_side import to_markdown
+
+        print(to_markdown(results))
+    elif style == "text":
+        from advisor.rendering import terminal
+
+        terminal.show_side_by_side(results)
+
+
+def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result | None]:
+    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result of a target
+    that is no folder of tables."""
     from pathlib import Path
 
     from advisor.cli.kernel_options import given_for_a_kernel
@@ -117,10 +133,10 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> st
                          f"give {'--tokens' if own else '--sizes'} instead")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     if tables:
-        return _folder(path, request, predictor, arguments, output)
+        return _folder(path, request, predictor, arguments, output), None
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    return _shown(result, arguments.format, str(_write(result, output)))
+    return _shown(result, arguments.format, str(_write(result, output))), result
 
 
 def _is_code(text: str) -> bool:
@@ -163,7 +179,7 @@ def _cached_gpu(text: str) -> GpuSpec | None:
     return gpu
 
 
-def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> str:
+def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advise_compiled import advise_compiled
     from advisor.cli.kernel_options import launch_options
@@ -186,7 +202,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
-    return _shown(result, arguments.format, str(_write(result, output)))
+    return _shown(result, arguments.format, str(_write(result, output))), result
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -63,7 +63,8 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
 def comparable(subjects: Sequence[Subject]) -> bool:
     """Whether a row has two sides that can be compared, or there are no rows. In folders and revisions, what comes and goes is a change
     like others; and where nothing but new rows is there, no baseline was."""
-    verdicts: set[str] = {row.verdict for subject in subjects for row in (*subject.measured, *subject.static)}
+    verdicts: set[str] = {row.verdict for subject in subjects for row in subject.measured}
+    verdicts |= {row.verdict for subject in subjects for row in subject.static}
     if all(subject.change == "compared" for subject in subjects) and {"new", "missing"} <= verdicts:
         return bool(verdicts - {"new", "missing", "not comparable"})
     return verdicts != {"not comparable"}

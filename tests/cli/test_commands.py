@@ -18,6 +18,7 @@ from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
+from advisor.rendering.figures import microseconds
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
@@ -84,6 +85,20 @@ def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
     assert advise(EXAMPLE, tmp_path, "--tokens", "64", *gpus, "--format", "json") == 0
     assert [result["gpu"] for result in json.loads(capsys.readouterr().out)] == ["H200", "A100"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200"]
+
+
+@pytest.mark.parametrize("style", ["text", "md"])
+def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
+    assert advise(EXAMPLE, tmp_path, "--tokens", "1,64", "--gpu", "H200,A100", "--format", style) == 0
+    table = capsys.readouterr().out.partition("Side by side:")[2]
+    lines = [line for line in table.splitlines() if " M=" in line.replace("\\", "")]
+    assert "H200" in table and "A100" in table and len(lines) == 4
+    for name in ("h200", "a100"):
+        for launch, line in zip(json.loads((tmp_path / name / "result.json").read_text())["launches"], lines, strict=True):
+            figures = [launch["predicted"]["us"], launch["ceiling"]["us"], launch["bound"]["us"]]
+            assert all(microseconds(us) in line for us in figures) and launch["binding_pipeline"] in line
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--gpu", "H200", "--format", style) == 0
+    assert "Side by side" not in capsys.readouterr().out
 
 
 def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):

@@ -162,6 +162,14 @@ def test_a_kernel_that_is_not_there(tmp_path, monkeypatch, capsys, target):
     assert "--gpu" in capsys.readouterr().err
 
 
+def test_a_kernel_whose_configuration_differs_by_gpu_is_one_row(tmp_path, capsys):
+    kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
+    given = ["--arg", "n=1000000", "--grid", "cdiv(n, BLOCK)", "--element", "bf16"]
+    assert main(["advise", kernel, "--gpu", "H200,B200", *given, "--output", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:]
+    assert len(rows) == 1 and rows[0].count("launch") == 2 and "-" not in rows[0]
+
+
 def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)
