@@ -11,6 +11,7 @@ json prints one list of their results).
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from itertools import count
@@ -141,9 +142,8 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
 
 def _is_code(text: str) -> bool:
     """Whether a target is a kernel in source, a record, or a cache of Triton; what a table needs loads without the compiler's part."""
-    from pathlib import Path
-
-    if (text.isidentifier() and not Path(text).exists()) or (text.endswith(".json") and not _is_triton_cache(text)):
+    there = os.path.exists(text)  # noqa: PTH110 - pathlib raises where a name is too long to be a path
+    if (text.isidentifier() and not there) or (text.endswith(".json") and not _is_triton_cache(text)):
         return False
     from advisor.compiled.launch_report import is_compiled_target
 
