@@ -29,7 +29,7 @@ LAUNCH_LIMIT = 256
 """Token counts of one report; the shipped tables have at most 37 entries."""
 
 SHOWN_KEYS = 8
-"""Keys that cannot be read, named in a warning; `advisor audit` lists them all."""
+"""Keys that are wrong, named in a warning; `advisor audit` lists them all."""
 
 
 def table_gpu(name: TableName, request: Request) -> GpuSpec:
@@ -66,17 +66,27 @@ def table_target(path: str | Path, request: Request) -> Target:
         raise InputError(f"{Path(path).name}: too many token counts for one report", f"{len(wanted):,}", f"at most {LAUNCH_LIMIT}",
                          "name those that matter with --tokens")  # fmt: skip
     target = fused_moe_table(table, request) if table.name.kind == "fused_moe" else gemm_table(table, request)
-    return replace(target, warnings=(*_unreadable(problems), *target.warnings))
+    return replace(target, warnings=(*_unreadable(table, problems), *target.warnings))
 
 
-def _unreadable(problems: Sequence[TableProblem]) -> tuple[str, ...]:
-    """What a table says that no launcher can use, in a sentence."""
-    if not problems:
-        return ()
-    keys = [repr(problem.key) for problem in problems]
-    named = ", ".join(keys[:SHOWN_KEYS]) + (f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else "")
-    more = "" if len(problems) == 1 else " (`advisor audit` lists the others)"
-    return (f"{problems[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: {named})",)
+def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ...]:
+    """What a table says that no launcher can use, and which keys it says more than once, in a sentence each."""
+    keys = [problem.key for problem in problems]
+    repeated = [key for key in table.duplicate_keys if keys.count(key) == 1]  # and nothing else is wrong with the last
+    lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
+    said = []
+    if repeated:
+        said.append(f"{table.name.file_name()}: of a key that occurs more than once the last entry is used, as the stacks do, in the "
+                    f"report and in the table it offers ({_named(repeated)})")  # fmt: skip
+    if lost:
+        more = "" if len(lost) == 1 else " (`advisor audit` lists the others)"
+        said.append(f"{lost[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: "
+                    f"{_named([problem.key for problem in lost])})")  # fmt: skip
+    return tuple(said)
+
+
+def _named(keys: Sequence[str | None]) -> str:
+    return ", ".join(map(repr, keys[:SHOWN_KEYS])) + (f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else "")
 
 
 def _left_out(tokens: int, chosen: Selection) -> str:

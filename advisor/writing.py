@@ -13,6 +13,9 @@ from advisor.errors import UsageError, shorten
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The disk is full, the user's share of it is used up, or no file may grow so large: another name does not help, room does."""
 
+_LINKS_FOLLOWED = 40
+"""Links from one to the next that Linux follows; where there are more, opening the file says so."""
+
 MAKE_ROOM = "make room on the disk, then run it again"
 
 
@@ -34,23 +37,37 @@ def unwritable(path: str | os.PathLike[str], error: BaseException, remedy: str) 
 def replacing(path: Path, remedy: str) -> Iterator[Path]:
     """Where to write, so that the file appears whole or not at all: beside it, and renamed when the block has ended.
 
-    What is no file (/dev/stdout, a named pipe) cannot be replaced, and is written to as it is.
+    Of a link, the file that it leads to is replaced. What is no file (/dev/stdout, a named pipe) is written to as it is.
 
     Raises:
         UsageError: It cannot be written; `remedy` says what to do, where that is not to make room.
     """
     try:
-        whole = path.is_file() or not path.exists()
-        place = path.with_name(f".{path.name}.{os.getpid()}") if whole else path
+        replaced = _replaceable(path)
+        place = replaced.with_name(f".{replaced.name}.{os.getpid()}") if replaced is not None else path
         try:
             yield place
-            if whole:
-                place.replace(path)
+            if replaced is not None:
+                place.replace(replaced)
         finally:
-            if whole:
+            if replaced is not None:
                 with contextlib.suppress(OSError, ValueError):
                     place.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and "\0" not in str(path):
             raise  # of what was being written, and no word on the place
         raise unwritable(path, error, remedy) from None
+
+
+def _replaceable(path: Path) -> Path | None:
+    """The file that a path leads to, there or not; None where it is to be written to as it is.
+
+    /dev/stdout may lead to a regular file, but whoever redirected it holds that file open, and would not see another in its place.
+    """
+    for _ in range(_LINKS_FOLLOWED):
+        if not path.is_symlink():
+            return path if path.is_file() or not path.exists() else None
+        if path.parent.resolve().parts[1:2] in (("dev",), ("proc",)):
+            return None
+        path = path.parent / path.readlink()
+    return None

@@ -37,6 +37,39 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert link.is_symlink() and not link.is_file() and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_the_file_it_leads_to_is_replaced(tmp_path: Path, there: bool) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link.csv"
+    folder.mkdir()
+    if there:
+        (folder / "real.csv").write_text("old")
+    (folder / "other.csv").symlink_to("real.csv")
+    link.symlink_to(Path("folder", "other.csv"))
+    with replacing(link, "") as place:
+        place.write_text("new")
+        assert place.parent.samefile(folder) and (folder / "real.csv").exists() == there
+    assert link.is_symlink() and (folder / "other.csv").is_symlink() and (folder / "real.csv").read_text() == "new"
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(UsageError, match="cannot be written"), replacing(tmp_path / "a", "") as place:
+        place.write_text("")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
+def test_standard_output_in_a_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path, link = tmp_path / "out.txt", tmp_path / "stdout"  # /dev/stdout is such a link
+    with path.open("w") as stream:
+        link.symlink_to(f"/proc/self/fd/{stream.fileno()}")
+        with replacing(link, "") as place:
+            place.write_text("rows")
+        assert link.is_symlink() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino
+    assert path.read_text() == "rows" and len(list(tmp_path.iterdir())) == 2
+
+
 def test_only_what_the_place_is_to_blame_for_is_blamed_on_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no number"), replacing(tmp_path / "rows.csv", ""):
         raise ValueError("no number")

@@ -4,20 +4,23 @@ TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or 
 bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
 record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
 (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
-DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and --format json prints one list of their results.
+DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end (--format
+json prints one list of their results).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+from itertools import count
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from advisor.advise import Measured
@@ -45,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
     parser.add_argument("--cache", choices=("cold", "warm"),
                         help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
-    parser.add_argument("--measured", metavar="ROWS.csv", help="measured latencies to compare with")
+    parser.add_argument("--measured", metavar="FILE",
+                        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv), torch's profiler "
+                        "or Proton, whose kernels are matched by name, threads and CTAs")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html and result.json")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
@@ -66,24 +71,44 @@ def run(arguments: argparse.Namespace) -> int:
     if cache is not None:
         documents = _tuned(arguments, *cache)
     elif len(arguments.gpu) > 1:
-        for name in arguments.gpu:  # a misspelt one is told before the first report is written
-            load_gpu(name)
-        documents = [_for_gpu(arguments, name, Path(arguments.output) / _slug(name)) for name in arguments.gpu]
+        gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
+        folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
+        reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
+        documents = [document for document, _ in reports]
+        _show_side_by_side([result for _, result in reports if result is not None], arguments.format)
     else:
-        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))]
+        documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
 
 
-def _slug(name: str) -> str:
-    """A folder's name for a GPU's."""
-    stem = name.lower().removesuffix(".toml").rsplit("/", 1)[-1]
-    return "".join(c if c.isalnum() else "-" for c in stem) or "gpu"
+def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
+    """A folder for the report of each GPU: `output` for one, below it for several, numbered where their names read alike."""
+    if len(gpus) == 1:
+        return [output]
+    names: dict[str, None] = {}
+    for gpu in gpus:
+        stem = "".join(c if c.isalnum() else "-" for c in gpu.lower()) or "gpu"
+        names[next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}") not in names)] = None
+    return [output / name for name in names]
 
 
-def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> str:
-    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for."""
+def _show_side_by_side(results: Sequence[Result], style: str) -> None:
+    """Print one table of the results of several GPUs; in JSON they stand in one list."""
+    if style == "md":
+        from advisor.rendering.side_by_side import to_markdown
+
+        print(to_markdown(results))
+    elif style == "text":
+        from advisor.rendering import terminal
+
+        terminal.show_side_by_side(results)
+
+
+def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result | None]:
+    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result of a target
+    that is no folder of tables."""
     from pathlib import Path
 
     from advisor.cli.kernel_options import given_for_a_kernel
@@ -109,15 +134,16 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> st
                          f"give {'--tokens' if own else '--sizes'} instead")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     if tables:
-        return _folder(path, request, predictor, arguments, output)
+        return _folder(path, request, predictor, arguments, output), None
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    return _shown(result, arguments.format, str(_write(result, output)))
+    return _shown(result, arguments.format, str(_write(result, output))), result
 
 
 def _is_code(text: str) -> bool:
     """Whether a target is a kernel in source, a record, or a cache of Triton; what a table needs loads without the compiler's part."""
-    if text.isidentifier() or (text.endswith(".json") and not _is_triton_cache(text)):
+    there = os.path.exists(text)  # noqa: PTH110 - pathlib raises where a name is too long to be a path
+    if (text.isidentifier() and not there) or (text.endswith(".json") and not _is_triton_cache(text)):
         return False
     from advisor.compiled.launch_report import is_compiled_target
 
@@ -153,7 +179,7 @@ def _cached_gpu(text: str) -> GpuSpec | None:
     return gpu
 
 
-def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> str:
+def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advise_compiled import advise_compiled
     from advisor.cli.kernel_options import launch_options
@@ -176,7 +202,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
-    return _shown(result, arguments.format, str(_write(result, output)))
+    return _shown(result, arguments.format, str(_write(result, output))), result
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
@@ -207,9 +233,8 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents = []
-    for gpu in wanted:
+    for gpu, output in zip(wanted, _folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
-        output = Path(arguments.output) / _slug(gpu.replace("/", "-")) if len(wanted) > 1 else Path(arguments.output)
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip
@@ -255,11 +280,12 @@ def _ask(text: str, labels: list[str]) -> int:
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     from advisor.advise import advise
+    from advisor.measured_profiles import match_profile
     from advisor.measured_rows import match
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
-        matched = match(target, arguments.measured)
+        matched = match_profile(target, arguments.measured) or match(target, arguments.measured)
         target, measured = matched.target, matched.measured
         if matched.unmatched:
             options.warn(matched.unmatched)

@@ -197,16 +197,19 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     before = time.time() - DAY_S * arguments.older_than if arguments.older_than is not None else None
     gpu = gpu_model(arguments.gpu) if arguments.gpu else None
 
+    doomed: dict[ProblemKey, None] = {}
+
     def chosen(key: ProblemKey, used: float) -> bool:
         kept = (arguments.kernel and key.kernel != arguments.kernel) or (gpu and key.gpu != gpu) or (before is not None and used >= before)
         if not kept:
+            doomed[key] = None
             print(f"{key.kernel}  {key.gpu}  {key.key}")
         return not kept and not arguments.dry_run
 
-    count = cache.forget(chosen)
+    cache.forget(chosen)
     if not arguments.dry_run:
         _check_kept(cache)
-    print(f"advisor: {count} problems forgotten", file=sys.stderr)
+    print(f"advisor: {_several(len(doomed), 'problem')} {'would be ' if arguments.dry_run else ''}forgotten", file=sys.stderr)
     return 0
 
 

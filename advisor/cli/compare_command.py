@@ -75,15 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def exit_code(result: ComparisonResult) -> int:
     """The exit code that goes with a comparison; every surface's words come from the same gate."""
+    from advisor.comparison.gate import comparable
+
     if result.gate.failed:
         print("advisor: gate failed: " + result.gate.sentence, file=sys.stderr)
         return 1
     if not result.subjects:
         print("advisor: no kernel and no table changed", file=sys.stderr)
         return NOTHING_CHANGED
-    able = sum(count for counts in (result.measured_counts, result.static_counts) for word, count in counts.items()
-               if word != "not comparable")  # fmt: skip
-    if not able and "not comparable" in {*result.measured_counts, *result.static_counts}:
+    if not comparable(result.subjects):
         print("advisor: not comparable", file=sys.stderr)
         return NOT_COMPARABLE
     measured = set(result.measured_counts)

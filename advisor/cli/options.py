@@ -8,12 +8,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.errors import UsageError, printable
 from advisor.writing import replacing
 
+if TYPE_CHECKING:
+    from advisor.hardware import GpuSpec
+
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
+ROWS_SHOWN = 20
 
 
 def positive_integers(text: str) -> list[int]:
@@ -131,6 +136,19 @@ def check_writable(path: str | Path) -> None:
 def warn(message: str) -> None:
     """A warning on stderr."""
     print(f"advisor: warning: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+def warn_of_rows(told: Sequence[str]) -> None:
+    """A warning on stderr for each of the first rows; the rest is counted."""
+    for text in told[:ROWS_SHOWN]:
+        warn(text)
+    if len(told) > ROWS_SHOWN:
+        warn(f"{len(told) - ROWS_SHOWN} more rows are like the last")
+
+
+def nothing_launches(row: int, gpu: GpuSpec) -> str:
+    """That no configuration fits the GPU, of a row (counted from 0) that names none."""
+    return f"row {row + 1}: nothing is predicted: no configuration known for it can launch on {gpu.name}"
 
 
 def existing_file(path: str) -> Path:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from advisor.hardware import GpuSpec
     from advisor.pipelines import Demand
 
-SHOWN = 20
-"""Rows that a warning is printed of; the rest is counted."""
-
 HELP = "predict the latency of every row of a CSV file"
 
 
@@ -89,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         fallen += prediction.analytical if predictor.name != ANALYTICAL else 0
         if batch.configuration is not None:
             stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, gpu)
+        else:
+            stuck += [options.nothing_launches(row, gpu) for row in index[np.broadcast_to(~launches, index.shape)].tolist()]
         # What a library launches was tuned by others, and cannot be tuned here.
         library = problem.family != "fused_moe" and batch.configuration is None
         ceiling = prediction if library else predictor.ceiling(problem, gpu)
@@ -121,20 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
               file=sys.stderr)  # fmt: skip
     if fallen:
         print(f"advisor: launches far outside of what was learned: {fallen}; the analytical model answers for them", file=sys.stderr)
-    _warn_of(stuck)
+    options.warn_of_rows(stuck)
     if measured is not None:
-        _warn_of([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the model or "
-                  "of the measurement" for i in np.flatnonzero(measured < out["bound_us"])])  # fmt: skip
+        options.warn_of_rows([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the "
+                              "model or of the measurement" for i in np.flatnonzero(measured < out["bound_us"])])  # fmt: skip
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0
-
-
-def _warn_of(told: list[str]) -> None:
-    for text in told[:SHOWN]:
-        options.warn(text)
-    if len(told) > SHOWN:
-        options.warn(f"{len(told) - SHOWN} more rows are like the last")
 
 
 def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec) -> list[str]:

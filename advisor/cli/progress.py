@@ -17,11 +17,20 @@ Advance = Callable[[int, int], None]
 @contextmanager
 def progress_bar(what: str) -> Iterator[Advance]:
     """Shows nothing for work that ends within the first two seconds."""
-    if sys.stderr.isatty():
+    if _rewritable():
         with _bar(what) as advance:
             yield advance
     else:
         yield _lines(what)
+
+
+def _rewritable() -> bool:
+    """Whether stderr is a terminal on which a line can be taken back. rich alone would say so of a pipe too, under FORCE_COLOR."""
+    if not sys.stderr.isatty():
+        return False
+    from rich.console import Console
+
+    return Console(stderr=True).is_interactive
 
 
 @contextmanager
@@ -54,7 +63,7 @@ class StatusLine:
     """One line on stderr that rewrites itself on a terminal; in a pipe a line each time. When it is due, the caller decides."""
 
     def __init__(self) -> None:
-        self.live, self.open = sys.stderr.isatty(), False
+        self.live, self.open = _rewritable(), False
 
     def say(self, text: str) -> None:
         """Shows the text, at most 120 characters of it where it is rewritten."""

@@ -4,7 +4,7 @@ For each row of SHAPES.csv (a problem: gpu, and its sizes) writes the K best con
 configuration and predicted_us. The order is learned for itself, apart from the latencies, because it finds the best configuration sooner
 than they do: so predicted_us need not grow with rank. Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of
 decoding (NUM_KV_SPLITS): for a kernel that cannot, take the rows with 1, and raise --top. Configurations of one tile that score the same
-stand apart, so that a short list names different tiles.
+stand apart, so that a short list names different tiles. A problem that no configuration fits has no line; a warning on stderr names it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     found: dict[int, list[tuple[dict[str, int], float]]] = {}
     beyond = 0
-    gpus = []
+    gpus, stuck = [], []
     for batch in batches(rows, load_gpu, arguments.gpu):
         gpus.append(batch.gpu)
         space = problem_space(batch.problem, batch.gpu.vendor, splits=True)
@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
             problem = one_problem(batch.problem, i)
             scores = predictor.scores(problem, space, batch.gpu)
             best = _best(scores, [values for name, values in space.parameters.items() if name != "GROUP_SIZE_M"], arguments.top)
+            if not best.size:
+                stuck.append(options.nothing_launches(row, batch.gpu))
             prediction = predictor.predict(problem, space.take(best), batch.gpu) if best.size else None
             predicted = np.zeros(0) if prediction is None else prediction.us
             beyond += prediction is not None and prediction.extrapolated > 0
@@ -80,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
     if beyond:
         print(f"advisor: problems outside of what was learned: {beyond}; their latencies are extrapolated", file=sys.stderr)
+    options.warn_of_rows(stuck)
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0

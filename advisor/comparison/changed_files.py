@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from advisor import result_json
+from advisor.comparison import git
+from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.importers import LARGEST_IMPORTED, imported_files
@@ -16,8 +18,8 @@ from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, me
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import Settings
-from advisor.comparison.tables import named_like_table, table_request, table_subject
-from advisor.comparison.trees import Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
+from advisor.comparison.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
 from advisor.comparison_schema import Subject
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
@@ -85,6 +87,9 @@ class ChangedFiles:
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
+        lost = no_longer_readable(self.base, self.head, change)
+        if lost is not None:
+            return [replace(lost, notes=notes)]
         return [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=notes)]
 
     def _bytes(self, tree: Tree, entry: Entry | None) -> bytes | None:
@@ -128,6 +133,40 @@ class ChangedFiles:
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded)  # fmt: skip
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
+
+
+def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
+    """A table or a kernel file that could be read, and no longer can: a link stands in its place, it is too large, or is no longer Python.
+
+    Raises:
+        NotOursError: The table of another kernel.
+    """
+    code = change.path.endswith(".py")
+    if change.base is None or change.head is None or not (code or named_like_table(change.path)):
+        return None
+    try:
+        before = base.read(change.base)
+    except git.PartialCloneError:
+        raise
+    except InputError:
+        return None
+    if not (is_kernel_source(before) if code else _is_table(before, change.base.path)):
+        return None
+    entry, limit = change.head, LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    title = "The file can no longer be read"
+    if entry.kind != "file":
+        return unreadable(change.path, change.word, title, f"a {entry.kind}, which is not followed", "put the file itself in its place")
+    if entry.size_bytes > limit:
+        reason = f"too large: {entry.size_bytes:,} bytes, at most {limit:,} bytes"
+        return unreadable(change.path, change.word, title, reason, "split the file" if code else "keep what the stack reads of it")
+    return broken_source(change.path, change.word, head.read(entry)) if code else None
+
+
+def _is_table(data: bytes, path: str) -> bool:
+    """Whether entries can be read of a table's content."""
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
+        version = read_version(data, path, Path(folder))
+    return version is not None and version.table is not None
 
 
 def _place(folder: Path, path: str) -> Path:

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from advisor import __version__, result_json
 from advisor.comparison import gate as gates
 from advisor.comparison import git
-from advisor.comparison.changed_files import ChangedFiles
-from advisor.comparison.failures import broken_source
+from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
 from advisor.comparison.files import common_fingerprint, result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
@@ -191,7 +190,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         except git.PartialCloneError:
             raise
         except AdvisorError as error:
-            broken = _broken(base, head, change)
+            broken = no_longer_readable(base, head, change)
             found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
         except Exception as error:  # one odd file must not hide what there is to say of the others
             said = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
@@ -225,20 +224,21 @@ def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: P
     count, failing = 0, []
     for change in changed:
         try:
-            data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
-            if change.path.endswith(".py"):
-                count += any(map(mentions_triton, data))
-                found = broken_source(change.path, change.word, *data)
-            elif named_like_table(change.path):
-                count += 1
+            found = no_longer_readable(base, head, change)
+            if found is None:
+                data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
+                if change.path.endswith(".py"):
+                    count += any(map(mentions_triton, data))
+                    continue
+                if not named_like_table(change.path):
+                    continue
                 found = table_subject(change.path, change.word, *data, request=Request(), gpus=(), predictor=predictor, predict=False)
-            else:
-                continue
+            count += 1
         except git.PartialCloneError:
             raise
         except AdvisorError:  # another kernel's table, a link, something too large
             continue
-        if found is not None and found.failures:
+        if found.failures:
             failing.append(found)
     return count, failing
 
@@ -256,17 +256,6 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
         elif name and not any(_defines(tree, entry, name) for tree, entry in found):
             lost.append(f'kernels."{key}": neither side has a kernel {name} there')
     return [f"{FILE_NAME}: {each}" for each in lost]
-
-
-def _broken(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """What to say of a kernel file that no longer is Python; None where it is none, or still is, or was not before."""
-    if not change.path.endswith(".py"):
-        return None
-    try:
-        data = [tree.read(entry) if entry is not None else None for tree, entry in ((base, change.base), (head, change.head))]
-    except AdvisorError:
-        return None
-    return broken_source(change.path, change.word, *data)
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:

@@ -74,25 +74,34 @@ def reason_of(issue: AuditIssue) -> str:
     return issue.message.rpartition(".json: ")[2]
 
 
-def broken_source(path: str, change: CHANGES, base: bytes | None, head: bytes | None) -> Subject | None:
+def is_kernel_source(data: bytes) -> bool:
+    """Whether a file can hold a kernel, and can be parsed."""
+    return mentions_triton(data) and len(data) <= LARGEST_SOURCE_BYTES and _refused(data) is None
+
+
+def broken_source(path: str, change: CHANGES, head: bytes) -> Subject | None:
     """A kernel file that was Python and no longer is; None where that cannot be said."""
-    if head is None or not mentions_triton(base) or max(len(base or b""), len(head)) > LARGEST_SOURCE_BYTES:
-        return None
-    if _refused(base) is not None or (why := _refused(head)) is None:
+    if (why := _refused(head)) is None:
         return None
     reason = f"{why}, says Python {sys.version_info.major}.{sys.version_info.minor}"
-    issue = Finding(rule="unreadable", severity="error", title="The file is no longer Python", evidence=reason, scope="kernel",
-                    remedy="correct the syntax; where it is that of a newer Python, compare with that one")  # fmt: skip
+    return unreadable(path, change, "The file is no longer Python", reason,
+                      "correct the syntax; where it is that of a newer Python, compare with that one")  # fmt: skip
+
+
+def unreadable(path: str, change: CHANGES, title: str, reason: str, remedy: str) -> Subject:
+    """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
+    issue = Finding(rule="unreadable", severity="error", title=title, evidence=reason, remedy=remedy,
+                    scope="kernel" if path.endswith(".py") else "table")  # fmt: skip
     return Subject(kind="file", title=path, path=path, change=change, new_issues=(issue,),
                    failures=(Failure(condition="failed", what="", reason=reason),))  # fmt: skip
 
 
-def _refused(data: bytes | None) -> str | None:
+def _refused(data: bytes) -> str | None:
     """Why Python refuses a file, None where it does not; as bytes, for the file may say its own encoding."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(data or b"")
+            ast.parse(data)
     except SyntaxError as error:
         return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
     except ValueError as error:

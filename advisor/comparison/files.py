@@ -30,9 +30,7 @@ def launch_label(problem: Problem) -> str:
 
 def result_subject(title: str, base: Result, head: Result) -> Subject:
     """Two results: launches are matched by what they compute, whatever they are called."""
-    notes = []
-    if base.gpu != head.gpu:
-        notes.append(f"The results are for different GPUs ({base.gpu} and {head.gpu}): no row has two sides.")
+    notes = _other_gpus("results", [base.gpu], [head.gpu])
     old, new = _by_problem(base), _by_problem(head)
     static: list[StaticRow] = []
     measured: list[MeasuredRow] = []
@@ -73,10 +71,10 @@ def _by_problem(result: Result) -> dict[str, LaunchReport]:
 def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor: Predictor) -> Subject:
     """Two files of rows. A problem with one row on each side is compared whatever its configurations; a sweep is compared
     configuration by configuration."""
-    notes = []
     if max(len(base), len(head)) > LARGEST_ROWS:
         raise InputError(f"{title}: too many rows to compare", f"{max(len(base), len(head)):,}", f"at most {LARGEST_ROWS:,}")
     sides = [_runs(rows) for rows in (base, head)]
+    notes = _other_gpus("rows", *([run.gpu for run in runs] for runs in sides))
     swept = _swept(base) | _swept(head)
     old, new = ({_key(run, swept): run for run in runs} for runs in sides)
     repeated = sum(len(runs) for runs in sides) - len(old) - len(new)
@@ -103,6 +101,14 @@ def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor
             static.append(_without_figures(identifier, label, before, after, silent[0]))
     return Subject(kind="rows", title=title, path=title, change="compared", static=tuple(static), measured=tuple(measured),
                    notes=tuple(notes))  # fmt: skip
+
+
+def _other_gpus(what: str, base: Sequence[str], head: Sequence[str]) -> list[str]:
+    """That two sides have no GPU in common, where both name one."""
+    if not base or not head or set(base) & set(head):
+        return []
+    old, new = (", ".join(sorted(set(side))) for side in (base, head))
+    return [f"The {what} are for different GPUs ({old} and {new}): no row has two sides."]
 
 
 def _without_figures(identifier: str, label: str, before: Ran | None, after: Ran | None, silent: Ran) -> StaticRow:

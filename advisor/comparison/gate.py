@@ -46,11 +46,9 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
     """Whether the subjects pass; `unjudged` files were past the limit of what is compared."""
     triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
     listed = ", ".join(wanted) or "nothing"
-    verdicts: set[str] = {row.verdict for subject in subjects for row in subject.measured}
-    verdicts |= {row.verdict for subject in subjects for row in subject.static}
     if not subjects:
         sentence = "Nothing was compared: no kernel and no table changed."
-    elif not triggered and verdicts == {"not comparable"}:
+    elif not triggered and not comparable(subjects):
         sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:
         sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
@@ -60,6 +58,16 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
     if unjudged:
         sentence += f" {unjudged} more changed {'file was' if unjudged == 1 else 'files were'} only audited, not judged."
     return Gate(conditions=wanted, triggered=tuple(triggered), failed=bool(triggered), sentence=sentence)
+
+
+def comparable(subjects: Sequence[Subject]) -> bool:
+    """Whether a row has two sides that can be compared, or there are no rows. In folders and revisions, what comes and goes is a change
+    like others; and where nothing but new rows is there, no baseline was."""
+    verdicts: set[str] = {row.verdict for subject in subjects for row in subject.measured}
+    verdicts |= {row.verdict for subject in subjects for row in subject.static}
+    if all(subject.change == "compared" for subject in subjects) and {"new", "missing"} <= verdicts:
+        return bool(verdicts - {"new", "missing", "not comparable"})
+    return verdicts != {"not comparable"}
 
 
 def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
@@ -119,4 +127,4 @@ def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:
     return f"{subject.title} {row.label} on {row.gpu}"
 
 
-__all__ = ["CONDITIONS", "DEFAULT", "conditions", "gate"]
+__all__ = ["CONDITIONS", "DEFAULT", "comparable", "conditions", "gate"]

@@ -38,7 +38,7 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     """The launches of a record, those that took or ran most first; trials of autotuners are left out.
 
     Raises:
-        InputError: It is no record.
+        InputError: It is no record, or so damaged that no launch is left.
         NothingMatchedError: No launch in it has its source.
     """
     records = read_launches(path)
@@ -52,6 +52,9 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
             found.append(kernel)
     if not found:
         why = "; ".join(records.problems[:2]) or "no launch was recorded"
+        if records.damaged:
+            raise InputError(f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`",
+                             "record again")  # fmt: skip
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, "record a program that launches Triton kernels")
     return sorted(found, key=lambda k: (-k.cost_us, -k.count, k.id))
 

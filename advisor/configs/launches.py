@@ -54,13 +54,14 @@ class RecordedLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRecords:
-    """A record file. `sources` maps the hash of a file to (path, text)."""
+    """A record file. `sources` maps the hash of a file to (path, text); of a damaged one some lines cannot be read."""
 
     path: Path
     launches: tuple[RecordedLaunch, ...]
     sources: Mapping[str, tuple[str, str]] = field(repr=False)
     versions: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    damaged: bool = False
 
 
 def is_launch_record(path: str | Path) -> bool:
@@ -96,14 +97,15 @@ def read_launches(path: str | Path) -> LaunchRecords:
     sources: dict[str, tuple[str, str]] = {}
     versions: dict[str, str] = {}
     problems: list[str] = []
+    damage: list[str] = []
     for number, line in enumerate(lines[:MAX_LINES], 1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            problems.append(f"line {number} is not JSON" + (" (cut off)" if number == len(lines) else ""))
+            damage.append(f"line {number} is not JSON" + (" (cut off)" if number == len(lines) else ""))
             continue
         if not isinstance(value, dict):
-            problems.append(f"line {number} is not an object")
+            damage.append(f"line {number} is not an object")
         elif "launch" in value:
             found.setdefault(str(value["launch"]), value)
         elif "source" in value:
@@ -124,8 +126,9 @@ def read_launches(path: str | Path) -> LaunchRecords:
             often = sum(n for (other, _), n in counts.items() if other == name) or 1
             launches.append(_launch(name, value, often, times.get(("times_us", name), []), times.get(("at_most_us", name), [])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problems.append(f"launch {name}: {type(error).__name__}: {error}")
-    return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=tuple(problems))
+            damage.append(f"launch {name}: {type(error).__name__}: {error}")
+    return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems),
+                         damaged=bool(damage))  # fmt: skip
 
 
 def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float]) -> RecordedLaunch:

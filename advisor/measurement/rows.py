@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from advisor.configs.routing import check_routing
-from advisor.configs.rows import FAMILY_PARAMETERS, Rows
+from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import InputError
@@ -168,19 +168,7 @@ def read_measured(path: str | os.PathLike[str]) -> Iterator[MeasuredRow]:
         InputError: It cannot be read, or a cell is off; names file, row, column, value and remedy.
     """
     # Configuration cells are read here: rows of kernels without the three block sizes are as good as any.
-    yield from measured_rows(read_columns(path, problems_only=True), os.path.basename(os.fspath(path)))  # noqa: PTH119
-
-
-def measured_rows(rows: Rows, label: str) -> Iterator[MeasuredRow]:
-    """Rows with their measurements.
-
-    Args:
-        rows: As read for problems only.
-        label: What errors call their file.
-
-    Raises:
-        InputError: A cell is off.
-    """
+    rows, label = read_columns(path, problems_only=True), os.path.basename(os.fspath(path))  # noqa: PTH119
     names, text = rows.header, rows.text
     summary = "default_us" in names and "latency_us" not in names
     for i in range(len(rows)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from advisor.schema import Action, Finding, Latency, LaunchReport, Result
 
-from . import figures, tuned
+from . import figures, side_by_side, tuned
 from .grouping import Group, group
 
 FINDINGS_OF_ONE_LAUNCH = 3
@@ -39,8 +40,17 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
         report: Path of the HTML page, named in the last line where there is one.
         file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
     """
+    _print(lines(result, report=report), file)
+
+
+def show_side_by_side(results: Sequence[Result], *, file: TextIO | None = None) -> None:
+    """Print one table of the results of several GPUs."""
+    _print(side_by_side.lines(results), file)
+
+
+def _print(text: Sequence[Text], file: TextIO | None) -> None:
     console = _Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    for line in lines(result, report=report):
+    for line in text:
         console.print(_encodable(line, console.encoding), soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
 
 

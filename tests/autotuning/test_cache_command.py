@@ -78,8 +78,10 @@ def test_prune(filled, capsys):
         assert main(["cache", "prune", f"--older-than={days}"]) == 2, days
         assert "number of days" in capsys.readouterr().err
     assert main(["cache", "prune", "--kernel", "scale", "--dry-run"]) == 0
-    assert "scale" in capsys.readouterr().out
+    out, error = capsys.readouterr()
+    assert "scale" in out and f"advisor: {len(out.splitlines())} problem" in error and "would be forgotten" in error
     assert main(["cache", "prune", "--gpu", "A100"]) == 0
+    assert "advisor: 0 problems forgotten" in capsys.readouterr().err
     main(["cache", "ls"])
     assert "BLOCK=64" in capsys.readouterr().out
     assert main(["cache", "prune", "--all"]) == 0

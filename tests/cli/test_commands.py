@@ -13,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
+from advisor.cli.progress import StatusLine
+from advisor.measurement import KernelRef, Launch
+from advisor.measurement.importers.matching import launched_ctas
+from advisor.rendering.figures import microseconds
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
@@ -80,6 +85,32 @@ def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
     assert advise(EXAMPLE, tmp_path, "--tokens", "64", *gpus, "--format", "json") == 0
     assert [result["gpu"] for result in json.loads(capsys.readouterr().out)] == ["H200", "A100"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200"]
+
+
+@pytest.mark.parametrize("style", ["text", "md"])
+def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
+    assert advise(EXAMPLE, tmp_path, "--tokens", "1,64", "--gpu", "H200,A100", "--format", style) == 0
+    table = capsys.readouterr().out.partition("Side by side:")[2]
+    lines = [line for line in table.splitlines() if " M=" in line.replace("\\", "")]
+    assert "H200" in table and "A100" in table and len(lines) == 4
+    for name in ("h200", "a100"):
+        for launch, line in zip(json.loads((tmp_path / name / "result.json").read_text())["launches"], lines, strict=True):
+            figures = [launch["predicted"]["us"], launch["ceiling"]["us"], launch["bound"]["us"]]
+            assert all(microseconds(us) in line for us in figures) and launch["binding_pipeline"] in line
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--gpu", "H200", "--format", style) == 0
+    assert "Side by side" not in capsys.readouterr().out
+
+
+def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
+    text = (ROOT / "ceilings" / "h200.toml").read_text()
+    files = [tmp_path / folder / "mine.toml" for folder in ("x", "y")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(text)
+    out = tmp_path / "out"
+    assert advise(EXAMPLE, out, "--tokens", "64", "--gpu", str(files[0]), "--gpu", str(files[1])) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["h200", "h200-2"]
+    assert str(out / "h200-2" / "report.html") in capsys.readouterr().out.replace("\n", "")
 
 
 @pytest.mark.parametrize(("gpus", "word"), [("H200,A1000", "A1000"), ("", "--gpu"), (",", "--gpu")])
@@ -153,6 +184,36 @@ def test_measured_rows_are_compared(tmp_path, capsys):
     assert "fault" in capsys.readouterr().out
 
 
+FUSED_MOE = ("fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "64")
+
+
+@pytest.mark.parametrize("name", ["ncu_raw.csv", "ncu_details.csv", "torch_trace.json"])
+def test_a_profile_is_matched_to_the_launches(tmp_path, capsys, name):
+    target = resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=(64,)))
+    first = target.launches[0]
+    launch = Launch(kernel=KernelRef(file="", function=first.kernel), problem=first.problem, configuration=first.configuration)
+    profile = tmp_path / name
+    text = (ROOT / "tests" / "measurement" / "fixtures" / name).read_text()
+    profile.write_text(text.replace("12288", str(launched_ctas(launch, target.gpu))))
+    assert main(["advise", *FUSED_MOE, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 0
+    error = capsys.readouterr().err
+    assert f"{name}: 1 of 2 launches have a measurement; left out: " in error and "kernel" in error
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    (measured,) = (each["measured"] for each in result["launches"] if each["measured"])
+    assert measured["us"] == pytest.approx(61.44, rel=0.02) and measured["origin"] == "measured" and name in measured["source"]
+    assert any("--cache-control none" in each for each in result["verdict"]["unknowns"]) == name.startswith("ncu")
+
+
+@pytest.mark.parametrize(("target", "name", "words"), [
+    (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"), (FUSED_MOE, "proton.hatchet", "2 launches look alike"),
+    (("gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64"), "ncu_raw.csv", "which configuration"),
+])  # fmt: skip
+def test_a_profile_without_a_launch_says_why(tmp_path, capsys, target, name, words):
+    profile = ROOT / "tests" / "measurement" / "fixtures" / name
+    assert main(["advise", *target, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 5
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -209,6 +270,22 @@ def test_a_token_count_that_a_bad_entry_serves_is_left_out(tmp_path, capsys):
     assert {launch["problem"]["sizes"]["M"] for launch in launches} == {2}
     assert advise(bad, tmp_path / "out", "--tokens", "70") == 2
     assert "entry 64 runs there" in capsys.readouterr().err
+
+
+def test_of_a_key_that_occurs_twice_the_last_entry_is_used(tmp_path, capsys):
+    last = {**ENTRY, "num_warps": 8}
+    twice = table(tmp_path, {"1": last, "64": ENTRY})
+    twice.write_text(f'{{"1": {json.dumps(ENTRY)}, {twice.read_text()[1:]}')
+    assert advise(twice, tmp_path / "out") == 0
+    error = capsys.readouterr().err
+    assert "the last entry is used" in error and "('1')" in error and "passed over" not in error
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    used = {launch["problem"]["sizes"]["M"]: launch["configuration"] for launch in result["launches"]}
+    assert used.keys() == {1, 64} and used[1]["num_warps"] == 8 != used[64]["num_warps"]
+    twice.write_text(f'{{"1": {json.dumps(ENTRY)}, "1": {json.dumps(MISSING)}, "64": {json.dumps(ENTRY)}}}')
+    assert advise(twice, tmp_path / "out") == 0
+    error = capsys.readouterr().err
+    assert "passed over: '1'" in error and "the last entry is used" not in error
 
 
 def test_many_bad_entries_are_one_line(tmp_path, capsys):
@@ -445,6 +522,17 @@ def test_rows_that_cannot_launch_are_left_out(tmp_path, capsys, caplog, command)
     assert not (tmp_path / "none.csv").exists()
 
 
+@pytest.mark.parametrize("command", ["predict", "rank"])
+def test_a_problem_that_no_configuration_fits_is_named(tmp_path, capsys, command):
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH200,attention,prefill,bf16,2,16,2,314,314,128\n"
+                    "P4,attention,prefill,fp32,128,16,2,314,157,192\n")
+    assert main([command, str(rows), "-o", str(out)]) == 0
+    error = capsys.readouterr().err
+    assert "warning: row 2: nothing is predicted: no configuration known for it can launch on P4" in error and "row 1" not in error
+    assert {row["gpu"] for row in csv.DictReader(out.read_text().splitlines()) if row["predicted_us"]} == {"H200"}
+
+
 def test_fp8_is_refused_where_the_gpu_has_none(tmp_path, capsys):
     table = tmp_path / "E=128,N=768,device_name=NVIDIA_A100-SXM4-80GB,dtype=fp8_w8a8.json"
     table.write_text(Path(EXAMPLE).read_text())
@@ -606,6 +694,16 @@ def test_a_stream_that_is_not_utf_8(tmp_path, encoding):
     document = encoded(encoding, "compare", *sides, "--format", "json")
     assert document.returncode == 0
     assert json.loads(document.stdout.decode("ascii")) == json.loads(encoded("utf-8", "compare", *sides, "--format", "json").stdout)
+
+
+@pytest.mark.parametrize(("terminal", "live"), [("dumb", False), ("xterm", True)])
+def test_progress_rewrites_its_line_only_where_the_terminal_can(monkeypatch, capsys, terminal, live):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    line = StatusLine()
+    line.say("measured 8/8")
+    line.end()
+    assert ("\x1b" in capsys.readouterr().err) == live
 
 
 def test_every_command_has_help(capsys):

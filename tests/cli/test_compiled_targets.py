@@ -162,6 +162,14 @@ def test_a_kernel_that_is_not_there(tmp_path, monkeypatch, capsys, target):
     assert "--gpu" in capsys.readouterr().err
 
 
+def test_a_kernel_whose_configuration_differs_by_gpu_is_one_row(tmp_path, capsys):
+    kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
+    given = ["--arg", "n=1000000", "--grid", "cdiv(n, BLOCK)", "--element", "bf16"]
+    assert main(["advise", kernel, "--gpu", "H200,B200", *given, "--output", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:]
+    assert len(rows) == 1 and rows[0].count("launch") == 2 and "-" not in rows[0]
+
+
 def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)
@@ -183,7 +191,7 @@ def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
     assert words in error.splitlines()[-1], error
 
 
-def test_a_record_is_all_that_advise_needs(tmp_path):
+def test_a_record_is_all_that_advise_needs(tmp_path, monkeypatch):
     program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "advisor", "record", "-o", str(record), "--", sys.executable, str(program)]
@@ -198,3 +206,6 @@ def test_a_record_is_all_that_advise_needs(tmp_path):
     by_name = {launch["kernel"]: {p["pipeline"]: p["demand"] for p in launch["pipelines"]} for launch in launches}
     assert by_name["exp_kernel"]["xu"] >= 1000
     assert by_name["add_kernel"]["l2"] == pytest.approx(3 * 4000)
+    monkeypatch.chdir(tmp_path)
+    record.rename("launches")  # without a suffix it could be a bundled kernel's name
+    assert main(["advise", "launches", "--gpu", "H200"]) == 0

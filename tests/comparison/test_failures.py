@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison import Options, compare, compare_trees
+from advisor.comparison.trees import LARGEST_FILE_BYTES, FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
@@ -41,6 +42,42 @@ def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reaso
         assert "failed" in surface and reason in surface.replace("\\", "")
     back = changed(repository, predictor, content, SOUND)
     assert not back.gate.failed
+
+
+@pytest.mark.parametrize("limit", [100, 0])
+@pytest.mark.parametrize(
+    ("path", "before", "after", "reason"),
+    [(TABLE, SOUND, Path("elsewhere.json"), "a symbolic link"), ("matmul.py", KERNEL.format(m=16), Path("elsewhere.py"), "a symbolic link"),
+     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "# padding\n" * 110_000, "too large"),
+     ("matmul.py", KERNEL.format(m=16), KERNEL.format(m=16) + "def f(:\n", "invalid syntax"),
+     (TABLE, SOUND, SOUND + " " * (LARGEST_FILE_BYTES + 1), "too large")],
+    ids=["link to a table", "link to a kernel", "large kernel", "no Python", "large table"],
+)  # fmt: skip
+def test_a_file_that_can_no_longer_be_read_fails(repository, predictor, monkeypatch, limit, path, before, after, reason):
+    monkeypatch.setattr(compare, "LARGEST_CHANGES", limit)  # past it, files are audited only
+    base = repository.commit({path: before})
+    head = repository.commit({path: after})
+    found = compared(repository, base, head, predictor)
+    (subject,) = found.subjects
+    assert subject.new_issues[0].rule == "unreadable"
+    assert found.gate.failed and found.gate.sentence.startswith(f"Failed: failed: {path}") and reason in found.gate.sentence
+    for surface in (to_comment(found), to_page(found), to_text(found), to_sarif(found)):
+        assert reason in surface
+    assert not compared(repository, head, base, predictor).gate.failed
+
+
+def test_a_dangling_link_in_place_of_a_table_of_a_folder_fails(tmp_path, predictor):
+    for name in ("base", "head"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "base" / TABLE).write_text(SOUND)
+    (tmp_path / "head" / TABLE).symlink_to("nowhere.json")
+    trees = [FolderTree(folder=tmp_path / name, label=name) for name in ("base", "head")]
+    assert compare_trees(*trees, Options(compiling=False), predictor).gate.failed
+
+
+@pytest.mark.parametrize(("path", "content"), [(TABLE, "{"), ("matmul.py", "import triton # jit\ndef f(:\n"), ("tools.py", "import os\n")])
+def test_a_link_in_place_of_what_could_not_be_read_does_not_gate(repository, predictor, path, content):
+    assert not changed(repository, predictor, content, Path("elsewhere"), path=path).gate.failed
 
 
 @pytest.mark.parametrize(

@@ -240,8 +240,28 @@ def test_rows_of_which_nothing_is_known_are_shown_and_compare_with_nothing(tmp_p
         assert main(["compare", str(served), str(served), "--format", style]) == 4
         captured = capsys.readouterr()
         assert "Nothing could be compared" in captured.out and "not comparable" in captured.err
-    assert main(["compare", str(served), str(empty)]) == 0
+    assert main(["compare", str(served), str(empty)]) == 4
     assert "1 new, 1 missing" in capsys.readouterr().out
+
+
+def test_sides_for_different_gpus_are_not_comparable(tmp_path, capsys):
+    before = DATA / "before.json"
+    gpu = from_json(before.read_bytes()).gpu
+    other, folder = tmp_path / "other.json", tmp_path / "folder"
+    other.write_text(before.read_text().replace(f'"gpu": "{gpu}"', '"gpu": "H100"'))
+    rows, elsewhere = tmp_path / "rows.csv", tmp_path / "elsewhere.csv"
+    rows.write_text("gpu,M,N,K,latency_us\nH200,64,4096,4096,20\nH200,128,4096,4096,30\n")
+    elsewhere.write_text(rows.read_text().replace("H200", "H100"))
+    for sides in ((before, other), (rows, elsewhere)):
+        assert main(["compare", *map(str, sides), "--output", str(folder)]) == 4
+        captured = capsys.readouterr()
+        assert "are for different GPUs" in captured.out and "Nothing could be compared" in captured.out and "not comparable" in captured.err
+        assert main(["compare", "--render", str(folder / "comparison.json")]) == 4
+    both = tmp_path / "both.csv"
+    both.write_text(rows.read_text() + elsewhere.read_text().partition("\n")[2])
+    capsys.readouterr()
+    assert main(["compare", str(rows), str(both)]) == 0
+    assert "different GPUs" not in capsys.readouterr().out
 
 
 def test_a_side_that_is_not_there_is_the_one_named(tmp_path, monkeypatch, capsys):

@@ -186,8 +186,8 @@ def test_import_time_side_effects_do_not_happen(repository, predictor, tmp_path)
 def test_ten_megabytes_of_source_are_left_out_with_a_reason(repository, predictor):
     base = repository.commit({"big.py": KERNEL.format(m=16)})
     head = repository.commit({"big.py": KERNEL.format(m=16) + "x = 1\n" * 1_700_000})
-    (subject,) = compared(repository, base, head, predictor).subjects
-    assert "too large" in subject.notes[0]
+    found = compared(repository, base, head, predictor)
+    assert found.gate.failed and "too large: 10,2" in found.subjects[0].new_issues[0].evidence
 
 
 @pytest.mark.parametrize("source", ["(" * 5000 + ")" * 5000, "@triton.jit\ndef f(:\n", "\x00 triton jit", "triton jit \udcff"])

@@ -138,6 +138,17 @@ def test_a_cut_off_line_is_left_out(record: Path, tmp_path: Path) -> None:
     assert len(read_launches(cut).launches) == 3
 
 
+def test_a_record_without_a_whole_launch_is_to_be_made_again(record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cut, empty = tmp_path / "cut.jsonl", tmp_path / "empty.jsonl"
+    lines = record.read_text().splitlines(keepends=True)
+    cut.write_text(lines[0] + '{"launch": "abc", "ker')
+    empty.write_text(lines[0])
+    assert main(["advise", str(cut), "--gpu", "H200"]) == 2
+    error = capsys.readouterr().err
+    assert "cut off" in error and "record again" in error and "record a program" not in error
+    assert main(["advise", str(empty), "--gpu", "H200"]) == 5 and "record a program" in capsys.readouterr().err
+
+
 def test_other_files_are_no_records(tmp_path: Path) -> None:
     other = tmp_path / "x.jsonl"
     other.write_text("{}\n")

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from advisor.errors import InputError
 from advisor.hardware import load_gpu
-from advisor.measurement import Launch, find_kernels, measure
-from advisor.measurement.importers import import_file
+from advisor.measurement import Launch, find_kernels
+from advisor.measurement.importers import read_profile
 from advisor.measurement.importers.matching import launched_ctas
 from advisor.measurement.importers.record import dimensions, number
 from advisor.schema import Configuration
 
-from .conftest import launches, moe
+from .conftest import moe
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GPU = load_gpu("H200")
@@ -45,16 +45,12 @@ def fixture(tmp_path):
     return read
 
 
-@pytest.mark.parametrize(
-    ("text", "format_"),
-    [((FIXTURES / "ncu_raw.csv").read_text(), "nsight-compute"), ("gpu,op,M,N,K,latency_us\nH200,gemm,16,64,64,5\n", "rows")],
-)
-def test_a_pipe_is_read_once(tmp_path, text, format_):
+def test_a_pipe_is_read_once(tmp_path):
     path = tmp_path / "profile"
     os.mkfifo(path)
-    threading.Thread(target=path.write_text, args=(text,), daemon=True).start()
-    found = import_file(path)
-    assert found.format == format_ and (found.records or found.rows)
+    threading.Thread(target=path.write_text, args=((FIXTURES / "ncu_raw.csv").read_text(),), daemon=True).start()
+    found = read_profile(path)
+    assert found is not None and found.format == "nsight-compute" and found.records
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_a_pipe_is_read_once(tmp_path, text, format_):
     ],
 )  # fmt: skip
 def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, samples):
-    found = import_file(fixture(name), [launch()], GPU)
+    found = read_profile(fixture(name), [launch()], GPU)
     assert found.format == format_ and not found.missing
     (match,) = found.matches
     assert match.record.samples_us == pytest.approx(samples) and match.launch == launch()
@@ -74,55 +70,55 @@ def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, 
 
 
 def test_what_was_left_out_says_why(fixture):
-    raw = " | ".join(import_file(fixture("ncu_raw.csv"), [launch()], GPU).unmatched)
+    raw = " | ".join(read_profile(fixture("ncu_raw.csv"), [launch()], GPU).unmatched)
     assert "gemm_kernel: no usable duration" in raw and "a line with 3 cells" in raw and "no launch of this kernel was asked for" in raw
-    details = " | ".join(import_file(fixture("ncu_details.csv"), [launch()], GPU).unmatched)
+    details = " | ".join(read_profile(fixture("ncu_details.csv"), [launch()], GPU).unmatched)
     assert "fortnights" in details and "combine_kernel" in details
-    trace = " | ".join(import_file(fixture("torch_trace.json"), [launch()], GPU).unmatched)
+    trace = " | ".join(read_profile(fixture("torch_trace.json"), [launch()], GPU).unmatched)
     assert "99 CTAs" in trace and "nvjet" in trace and "no_duration_kernel" in trace
-    proton = " | ".join(import_file(fixture("proton.hatchet"), [launch()], GPU).unmatched)
+    proton = " | ".join(read_profile(fixture("proton.hatchet"), [launch()], GPU).unmatched)
     assert "cpu_only: no time" in proton and "a frame that is not an object" in proton
 
 
 def test_threads_gpu_and_ambiguity(fixture):
-    wide = import_file(fixture("torch_trace.json"), [launch(num_warps=8)], GPU)
+    wide = read_profile(fixture("torch_trace.json"), [launch(num_warps=8)], GPU)
     assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched) and len(wide.missing) == 1
-    other = import_file(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
+    other = read_profile(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
     assert not other.matches and "ran on H200" in " ".join(other.unmatched)
-    alike = import_file(fixture("torch_trace.json"), [launch(), launch(num_stages=4)], GPU)
+    alike = read_profile(fixture("torch_trace.json"), [launch(), launch(num_stages=4)], GPU)
     assert not alike.matches and "2 launches look alike" in " ".join(alike.unmatched)
 
 
 def test_metrics_and_counts(fixture):
-    (record,) = (r for r in import_file(fixture("ncu_raw.csv")).records if r.name == "fused_moe_kernel")
+    (record,) = (r for r in read_profile(fixture("ncu_raw.csv")).records if r.name == "fused_moe_kernel")
     assert record.metrics["dram__bytes_read.sum"] == 402653184 and record.metrics["launch__registers_per_thread"] == 168
-    (record,) = (r for r in import_file(fixture("torch_trace.json")).records if r.grid and r.grid[0] > 1000)
+    (record,) = (r for r in read_profile(fixture("torch_trace.json")).records if r.grid and r.grid[0] > 1000)
     assert record.gpu == "NVIDIA H200" and record.metrics["shared_memory_bytes"] == 49152 and record.count == 2
-    (record,) = import_file(fixture("proton.hatchet")).records
+    (record,) = read_profile(fixture("proton.hatchet")).records
     assert record.count == 10
 
 
-def test_gzipped_and_rows(fixture, tmp_path):
+def test_gzipped_and_no_profile(fixture, tmp_path):
     packed = tmp_path / "trace.json.gz"
     packed.write_bytes(gzip.compress(fixture("torch_trace.json").read_bytes()))
-    assert import_file(packed, [launch()], GPU).matches
-    measure(launches(1), tmp_path / "rows.csv", device="fake,faults=out-of-memory:0.6")
-    found = import_file(tmp_path / "rows.csv")
-    assert found.format == "rows" and len(found.rows) + len(found.unmatched) == 6 and "out-of-memory" in found.unmatched[0]
+    assert read_profile(packed, [launch()], GPU).matches
+    for content in ("", "M,N\n1,2\n", '"ID","GPU"\n', "nothing\nhere"):
+        (tmp_path / "rows.csv").write_text(content)
+        assert read_profile(tmp_path / "rows.csv") is None
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b"[]", b"[1]", b"{", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"[" * 100_000, b'{"traceEvents": 3}', b"M,N\n1\n",
-        b'"ID","Process ID"\n', b'[{"frame": {}, "metrics": NaN}', b"nothing\nhere",
+        b"{}", b"[]", b"[1]", b"{", b"\xff\xfe\x00", b"\x1f\x8bnot gzip", b"[" * 100_000, b'{"traceEvents": 3}',
+        b'"ID","Process ID"\n', b'[{"frame": {}, "metrics": NaN}',
     ],
 )  # fmt: skip
 def test_what_is_no_profile_is_refused(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError):
-        import_file(path)
+        read_profile(path)
 
 
 KEYS = ["name", "dur", "cat", "args", "grid", "frame", "metrics", "children", "time (ns)", "count"]
@@ -142,7 +138,7 @@ def test_strange_documents_are_read_or_refused(tmp_path_factory, values, proton)
     path = tmp_path_factory.mktemp("x") / "file.json"
     path.write_text(json.dumps(document))
     try:
-        found = import_file(path)
+        found = read_profile(path)
     except InputError:
         return
     assert all(sample > 0 for record in found.records for sample in record.samples_us)

@@ -1,0 +1,74 @@
+"""Measured latencies from a profile, matched to the launches of a target."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from advisor.advise import Measured
+from advisor.errors import NothingMatchedError
+from advisor.measured_rows import Matched
+from advisor.measurement import KernelRef, Launch
+from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, read_profile
+from advisor.schema import Latency, MeasuredRounds, Round
+from advisor.targets import Target
+
+REASONS_SHOWN = 4
+
+
+def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | None:
+    """Latencies of a target's launches from a profile of Nsight Compute, torch's profiler or Proton; None where the file is none.
+
+    A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
+    other launch. Several runs give their median, with least and greatest as the interval.
+
+    Raises:
+        InputError: The file cannot be read.
+        NothingMatchedError: None of its kernels belongs to any launch.
+    """
+    if not Path(path).is_file():  # a pipe can be read once, and rows come through it
+        return None
+    label = Path(path).name
+    planned = {
+        launch.id: Launch(kernel=KernelRef(file="", function=launch.kernel), problem=launch.problem, configuration=launch.configuration)
+        for launch in target.launches
+        if launch.configuration is not None
+    }
+    profile = read_profile(path, list(planned.values()), target.gpu)
+    if profile is None:
+        return None
+    if not planned:
+        raise NothingMatchedError(f"{label}: a profile does not say which configuration ran, and neither does {target.title}", None,
+                                  "a tuned table, or rows with the configuration's columns", "give --measured ROWS.csv")  # fmt: skip
+    found: dict[str, list[KernelRecord]] = defaultdict(list)
+    for match in profile.matches:
+        found[match.launch.key()].append(match.record)
+    measured = {name: _measured(found[launch.key()], label) for name, launch in planned.items() if launch.key() in found}
+    names = tuple({launch.kernel for launch in target.launches})
+    reasons = sorted(profile.unmatched, key=lambda reason: not reason.startswith(names))  # kernels of other names say least
+    said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
+    if not measured:
+        raise NothingMatchedError(f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
+                                  None, "kernels with the name, the threads per CTA and the CTAs of a launch",
+                                  "check --tokens and --gpu, or give --measured ROWS.csv")  # fmt: skip
+    unmatched = None
+    if reasons or len(measured) < len(target.launches):
+        unmatched = f"{label}: {len(measured)} of {len(target.launches)} launches have a measurement"
+        unmatched += f"; left out: {said}" if said else ""
+    if profile.format == NSIGHT_COMPUTE:
+        doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."
+        target = replace(target, unknowns=(*target.unknowns, f"{label}: {doubt}"))
+    return Matched(target=target, measured=measured, unmatched=unmatched)
+
+
+def _measured(records: list[KernelRecord], label: str) -> Measured:
+    samples = [sample for record in records for sample in record.samples_us]
+    several, runs = len(samples) > 1, sum(record.count for record in records)
+    latency = Latency(
+        us=median(samples), origin="measured", source=f"{label}, {runs} runs" if runs > 1 else label,
+        low_us=min(samples) if several else None, high_us=max(samples) if several else None, coverage=1.0 if several else None,
+    )  # fmt: skip
+    return Measured(latency=latency, rounds=MeasuredRounds(rounds=(Round(samples_us=tuple(samples)),), source=label))

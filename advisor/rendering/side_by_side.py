@@ -1,0 +1,86 @@
+"""The results of several GPUs as one table: a row per launch, and what each GPU makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from advisor.schema import LaunchReport, Result
+
+from . import figures
+from .markdown import escape
+
+MOST_ROWS = 60
+COLUMNS = ("latency", "ceiling", "bound", "binding")
+ABOUT = "Side by side: latency, tunable ceiling and bound in µs, and the pipeline that binds."
+_APART = "   "
+
+
+def to_markdown(results: Sequence[Result]) -> str:
+    """A GitHub table; empty where no result has a launch."""
+    rows, more = _rows(results)
+    if not rows:
+        return ""
+    header = ["launch", *(f"{escape(result.gpu)} {column}" for result in results for column in COLUMNS)]
+    lines = [header, ["---", *["--:", "--:", "--:", "---"] * len(results)], *([escape(cell) for cell in row] for row in rows)]
+    return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (f"\n{more}\n" if more else "")
+
+
+def lines(results: Sequence[Result]) -> list[Text]:
+    """The lines of the table for a terminal; none where no result has a launch."""
+    rows, more = _rows(results)
+    if not rows:
+        return []
+    table = [["", *COLUMNS * len(results)], *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    head = " " * (2 + widths[0])
+    for number, result in enumerate(results):
+        own = widths[1 + len(COLUMNS) * number : 1 + len(COLUMNS) * (number + 1)]
+        head += _APART + figures.clean(result.gpu).ljust(sum(own) + 2 * (len(own) - 1))
+    out = [Text(ABOUT, style="bold"), Text(head.rstrip(), style="bold")]
+    for row in table:
+        line = "  " + row[0].ljust(widths[0])
+        for place, (cell, width) in enumerate(zip(row[1:], widths[1:], strict=True)):
+            column = place % len(COLUMNS)
+            line += (_APART if column == 0 else "  ") + (cell.ljust(width) if column == len(COLUMNS) - 1 else cell.rjust(width))
+        out.append(Text(line.rstrip()))
+    return [*out, *([Text(f"  {more}")] if more else [])]
+
+
+def _rows(results: Sequence[Result]) -> tuple[list[list[str]], str]:
+    """The cells of each launch that any of the results has, and what was left out."""
+    sides = [_by_problem(result) for result in results]
+    keys = list(dict.fromkeys(key for side in sides for key in side))
+    rows = []
+    for key in keys[:MOST_ROWS]:
+        found = [side.get(key) for side in sides]
+        shown = next(launch for launch in found if launch is not None)
+        label = " ".join(filter(None, (figures.name_of(shown), figures.sizes_text(shown.problem), figures.types_text(shown.problem))))
+        rows.append([label, *(cell for launch in found for cell in _cells(launch))])
+    left = len(keys) - len(rows)
+    return rows, f"{left} more launches, in the reports." if left else ""
+
+
+def _by_problem(result: Result) -> dict[tuple[str, int], LaunchReport]:
+    """Launches by kernel and problem, numbered where those occur again; their ids may name a configuration, which differs by GPU."""
+    found: dict[tuple[str, int], LaunchReport] = {}
+    seen: Counter[str] = Counter()
+    for launch in result.launches:
+        name = f"{launch.kernel} {launch.problem!r}"
+        found[name, seen[name]] = launch
+        seen[name] += 1
+    return found
+
+
+def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
+    if launch is None:
+        return ("-",) * len(COLUMNS)
+    now = figures.current(launch)
+    latency = "not known" if figures.unset(launch) else f"{figures.microseconds(now.us)} {now.origin}"
+    return (
+        "cannot launch" if figures.stuck(launch) else latency,
+        figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",
+        figures.microseconds(launch.bound.us), figures.clean(launch.binding_pipeline),
+    )  # fmt: skip
