@@ -24,7 +24,7 @@ def reports(tmp_path, predictor):
         path.write_text(table(M64=entry(block_m)))
         return list(advise(resolve_target(str(path), Request(model="Qwen3-30B-A3B")), predictor, command="").launches)
 
-    return of("base", 16), of("head", 128)
+    return of("base", 64), of("head", 128)
 
 
 def predicted(reports: list[LaunchReport], factor: float) -> list[LaunchReport]:
@@ -42,7 +42,7 @@ def test_what_is_advised_is_no_slower_than_the_base(reports, factor, goes_back):
     assert (row.advice.configuration == row.base.configuration) is goes_back
     assert row.advice.speedup == pytest.approx(row.head.predicted.us / row.advice.latency.us)
     if goes_back:
-        assert row.advice.table_entry == entry(16)
+        assert row.advice.table_entry == entry(64)
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):
