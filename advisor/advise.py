@@ -156,8 +156,21 @@ def _draft(launch: PlannedLaunch, choice: Choice, measured: Measured | None, tar
         predicted = replace(predicted, us=never, low_us=never, high_us=never)
     return _Draft(
         launch=launch, batch=batch, current=current, measured=measured, refused=refused,
-        analysis=pipelines.analyse(batch, configuration, target.gpu), predicted=predicted, ceiling=predictor.ceiling(batch, target.gpu),
+        analysis=pipelines.analyse(batch, configuration, target.gpu), predicted=predicted, ceiling=_ceiling(batch, target, predictor),
     )  # fmt: skip
+
+
+def _ceiling(problem: ProblemBatch, target: Target, predictor: Predictor) -> Prediction:
+    """The best of the target's space: as learned, or where the analytical model answers, its least prediction over that very space.
+
+    The model's own ceiling is of the family's typical kernels, which may do what this kernel cannot (several short rows per CTA).
+    """
+    typical = predictor.ceiling(problem, target.gpu)
+    if not typical.analytical:
+        return typical
+    us = predictor.predict(problem, target.space, target.gpu).us
+    best = predictor.predict(problem, target.space.take(np.array([np.argmin(us)])), target.gpu)
+    return best if np.isfinite(best.us[0]) else typical
 
 
 def _group(

@@ -11,6 +11,7 @@ from advisor.audit_regret import regrets
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import read_table
 from advisor.learned import load_predictor
+from advisor.pipelines import problem_batch
 from advisor.rendering import figures
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
@@ -163,3 +164,13 @@ def test_it_is_said_that_the_bound_of_fp32_is_of_exact_products(dtype: str, gpu:
     target = resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype))
     unknowns = advise(target, load_predictor(None), command="").verdict.unknowns
     assert any("exact products" in text for text in unknowns) == said
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("silu_and_mul", {"B": 32768, "H": 64}), ("softmax", {"B": 8192, "H": 64})])
+def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
+    """Not that of other kernels of the family, which may take several short rows at once."""
+    target = resolve_target(name, Request(gpu="A100", sizes=sizes))
+    predictor = load_predictor()
+    (launch,) = advise(target, predictor, command="").launches
+    members = predictor.predict(problem_batch([launch.problem]), target.space, target.gpu).us
+    assert launch.ceiling.us == pytest.approx(members.min())

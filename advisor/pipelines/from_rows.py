@@ -91,7 +91,8 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                 raise NothingMatchedError(f"{rows.path}: {refused}", dtype, "rows that can launch", "name another GPU or dtype")
             continue
         known = [n for n in sizes_of(family, op, rows.columns) if n in SIZE_COLUMNS]
-        for chosen in _alike(members, rows.has_configuration[members], routed[members]):
+        configured = np.where(rows.has_configuration[members], 1 + _filled(family, rows, members), 0)
+        for chosen in _alike(members, configured, routed[members]):
             sizes = {n: rows.columns[n][chosen].astype(np.float64) for n in known}
             if "B" in sizes:
                 sizes["B"] = np.maximum(sizes["B"], 1)
@@ -127,10 +128,13 @@ def _routed(rows: Rows) -> NDArray[np.bool_]:
     return (rows.family == "fused_moe") & np.array([cell.strip().lower() not in ("", "uniform") for cell in cells], dtype=bool)
 
 
-def _alike(members: NDArray[np.int64], configured: NDArray[np.bool_], routed: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
-    """Rows of one group that one batch can hold. Uniform routings stay apart: they need two groups of experts, others one per load."""
-    for has_configuration in (True, False):
-        mine = configured == has_configuration
+def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
+    """Rows of one group that one batch can hold: `configured` with the same parameters.
+
+    Uniform routings stay apart: they need two groups of experts, others one per load.
+    """
+    for same in np.unique(configured)[::-1]:
+        mine = configured == same
         if (uniform := members[mine & ~routed]).size:
             yield uniform
         own = members[mine & routed]
@@ -182,13 +186,15 @@ def _find(rows: Rows, row: int, name: str, find_gpu: Callable[[str], GpuSpec]) -
 
 
 def _further(family: str, rows: Rows, chosen: NDArray[np.int64]) -> dict[str, Array]:
-    """The parameters of a family that have columns of their own, where one of the rows fills them."""
-    out = {}
-    for name, default in FAMILY_PARAMETERS.get(family, {}).items():
-        values = rows.columns[name][chosen] if name in rows.columns else np.zeros(1)
-        if values.any():
-            out[name] = np.where(values > 0, values, default).astype(np.float64)
-    return out
+    """The parameters of a family that have columns of their own, as far as the rows, alike in this, fill them."""
+    names = [name for name in FAMILY_PARAMETERS.get(family, {}) if name in rows.columns]
+    return {name: values.astype(np.float64) for name in names if (values := rows.columns[name][chosen]).any()}
+
+
+def _filled(family: str, rows: Rows, members: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of those parameters each row fills, as a number, [n]: a kernel without ROWS_PER_CTA is another than one with a single row."""
+    cells = [rows.columns[name][members] > 0 for name in FAMILY_PARAMETERS.get(family, {}) if name in rows.columns]
+    return sum((filled.astype(np.int64) << i for i, filled in enumerate(cells)), np.zeros(members.size, dtype=np.int64))
 
 
 def one_problem(batch: ProblemBatch, i: int) -> ProblemBatch:

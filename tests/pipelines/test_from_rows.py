@@ -25,8 +25,8 @@ TABLES = (
 )
 
 
-def predicted(rows: Path, out: Path) -> list[dict[str, str]]:
-    assert main(["predict", str(rows), "-o", str(out)]) == 0
+def predicted(rows: Path, out: Path, *options: str) -> list[dict[str, str]]:
+    assert main(["predict", str(rows), "-o", str(out), *options]) == 0
     with out.open(newline="") as stream:
         return list(csv.DictReader(stream))
 
@@ -119,3 +119,25 @@ def test_a_routing_that_is_none_is_named(cell, tmp_path, capsys):
     assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 2
     message = capsys.readouterr().err
     assert "rows.csv: row 2: routing" in message and "correct the cell" in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "second"),
+    [
+        ("family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
+         "elementwise,silu_and_mul,65536,64,4,1,,1024", "elementwise,silu_and_mul,4096,4096,4,1,2,1024"),
+        ("family,op,B,H,num_warps,num_stages,ROWS_PER_CTA,BLOCK_SIZE",
+         "normalization,rms_norm,4096,64,4,1,2,", "normalization,rms_norm,4096,16384,4,1,1,4096"),
+        ("M,N,K,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,SPLIT_K",
+         "64,64,4096,64,64,64,1,4,3,", "64,64,4096,64,64,64,1,4,3,4"),
+    ],
+)  # fmt: skip
+def test_what_other_rows_fill_changes_no_row(header, first, second, tmp_path):
+    """An empty ROWS_PER_CTA is one long row, an empty BLOCK_SIZE all of it, whatever the file's other rows say."""
+
+    def latencies(*lines):
+        path = tmp_path / "rows.csv"
+        path.write_text("\n".join([header, *lines]) + "\n")
+        return [row["predicted_us"] for row in predicted(path, tmp_path / "out.csv", "--gpu", "H200")]
+
+    assert latencies(first, second) == [*latencies(first), *latencies(second)]
