@@ -25,8 +25,19 @@ if TYPE_CHECKING:
 LARGEST_COMPILATIONS = 24
 """Per comparison: each takes a second or two."""
 CERTAIN = frozenset({"absent"})
-"""Kinds of `CompileError` that are the kernel's own: of others guessed types and constants may be the cause, or a configuration that an
-autotuner passes over."""
+"""Kinds of `CompileError` that are the kernel's own, whatever it is given."""
+CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
+"""The same where the file itself says with what the kernel is launched: elsewhere guessed types and constants may be the cause, or a
+configuration that an autotuner passes over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What came of compiling one version; `described`: its file says with what it is launched, so that nothing was guessed."""
+
+    resources: Resources | None = None
+    refused: AdvisorError | None = None
+    described: bool = False
 
 
 @dataclass(kw_only=True)
@@ -70,22 +81,19 @@ def resource_rows(
             notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
             break
         compiling.left -= needed
-        sides: list[Resources | None] = []
-        reasons = []
-        refused: AdvisorError | None = None  # why the head, which comes last, was not compiled
-        for word, side in (("base", old), ("head", new)):
-            found, refused = _compile(side, name, configuration, group[0], element, problem) if side is not None else (None, None)
-            sides.append(found)
-            reasons += [f"{word}: {refused}"] if refused else []
-        reason = "; ".join(reasons)
-        if not any(sides):
+        base, head = (
+            _compile(side, name, configuration, group[0], element, problem) if side is not None else Attempt() for side in (old, new)
+        )
+        reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
+        if base.resources is None and head.resources is None:
             notes.append(f"Not compiled for {group[0].name}: {reason}")
             continue
         devices = ", ".join(gpu.name for gpu in group)
-        if sides[0] is not None and refused is not None and getattr(refused, "kind", "") in CERTAIN:
-            failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(refused)))
+        certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
+        if base.resources is not None and getattr(head.refused, "kind", "") in certain:
+            failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
         label = configuration.label() if configuration is not None else "guessed constants"
-        rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=sides[0], head=sides[1], reason=reason))
+        rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     return tuple(rows), notes, tuple(failures)
 
 
@@ -95,8 +103,7 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 
 def _compile(
     version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
-) -> tuple[Resources | None, AdvisorError | None]:
-    """Resources of one version, or why there are none."""
+) -> Attempt:
     from advisor.compiled.assembly import read_facts
     from advisor.compiled.described import described_launch
     from advisor.compiled.inference import Given
@@ -123,19 +130,19 @@ def _compile(
     try:
         compiled, _, _ = compile_launch(launch, Target.of(gpu))
     except AdvisorError as error:
-        return None, error
+        return Attempt(refused=error, described=described is not None)
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
     except (AdvisorError, KeyError, ValueError):
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources
-    return (
-        Resources(
+    return Attempt(
+        resources=Resources(
             origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
             shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
         ),
-        None,
+        described=described is not None,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,8 @@ def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""
 
     def compiled(version, name, configuration, gpu, element, problem):
-        return Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0), None
+        held = Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0)
+        return resources.Attempt(resources=held)
 
     monkeypatch.setattr(resources, "_compile", compiled)
 
@@ -93,3 +95,17 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
     back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
     assert not back.gate.failed
+
+
+def test_a_described_kernel_that_no_longer_compiles_fails(tmp_path, predictor):
+    """Nothing of its launch is guessed: its file says it all, and the base compiled with it."""
+    pytest.importorskip("triton")
+    source = (Path(__file__).parents[2] / "triton_kernels" / "softmax.py").read_text()
+    broken = source.replace("exponentials = tl.exp2(", "exponentials = tl.arange(0, 100) + tl.exp2(")
+    assert broken != source
+    sides = [tmp_path / name / "softmax.py" for name in ("base", "head")]
+    for path, text in zip(sides, (source, broken), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
+    assert found.gate.failed and "softmax_kernel" in found.gate.sentence
