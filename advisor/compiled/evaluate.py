@@ -168,7 +168,7 @@ class Evaluator:
     def unknown(self, reasons: frozenset[str], what: str, op: Operation, assumption: str) -> None:
         """Name what is not known, and what is assumed in its place at an operation."""
         where = f"{what}{op.in_line}"
-        for reason in reasons:
+        for reason in sorted(reasons):
             self.result.unknown.setdefault(reason, f"{where}: {assumption}")
 
     def _block(self, block: Block, environment: dict[str, Value], active: Active, times: Count) -> list[Value]:

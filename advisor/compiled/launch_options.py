@@ -96,7 +96,7 @@ def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec |
         yield NamedLaunch(id=name, launch=one_launch(source, kernel, asked, gpu))
         return
     tunable = frozenset(n for each in configurations for n in each.constants)
-    constants_of = [{**each.constants, **asked.toml.get("constexprs", {}), **asked.constexprs} for each in configurations]
+    constants_of = [{**asked.toml.get("constexprs", {}), **each.constants, **asked.constexprs} for each in configurations]
     types, notes = own_blocks(source, kernel, _types(source, kernel, asked), constants_of)
     seen = set()
     for number, each in enumerate(configurations):

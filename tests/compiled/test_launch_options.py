@@ -87,12 +87,13 @@ def k(a_desc, b_desc, c_ptr, K, BM: tl.constexpr, BK: tl.constexpr):
 '''
 
 
-@pytest.mark.parametrize("given", ["signature", "toml"])
+@pytest.mark.parametrize("given", ["signature", "toml", "toml with constants"])
 def test_each_configuration_has_its_own_block_of_a_descriptor(given: str) -> None:
     """One signature for all compiled the loops of the others with the block of one: they did less than the work."""
     kinds = {"a_desc": "tensordesc<fp16[128, 32]>", "b_desc": "tensordesc<fp16[16,32]>"}
     text = ",".join(f"{name}={kind}" for name, kind in kinds.items())
-    asked = LaunchOptions(signature=text) if given == "signature" else LaunchOptions(toml={"signature": kinds})
+    constants = {"constexprs": {"BM": 64, "BK": 32}} if given == "toml with constants" else {}  # what a configuration sets comes before
+    asked = LaunchOptions(signature=text) if given == "signature" else LaunchOptions(toml={"signature": kinds, **constants})
     found = [each.launch for each in launches(parse_source(DESCRIPTORS, "k.py"), "k", asked, load_gpu("H200"))]
     assert [launch.given.types["a_desc"] for launch in found] == [f"tensordesc<fp16[{m},{k}]>" for m in (64, 128) for k in (32, 64)]
     assert "a_desc: tensordesc<fp16[64,64]>, the configuration's block in place of the given one" in found[1].assumed
