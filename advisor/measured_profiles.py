@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from advisor.advise import Measured
+from advisor.drafts import Measured
 from advisor.errors import NothingMatchedError
 from advisor.measured_rows import Matched
 from advisor.measurement import KernelRef, Launch

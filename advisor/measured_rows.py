@@ -12,9 +12,9 @@ from statistics import median
 
 import numpy as np
 
-from advisor.advise import Measured
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, read_rows
+from advisor.drafts import Measured
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.measurement.rows import RowSource, failed, read_configuration, read_rounds

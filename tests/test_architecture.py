@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"measurement", "search", "diagnosis"}),
     frozenset({"rendering"}),
     frozenset({"advise", "choice", "exports", "launch_facts", "advise_compiled", "verdict", "audit_regret", "measured_rows", "shared_sort"})
-    | frozenset({"measured_profiles"})
+    | frozenset({"drafts", "measured_choice", "measured_profiles"})
     | frozenset({"targets", "table_targets", "kernel_targets", "resolve"})
     | frozenset({"autotune", "autotuning", "comparison", "tuning"}),
     frozenset({"cli"}),

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from advisor import __version__, pipelines
-from advisor.advise import Measured, advise
+from advisor.advise import advise
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
 from advisor.configs.names import SIZE_LIMIT
 from advisor.diagnosis import Pricing, actions, context, diagnose
+from advisor.drafts import Measured
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.exports import triton_config
 from advisor.hardware import GpuSpec

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from advisor.advise import Measured
+    from advisor.drafts import Measured
     from advisor.hardware import GpuSpec
     from advisor.learned.base import Predictor
     from advisor.schema import Result

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from advisor.advise import Measured, advise
+from advisor.advise import advise
 from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject
+from advisor.drafts import Measured
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor

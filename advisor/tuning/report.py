@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from advisor.advise import Measured, advise
+from advisor.advise import advise
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
+from advisor.drafts import Measured
 from advisor.exports import triton_config
 from advisor.rendering.figures import microseconds
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advise import Measured, advise
+from advisor.advise import advise
 from advisor.diagnosis.neighbours import Change, Limits
+from advisor.drafts import Measured
 from advisor.learned import load_predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering import markdown, page, terminal

@@ -1,0 +1,59 @@
+"""What is chosen where other configurations than the one that runs were measured too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.choice import WORTH_CHANGING, Choice, demand_totals, predicted_latency
+from advisor.configs.replacing import replacement
+from advisor.drafts import Draft
+from advisor.learned.base import Predictor
+from advisor.pipelines import configuration_batch
+from advisor.schema import Configuration, Latency
+from advisor.targets import Target
+
+
+def as_measured(drafts: list[Draft], choice: Choice) -> Choice:
+    """The choice with what its configuration was measured to take, where it was."""
+    known = {draft.launch.id: us for draft in drafts if (us := draft.tried(choice.configuration)) is not None}
+    return replace(choice, latencies={**choice.latencies, **known})
+
+
+def fastest_measured(
+    drafts: list[Draft], choice: Choice, held: Configuration | None, target: Target, predictor: Predictor
+) -> Choice | None:  # fmt: skip
+    """The configuration that was measured fastest, for all launches that share one; None where none beats what runs by more than noise.
+
+    Launches of which nothing was measured count with what is predicted of them under either.
+    """
+    known = [draft for draft in drafts if draft.measured is not None]
+    if not known or any(draft.now_us < draft.bound_us for draft in known):
+        return None
+    first, like = drafts[0].launch, held or drafts[0].launch.configuration
+    best, least_us = None, np.inf
+    for configuration, _ in known[0].reached:
+        latencies: dict[str, Latency] = {}
+        for draft in drafts:
+            found = draft.tried(configuration)
+            if draft.measured is None:
+                found = predicted_latency(predictor.predict(draft.batch, configuration_batch([configuration]), target.gpu), predictor)
+            if found is not None:
+                latencies[draft.launch.id] = found
+        total = sum(latency.us for latency in latencies.values())
+        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.fixed)
+        if kept and len(latencies) == len(drafts) and total < least_us:
+            best, least_us = (configuration, latencies), total
+    floors = [draft.measured.rounds.noise_floor or 0.0 for draft in known if draft.measured is not None and draft.measured.rounds]
+    if best is None or not sum(draft.now_us for draft in drafts) >= least_us * max(WORTH_CHANGING, 1 + max(floors, default=0.0)):
+        return None
+    configuration, latencies = best
+    table = first.table or target.table
+    row = configuration_batch([configuration])
+    return replace(
+        choice, latencies=latencies, demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
+        configuration=replacement(configuration, first.configuration, table=table.name if table is not None else None,
+                                  vendor=target.gpu.vendor, searched=("num_ctas", "maxnreg")),
+        reason=f"the fastest of {len(known[0].reached) + 1} configurations {latencies[known[0].launch.id].origin}",
+    )  # fmt: skip
