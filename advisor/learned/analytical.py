@@ -11,7 +11,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, Prediction
 from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.space import library_configurations, typical_configurations
+from advisor.pipelines.space import library_configurations, together, typical_configurations
 
 SPREAD = 0.30
 """Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
@@ -25,6 +25,10 @@ Z_80 = 1.2816
 
 SIGMA = SPREAD / Z_80
 """Standard deviation of log latency."""
+
+
+LAUNCHES_AT_ONCE = 65_536
+"""Of a ceiling: each takes a few hundred columns, with a routing of its own some for every group of experts."""
 
 
 class AnalyticalPredictor:
@@ -48,7 +52,14 @@ class AnalyticalPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
-        return _least(problem, typical_configurations(problem, gpu.vendor), gpu)
+        members, problems = together(typical_configurations(problem, gpu.vendor)), np.arange(len(problem))
+        at_once = max(LAUNCHES_AT_ONCE // len(members), 1)
+        found = [
+            _of_configurations(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)), gpu)
+            .us.reshape(some.size, len(members)).min(axis=1)
+            for some in np.split(problems, np.arange(at_once, problems.size, at_once))
+        ]  # fmt: skip
+        return _with_interval(np.concatenate(found), pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency."""
@@ -74,8 +85,9 @@ def _least(problem: ProblemBatch, configurations: Iterable[ConfigurationBatch], 
 
 
 def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
-    analysis = pipelines.analyse(problem, configuration, gpu)
-    return _with_interval(np.maximum(analysis.latency_us, analysis.config_bound.us), analysis.config_bound.us)
+    needed, asked = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
+    least = pipelines.config_bound(needed, asked, gpu, problem.cache).us
+    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least)
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:

@@ -52,15 +52,18 @@ class LearnedPredictor:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
-        fallback = self._analytical.ceiling(problem, gpu)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
-            return fallback
+            return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
         launch = self._best_launch(moe, problem, known)
         found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name)
         far = moe.domain.far(launch, known)
-        return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
+        learned = _above(_widened(found, far), problem, gpu)
+        if (far <= DOMAIN_MARGIN).all():
+            us, low, high = learned
+            return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
+        return _joined(self._analytical.ceiling(problem, gpu), learned, far <= DOMAIN_MARGIN, _share(far))
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
         """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""

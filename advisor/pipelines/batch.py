@@ -70,6 +70,10 @@ class ProblemBatch:
             if name is not None and name not in ELEMENT_BYTES:
                 raise UsageError("unknown data type", name, "one of " + ", ".join(ELEMENT_BYTES))
 
+    def __len__(self) -> int:
+        groups = [self.expert_rows] if self.expert_rows is not None and self.expert_rows.ndim == 2 else []
+        return max(each.shape[0] for each in [*self.sizes.values(), *groups])
+
     @property
     def operand_bytes(self) -> float:
         """Bytes per element of the activations."""

@@ -269,6 +269,16 @@ def _with(configurations: Sequence[ConfigurationBatch], name: str, values: Seque
     return tuple(replace(each, parameters={**each.parameters, name: column(value)}) for each in configurations for value in values)
 
 
+def together(configurations: Sequence[ConfigurationBatch]) -> ConfigurationBatch:
+    """Batches of one as one batch; a parameter that only some have is 1 for the others."""
+    names = dict.fromkeys(name for each in configurations for name in each.parameters)
+    return ConfigurationBatch(
+        parameters={name: np.concatenate([each.get(name, 1) for each in configurations]) for name in names},
+        num_warps=np.concatenate([each.num_warps for each in configurations]),
+        num_stages=np.concatenate([each.num_stages for each in configurations]),
+    )
+
+
 def configuration_at(batch: ConfigurationBatch, i: int) -> Configuration:
     """Row i of a batch as a `Configuration`."""
 
