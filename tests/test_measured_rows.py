@@ -10,7 +10,7 @@ import pytest
 from advisor import Request, resolve_target
 from advisor.advise import advise
 from advisor.cli import main
-from advisor.errors import NothingMatchedError
+from advisor.errors import InputError, NothingMatchedError
 from advisor.learned import load_predictor
 from advisor.measured_rows import match
 from advisor.result_json import from_json
@@ -168,6 +168,12 @@ def test_rounds_clocks_and_floor_of_a_row_reach_the_page(tmp_path):
     assert len(launch.measured_rounds.rounds) == 10 and launch.measured_rounds.noise_floor > 0
     assert all(each.samples_us and each.sm_clock_mhz for each in launch.measured_rounds.rounds)
     assert 'id="measurement"' in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("samples", ["0 0 0", "nan nan", "9 -9", "9;inf"])
+def test_samples_that_are_no_times_are_refused_by_row(tmp_path, layer, samples):
+    with pytest.raises(InputError, match=f"rows.csv: row 1: samples_us.*{samples}.*positive, finite"):
+        match(layer, written(tmp_path, "samples_us", f"{samples},100"))
 
 
 @pytest.mark.parametrize("status", ["wrong-output", "FAILED"])
