@@ -200,6 +200,24 @@ def test_a_configuration_measured_to_be_faster_is_recommended_as_measured(tmp_pa
     assert report.ceiling.us <= 183.7
 
 
+def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, layer):
+    """And a configuration that keeps not what is fixed, or was measured for one of two launches, was not chosen from."""
+    launches = tuple(replace(each, configuration=configuration(64, 64, 64, 1, 4, 3), fixed=("BLOCK_SIZE_M",)) for each in layer.launches)
+    lines = ["64,64,64,1,4,3,215", "64,128,128,32,4,2,183.7", "64,256,64,1,8,3,197.8", "16,256,64,1,8,3,180"]
+
+    def reasons(rows: Path) -> list[str]:
+        found = match(replace(layer, launches=launches), rows)
+        return [each.recommendation.reason for each in advise(found.target, load_predictor(), command="", measured=found.measured).launches]
+
+    rows = swept(tmp_path, *lines)
+    assert [reason.partition(", for the 2 launches")[0] for reason in reasons(rows)] == [
+        "the fastest of 3 configurations measured for w13-M64 (w2-M64 as predicted)"
+    ] * 2
+    both = "".join(f"w2,64,128,8,2048,768,{line}\n" for line in lines[:2])
+    rows.write_text(rows.read_text() + both)
+    assert all(reason.startswith("the fastest of 2 configurations measured, for the 2 launches") for reason in reasons(rows))
+
+
 def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):
     launch = layer.launches[0]
     target = replace(layer, launches=(replace(launch, configuration=configuration(64, 64, 64, 1, 4, 3)),))
