@@ -85,6 +85,11 @@ def test_threads_gpu_and_ambiguity(fixture):
     assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched) and len(wide.missing) == 1
     other = read_profile(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
     assert not other.matches and "ran on H200" in " ".join(other.unmatched)
+    for name in ("ncu_raw.csv", "ncu_details.csv"):
+        ampere = fixture(name)
+        ampere.write_text(ampere.read_text().replace('"9.0"', '"8.0"'))
+        found = read_profile(ampere, [launch()], GPU)
+        assert not found.matches and "ran on compute capability 8.0, not on H200 (9.0)" in " ".join(found.unmatched)
     alike = read_profile(fixture("torch_trace.json"), [launch(), launch(num_stages=4)], GPU)
     assert not alike.matches and "2 launches look alike" in " ".join(alike.unmatched)
 
