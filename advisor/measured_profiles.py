@@ -20,10 +20,11 @@ REASONS_SHOWN = 4
 
 
 def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | None:
-    """Latencies of a target's launches from a profile of Nsight Compute, torch's profiler or Proton; None where the file is none.
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler; None where the file is none.
 
     A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
-    other launch. Several runs give their median, with least and greatest as the interval.
+    other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least
+    and greatest as the interval.
 
     Raises:
         InputError: The file cannot be read.
@@ -43,12 +44,20 @@ def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | Non
     if not planned:
         raise NothingMatchedError(f"{label}: a profile does not say which configuration ran, and neither does {target.title}", None,
                                   "a tuned table, or rows with the configuration's columns", "give --measured ROWS.csv")  # fmt: skip
+    if profile.records and not any(_has_shape(record) for record in profile.records):
+        raise NothingMatchedError(f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
+                                  f"a profile of {profile.format}", "a profile of Nsight Compute or torch's profiler",
+                                  "profile with ncu --csv --page raw, or give --measured ROWS.csv")  # fmt: skip
     found: dict[str, list[KernelRecord]] = defaultdict(list)
+    shapeless = []
     for match in profile.matches:
-        found[match.launch.key()].append(match.record)
+        if _has_shape(match.record):
+            found[match.launch.key()].append(match.record)
+        else:
+            shapeless.append(f"{match.record.name}: neither its threads per CTA nor its CTAs are known")
     measured = {name: _measured(found[launch.key()], label) for name, launch in planned.items() if launch.key() in found}
     names = tuple({launch.kernel for launch in target.launches})
-    reasons = sorted(profile.unmatched, key=lambda reason: not reason.startswith(names))  # kernels of other names say least
+    reasons = sorted((*profile.unmatched, *shapeless), key=lambda reason: not reason.startswith(names))  # kernels of other names say least
     said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
     if not measured:
         raise NothingMatchedError(f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
@@ -62,6 +71,10 @@ def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | Non
         doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."
         target = replace(target, unknowns=(*target.unknowns, f"{label}: {doubt}"))
     return Matched(target=target, measured=measured, unmatched=unmatched)
+
+
+def _has_shape(record: KernelRecord) -> bool:
+    return bool(record.grid or record.block)
 
 
 def _measured(records: list[KernelRecord], label: str) -> Measured:
