@@ -280,12 +280,11 @@ def _ask(text: str, labels: list[str]) -> int:
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     from advisor.advise import advise
-    from advisor.measured_profiles import match_profile
-    from advisor.measured_rows import match
+    from advisor.measured_profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
-        matched = match_profile(target, arguments.measured) or match(target, arguments.measured)
+        matched = match_file(target, arguments.measured)
         target, measured = matched.target, matched.measured
         if matched.unmatched:
             options.warn(matched.unmatched)

@@ -52,7 +52,11 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
         InputError: It cannot be read, or is JSON of another kind.
     """
     label = os.path.basename(os.fspath(path))  # noqa: PTH119
-    text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)
+    return parse_profile(read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True), label, launches, gpu)
+
+
+def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: GpuSpec | None = None) -> Profile | None:
+    """As `read_profile`, from text; `label` is what errors call the file."""
     if text.lstrip()[:1] in ("{", "["):
         document = parse_json(text, label)
         if torch_profiler.is_torch_profiler(document):
@@ -69,4 +73,4 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
     return Profile(format=name, records=records, matches=matches, unmatched=(*notes, *unmatched), missing=missing)
 
 
-__all__ = ["NSIGHT_COMPUTE", "KernelRecord", "Match", "Profile", "match", "read_profile"]
+__all__ = ["NSIGHT_COMPUTE", "KernelRecord", "Match", "Profile", "match", "parse_profile", "read_profile"]
