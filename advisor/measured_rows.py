@@ -17,6 +17,7 @@ from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, re
 from advisor.drafts import Measured
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
+from advisor.measurement.failures import FAILURE_KINDS
 from advisor.measurement.rows import RowSource, failed, read_configuration, read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds, result_dtype
@@ -95,9 +96,12 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
                     others=_others(found[launch.id], launch, latency, label, said),
                 )
     if not measured and lost.any():
-        kinds = ", ".join(sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()}))
-        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that failed", kinds,
-                                  "rows whose status is ok or empty", "measure a configuration whose output is right")  # fmt: skip
+        kinds = sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
+        how, remedy = "failed", "measure a configuration whose output is right"
+        if any(kind.lower() not in FAILURE_KINDS for kind in kinds):  # "success", say
+            how, remedy = "count as failed by their status", "where one did not fail, write ok or leave the status empty"
+        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that {how}", ", ".join(kinds),
+                                  "rows whose status is ok or empty", remedy)  # fmt: skip
     if not measured:
         raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
                                   "rows with the same GPU, sizes, types, cache state and configuration",

@@ -126,6 +126,13 @@ def test_what_is_no_profile_is_refused(tmp_path, content):
         read_profile(path)
 
 
+@pytest.mark.parametrize(("content", "got"), [('{"schema": 1, "launches": []}', "the keys schema, launches"), ("[1]", "a list")])
+def test_other_json_is_told_what_is_read(tmp_path, content, got):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match=f"result.json: JSON, but no profile; got {got}; expected rows .*ncu --csv.*Chrome trace.*; give "):
+        read_profile(tmp_path / "result.json")
+
+
 KEYS = ["name", "dur", "cat", "args", "grid", "frame", "metrics", "children", "time (ns)", "count"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),

@@ -14,7 +14,7 @@ from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.importers import nsight_compute, proton, torch_profiler
 from advisor.measurement.importers.matching import Match, match
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, parse_json
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, clean, parse_json
 from advisor.measurement.launch import Launch
 from advisor.reading import read_text
 
@@ -64,7 +64,9 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
         elif proton.is_proton(document):
             name, (records, notes) = "proton", proton.parse(document, label)
         else:
-            raise InputError(f"{label}: JSON, but no profile", None, "a Chrome trace of torch's profiler, or Proton's .hatchet")
+            got = "a list" if isinstance(document, list) else f"the keys {', '.join(map(clean, document)) or '(none)'}"
+            raise InputError(f"{label}: JSON, but no profile", got, "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
+                             "give what advisor measure or the profiler wrote")  # fmt: skip
     elif nsight_compute.is_nsight_compute(text):
         name, (records, notes) = NSIGHT_COMPUTE, nsight_compute.parse(text, label)
     else:
