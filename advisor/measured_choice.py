@@ -32,7 +32,7 @@ def fastest_measured(
     if not known or any(draft.now_us < draft.bound_us for draft in known):
         return None
     first, like = drafts[0].launch, held or drafts[0].launch.configuration
-    best, least_us = None, np.inf
+    best, least_us, measured = None, np.inf, 1  # what runs was
     for configuration, _ in known[0].reached:
         latencies: dict[str, Latency] = {}
         for draft in drafts:
@@ -43,7 +43,10 @@ def fastest_measured(
                 latencies[draft.launch.id] = found
         total = sum(latency.us for latency in latencies.values())
         kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.fixed)
-        if kept and len(latencies) == len(drafts) and total < least_us:
+        if not kept or len(latencies) < len(drafts):
+            continue
+        measured += 1
+        if total < least_us:
             best, least_us = (configuration, latencies), total
     floors = [draft.measured.rounds.noise_floor or 0.0 for draft in known if draft.measured is not None and draft.measured.rounds]
     if best is None or not sum(draft.now_us for draft in drafts) >= least_us * max(WORTH_CHANGING, 1 + max(floors, default=0.0)):
@@ -51,9 +54,13 @@ def fastest_measured(
     configuration, latencies = best
     table = first.table or target.table
     row = configuration_batch([configuration])
+    word = "simulated" if any(latencies[draft.launch.id].origin == "simulated" for draft in known) else "measured"
+    reason = f"the fastest of {measured} configurations {word}"
+    if guessed := [draft.launch.id for draft in drafts if draft.measured is None]:
+        reason += f" for {', '.join(draft.launch.id for draft in known)} ({', '.join(guessed)} as predicted)"
     return replace(
         choice, latencies=latencies, demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
         configuration=replacement(configuration, first.configuration, table=table.name if table is not None else None,
                                   vendor=target.gpu.vendor, searched=("num_ctas", "maxnreg")),
-        reason=f"the fastest of {len(known[0].reached) + 1} configurations {latencies[known[0].launch.id].origin}",
+        reason=reason,
     )  # fmt: skip

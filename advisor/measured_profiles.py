@@ -1,4 +1,4 @@
-"""Measured latencies from a profile, matched to the launches of a target."""
+"""Measured latencies from a file, a profile or rows, matched to the launches of a target."""
 
 from __future__ import annotations
 
@@ -10,45 +10,55 @@ from statistics import median
 
 from advisor.drafts import Measured
 from advisor.errors import NothingMatchedError
-from advisor.measured_rows import Matched
+from advisor.measured_rows import Matched, match
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, read_profile
+from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES
+from advisor.reading import read_text
 from advisor.schema import Latency, MeasuredRounds, Round
 from advisor.targets import Target
 
 REASONS_SHOWN = 4
 
 
-def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | None:
-    """Latencies of a target's launches from a profile of Nsight Compute, torch's profiler or Proton; None where the file is none.
+def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`measured_rows.match`).
 
     A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
-    other launch. Several runs give their median, with least and greatest as the interval.
+    other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least
+    and greatest as the interval.
 
     Raises:
         InputError: The file cannot be read.
-        NothingMatchedError: None of its kernels belongs to any launch.
+        NothingMatchedError: None of its kernels or rows belongs to any launch.
     """
-    if not Path(path).is_file():  # a pipe can be read once, and rows come through it
-        return None
     label = Path(path).name
+    text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)  # once: it may be a pipe
     planned = {
         launch.id: Launch(kernel=KernelRef(file="", function=launch.kernel), problem=launch.problem, configuration=launch.configuration)
         for launch in target.launches
         if launch.configuration is not None
     }
-    profile = read_profile(path, list(planned.values()), target.gpu)
+    profile = parse_profile(text, label, list(planned.values()), target.gpu)
     if profile is None:
-        return None
+        return match(target, path, text)
     if not planned:
         raise NothingMatchedError(f"{label}: a profile does not say which configuration ran, and neither does {target.title}", None,
                                   "a tuned table, or rows with the configuration's columns", "give --measured ROWS.csv")  # fmt: skip
+    if profile.records and not any(_has_shape(record) for record in profile.records):
+        raise NothingMatchedError(f"{label}: says of its kernels neither threads per CTA nor CTAs, so their launches are not known",
+                                  f"a profile of {profile.format}", "a profile of Nsight Compute or torch's profiler",
+                                  "profile with ncu --csv --page raw, or give --measured ROWS.csv")  # fmt: skip
     found: dict[str, list[KernelRecord]] = defaultdict(list)
-    for match in profile.matches:
-        found[match.launch.key()].append(match.record)
+    shapeless = []
+    for each in profile.matches:
+        if _has_shape(each.record):
+            found[each.launch.key()].append(each.record)
+        else:
+            shapeless.append(f"{each.record.name}: neither its threads per CTA nor its CTAs are known")
     measured = {name: _measured(found[launch.key()], label) for name, launch in planned.items() if launch.key() in found}
     names = tuple({launch.kernel for launch in target.launches})
-    reasons = sorted(profile.unmatched, key=lambda reason: not reason.startswith(names))  # kernels of other names say least
+    reasons = sorted((*profile.unmatched, *shapeless), key=lambda reason: not reason.startswith(names))  # kernels of other names say least
     said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
     if not measured:
         raise NothingMatchedError(f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
@@ -62,6 +72,10 @@ def match_profile(target: Target, path: str | os.PathLike[str]) -> Matched | Non
         doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."
         target = replace(target, unknowns=(*target.unknowns, f"{label}: {doubt}"))
     return Matched(target=target, measured=measured, unmatched=unmatched)
+
+
+def _has_shape(record: KernelRecord) -> bool:
+    return bool(record.grid or record.block)
 
 
 def _measured(records: list[KernelRecord], label: str) -> Measured:

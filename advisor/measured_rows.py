@@ -13,10 +13,11 @@ from statistics import median
 import numpy as np
 
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
-from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, read_rows
+from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, read_rows
 from advisor.drafts import Measured
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
+from advisor.measurement.failures import FAILURE_KINDS
 from advisor.measurement.rows import RowSource, failed, read_configuration, read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds, result_dtype
@@ -39,7 +40,7 @@ class Matched:
     unmatched: str | None
 
 
-def match(target: Target, path: str | os.PathLike[str]) -> Matched:
+def match(target: Target, path: str | os.PathLike[str], text: str | None = None) -> Matched:
     """Latencies of a target's launches from a file of rows.
 
     A row belongs to a launch when GPU, operator and all sizes agree, what else of the problem the file has columns for (types, routing,
@@ -48,11 +49,17 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
     configurations of the problem stand beside it (`Measured.others`), and rows whose launch failed have no latency. What rows say was
     simulated is called that, and what is a median with such among it.
 
+    Args:
+        target: Whose launches they are.
+        path: The file.
+        text: What it holds, where that was read before: a pipe can be read once.
+
     Raises:
         InputError: The file cannot be read, or has no latency_us.
         NothingMatchedError: No row belongs to any launch.
     """
-    rows, label = read_rows(path), Path(path).name
+    label = Path(path).name
+    rows = read_rows(path) if text is None else parse_rows(text, label, os.fspath(path))
     latency = rows.columns.get("latency_us")
     if latency is None:
         raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
@@ -89,9 +96,12 @@ def match(target: Target, path: str | os.PathLike[str]) -> Matched:
                     others=_others(found[launch.id], launch, latency, label, said),
                 )
     if not measured and lost.any():
-        kinds = ", ".join(sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()}))
-        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that failed", kinds,
-                                  "rows whose status is ok or empty", "measure a configuration whose output is right")  # fmt: skip
+        kinds = sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
+        how, remedy = "failed", "measure a configuration whose output is right"
+        if any(kind.lower() not in FAILURE_KINDS for kind in kinds):  # "success", say
+            how, remedy = "count as failed by their status", "where one did not fail, write ok or leave the status empty"
+        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that {how}", ", ".join(kinds),
+                                  "rows whose status is ok or empty", remedy)  # fmt: skip
     if not measured:
         raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
                                   "rows with the same GPU, sizes, types, cache state and configuration",

@@ -10,7 +10,7 @@ import pytest
 from advisor import Request, resolve_target
 from advisor.advise import advise
 from advisor.cli import main
-from advisor.errors import NothingMatchedError
+from advisor.errors import InputError, NothingMatchedError
 from advisor.learned import load_predictor
 from advisor.measured_rows import match
 from advisor.result_json import from_json
@@ -170,9 +170,19 @@ def test_rounds_clocks_and_floor_of_a_row_reach_the_page(tmp_path):
     assert 'id="measurement"' in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("status", ["wrong-output", "FAILED"])
-def test_what_failed_has_no_speed(tmp_path, layer, status):
-    with pytest.raises(NothingMatchedError, match=f"only launches that failed.*{status}"):
+@pytest.mark.parametrize("samples", ["0 0 0", "nan nan", "9 -9", "9;inf"])
+def test_samples_that_are_no_times_are_refused_by_row(tmp_path, layer, samples):
+    with pytest.raises(InputError, match=f"rows.csv: row 1: samples_us.*{samples}.*positive, finite"):
+        match(layer, written(tmp_path, "samples_us", f"{samples},100"))
+
+
+@pytest.mark.parametrize(("status", "how", "remedy"), [
+    ("wrong-output", "failed", "measure a configuration whose output is right"),
+    ("FAILED", "count as failed by their status", "write ok or leave the status empty"),
+    ("success", "count as failed by their status", "write ok or leave the status empty"),
+])  # fmt: skip
+def test_what_failed_has_no_speed(tmp_path, layer, status, how, remedy):
+    with pytest.raises(NothingMatchedError, match=f"only launches that {how}.*{status}.*{remedy}"):
         match(layer, written(tmp_path, "status", f"{status},100"))
     found = match(layer, written(tmp_path, "status", f"{status},100", "ok,200", ",201"))
     assert found.measured["w13-M64"].latency.us == 200.5 and "0 rows belong to none; 1 failed" in found.unmatched
@@ -192,6 +202,24 @@ def test_a_configuration_measured_to_be_faster_is_recommended_as_measured(tmp_pa
     assert (advice.latency.origin, advice.latency.us, advice.configuration) == ("measured", 183.7, configuration(16, 128, 128, 32, 4, 2))
     assert advice.speedup == pytest.approx(215 / 183.7) and report.p_speedup_10pct == 1.0 and "fastest of 3" in advice.reason
     assert report.ceiling.us <= 183.7
+
+
+def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, layer):
+    """And a configuration that keeps not what is fixed, or was measured for one of two launches, was not chosen from."""
+    launches = tuple(replace(each, configuration=configuration(64, 64, 64, 1, 4, 3), fixed=("BLOCK_SIZE_M",)) for each in layer.launches)
+    lines = ["64,64,64,1,4,3,215", "64,128,128,32,4,2,183.7", "64,256,64,1,8,3,197.8", "16,256,64,1,8,3,180"]
+
+    def reasons(rows: Path) -> list[str]:
+        found = match(replace(layer, launches=launches), rows)
+        return [each.recommendation.reason for each in advise(found.target, load_predictor(), command="", measured=found.measured).launches]
+
+    rows = swept(tmp_path, *lines)
+    assert [reason.partition(", for the 2 launches")[0] for reason in reasons(rows)] == [
+        "the fastest of 3 configurations measured for w13-M64 (w2-M64 as predicted)"
+    ] * 2
+    both = "".join(f"w2,64,128,8,2048,768,{line}\n" for line in lines[:2])
+    rows.write_text(rows.read_text() + both)
+    assert all(reason.startswith("the fastest of 2 configurations measured, for the 2 launches") for reason in reasons(rows))
 
 
 def test_what_is_ranked_first_and_was_measured_slower_is_not_recommended(tmp_path, layer):

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", choices=("cold", "warm"),
                         help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip
     parser.add_argument("--measured", metavar="FILE",
-                        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv), torch's profiler "
-                        "or Proton, whose kernels are matched by name, threads and CTAs")  # fmt: skip
+                        help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
+                        "profiler, whose kernels are matched by name, threads and CTAs")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html and result.json")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
@@ -280,12 +280,11 @@ def _ask(text: str, labels: list[str]) -> int:
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     from advisor.advise import advise
-    from advisor.measured_profiles import match_profile
-    from advisor.measured_rows import match
+    from advisor.measured_profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
-        matched = match_profile(target, arguments.measured) or match(target, arguments.measured)
+        matched = match_file(target, arguments.measured)
         target, measured = matched.target, matched.measured
         if matched.unmatched:
             options.warn(matched.unmatched)

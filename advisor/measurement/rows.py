@@ -310,7 +310,7 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
     if len(clocks) != len(groups):
         raise source.error("clocks_mhz", f"one clock per round ({len(groups)})")
     try:
-        return tuple(
+        rounds = tuple(
             Round(
                 samples_us=tuple(float(s) for s in group.split()), sm_clock_mhz=float(clock) if clock else None,
                 discarded=discarded.get(str(i)),
@@ -319,6 +319,9 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
         )  # fmt: skip
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
+    if not all(math.isfinite(sample) and sample > 0 for each in rounds for sample in each.samples_us):
+        raise source.error("samples_us", "positive, finite microseconds")
+    return rounds
 
 
 def _read_fingerprint(source: RowSource) -> Fingerprint | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import json
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ import pytest
 from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
+from advisor.errors import NothingMatchedError
+from advisor.measured_profiles import match_file
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
 from advisor.rendering.figures import microseconds
@@ -204,14 +208,38 @@ def test_a_profile_is_matched_to_the_launches(tmp_path, capsys, name):
     assert any("--cache-control none" in each for each in result["verdict"]["unknowns"]) == name.startswith("ncu")
 
 
+@pytest.mark.parametrize("rows", [True, False])
+def test_measurements_come_through_a_pipe(tmp_path, capsys, rows):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = ROOT / "tests" / ("data/sweep.csv" if rows else "measurement/fixtures/torch_trace.json")
+    threading.Thread(target=pipe.write_bytes, args=(source.read_bytes(),), daemon=True).start()
+    assert main(["advise", *FUSED_MOE, "--measured", str(pipe), "--output", str(tmp_path / "out")]) == (0 if rows else 5)
+    assert ("1 of 2 launches have a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("target", "name", "words"), [
-    (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"), (FUSED_MOE, "proton.hatchet", "2 launches look alike"),
+    (FUSED_MOE, "ncu_raw.csv", "12288 CTAs"), (FUSED_MOE, "proton.hatchet", "neither threads per CTA nor CTAs"),
     (("gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64"), "ncu_raw.csv", "which configuration"),
 ])  # fmt: skip
 def test_a_profile_without_a_launch_says_why(tmp_path, capsys, target, name, words):
     profile = ROOT / "tests" / "measurement" / "fixtures" / name
     assert main(["advise", *target, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 5
     assert words in capsys.readouterr().err
+
+
+def test_a_kernel_known_by_its_name_alone_is_no_launch(tmp_path):
+    """Even where one launch alone has the name: others of the program may have it too."""
+    target = resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=(64,)))
+    target = dataclasses.replace(target, launches=target.launches[1:])
+    with pytest.raises(NothingMatchedError, match=r"neither threads per CTA nor CTAs.*got a profile of proton.*ncu --csv"):
+        match_file(target, ROOT / "tests" / "measurement" / "fixtures" / "proton.hatchet")
+    trace = tmp_path / "trace.json"
+    kernels = [{"cat": "kernel", "name": name, "dur": 60, "args": arguments} for name, arguments in
+               (("fused_moe_kernel", {}), ("combine_kernel", {"grid": [1, 1, 1], "block": [128, 1, 1]}))]  # fmt: skip
+    trace.write_text(json.dumps({"traceEvents": kernels}))
+    with pytest.raises(NothingMatchedError, match="fused_moe_kernel: neither its threads per CTA nor its CTAs are known"):
+        match_file(target, trace)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,11 @@ def test_threads_gpu_and_ambiguity(fixture):
     assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched) and len(wide.missing) == 1
     other = read_profile(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
     assert not other.matches and "ran on H200" in " ".join(other.unmatched)
+    for name in ("ncu_raw.csv", "ncu_details.csv"):
+        ampere = fixture(name)
+        ampere.write_text(ampere.read_text().replace('"9.0"', '"8.0"'))
+        found = read_profile(ampere, [launch()], GPU)
+        assert not found.matches and "ran on compute capability 8.0, not on H200 (9.0)" in " ".join(found.unmatched)
     alike = read_profile(fixture("torch_trace.json"), [launch(), launch(num_stages=4)], GPU)
     assert not alike.matches and "2 launches look alike" in " ".join(alike.unmatched)
 
@@ -119,6 +124,13 @@ def test_what_is_no_profile_is_refused(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError):
         read_profile(path)
+
+
+@pytest.mark.parametrize(("content", "got"), [('{"schema": 1, "launches": []}', "the keys schema, launches"), ("[1]", "a list")])
+def test_other_json_is_told_what_is_read(tmp_path, content, got):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match=f"result.json: JSON, but no profile; got {got}; expected rows .*ncu --csv.*Chrome trace.*; give "):
+        read_profile(tmp_path / "result.json")
 
 
 KEYS = ["name", "dur", "cat", "args", "grid", "frame", "metrics", "children", "time (ns)", "count"]

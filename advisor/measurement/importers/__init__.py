@@ -14,7 +14,7 @@ from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.importers import nsight_compute, proton, torch_profiler
 from advisor.measurement.importers.matching import Match, match
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, parse_json
+from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, KernelRecord, clean, parse_json
 from advisor.measurement.launch import Launch
 from advisor.reading import read_text
 
@@ -52,7 +52,11 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
         InputError: It cannot be read, or is JSON of another kind.
     """
     label = os.path.basename(os.fspath(path))  # noqa: PTH119
-    text = read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True)
+    return parse_profile(read_text(path, label, "a profile or a CSV file", TEXT_LIMIT_BYTES, unpack=True), label, launches, gpu)
+
+
+def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: GpuSpec | None = None) -> Profile | None:
+    """As `read_profile`, from text; `label` is what errors call the file."""
     if text.lstrip()[:1] in ("{", "["):
         document = parse_json(text, label)
         if torch_profiler.is_torch_profiler(document):
@@ -60,7 +64,9 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
         elif proton.is_proton(document):
             name, (records, notes) = "proton", proton.parse(document, label)
         else:
-            raise InputError(f"{label}: JSON, but no profile", None, "a Chrome trace of torch's profiler, or Proton's .hatchet")
+            got = "a list" if isinstance(document, list) else f"the keys {', '.join(map(clean, document)) or '(none)'}"
+            raise InputError(f"{label}: JSON, but no profile", got, "rows (CSV), ncu --csv, or a Chrome trace of torch's profiler",
+                             "give what advisor measure or the profiler wrote")  # fmt: skip
     elif nsight_compute.is_nsight_compute(text):
         name, (records, notes) = NSIGHT_COMPUTE, nsight_compute.parse(text, label)
     else:
@@ -69,4 +75,4 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
     return Profile(format=name, records=records, matches=matches, unmatched=(*notes, *unmatched), missing=missing)
 
 
-__all__ = ["NSIGHT_COMPUTE", "KernelRecord", "Match", "Profile", "match", "read_profile"]
+__all__ = ["NSIGHT_COMPUTE", "KernelRecord", "Match", "Profile", "match", "parse_profile", "read_profile"]

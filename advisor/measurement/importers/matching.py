@@ -63,6 +63,11 @@ def match(
         if gpu is not None and on is not None and on.name != gpu.name:
             reasons.append(f"{shape}: ran on {on.name}, not on {gpu.name}")
             continue
+        if gpu is not None and record.compute_capability not in (None, gpu.compute_capability):
+            reasons.append(
+                f"{shape}: ran on compute capability {record.compute_capability}, not on {gpu.name} ({gpu.compute_capability})"
+            )
+            continue
         warp = on.warp_size if on is not None else 32
         fitting = named
         if record.block:

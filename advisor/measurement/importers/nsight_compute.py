@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from advisor.errors import InputError
-from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, dimensions, number
+from advisor.measurement.importers.record import RECORD_LIMIT, REMEDY, UNITS_US, Collector, KernelRecord, clean, dimensions, number
 
 DURATION = "gpu__time_duration.sum"
 DETAILS_DURATION = "Duration"
@@ -61,6 +61,7 @@ def _raw(header: list[str], rows: list[list[str]], label: str) -> tuple[tuple[Ke
         found.add(
             cells.get("Kernel Name", ""), None if duration is None else duration * scale, metrics=metrics,
             grid=dimensions(cells.get("Grid Size", "")), block=dimensions(cells.get("Block Size", "")),
+            compute_capability=clean(cells.get("CC", "")) or None,
         )  # fmt: skip
     return found.finish()
 
@@ -94,6 +95,6 @@ def _details(header: list[str], rows: Sequence[list[str]]) -> tuple[tuple[Kernel
         duration = metrics.pop(DETAILS_DURATION, None)
         found.add(
             cells.get("Kernel Name", ""), duration, metrics=metrics, grid=dimensions(cells.get("Grid Size", "")),
-            block=dimensions(cells.get("Block Size", "")),
+            block=dimensions(cells.get("Block Size", "")), compute_capability=clean(cells.get("CC", "")) or None,
         )  # fmt: skip
     return found.finish()

@@ -33,6 +33,7 @@ class KernelRecord:
         count: Launches the durations stand for.
         grid, block: Empty where the profiler does not say.
         gpu: The device's name, where it says.
+        compute_capability: The device's ("9.0"), where it says.
         metrics: Whatever else it measured, by its own names (means over the launches).
     """
 
@@ -42,6 +43,7 @@ class KernelRecord:
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     gpu: str | None = None
+    compute_capability: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -57,14 +59,14 @@ class Collector:
 
     def add(
         self, name: str, duration_us: float | None, *, grid: tuple[int, ...] = (), block: tuple[int, ...] = (), gpu: str | None = None,
-        count: int = 1, metrics: Mapping[str, float] | None = None,
+        compute_capability: str | None = None, count: int = 1, metrics: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
         if not name or duration_us is None or not math.isfinite(duration_us) or duration_us <= 0 or count < 1:
             self.note(f"{name or 'a kernel without a name'}: no usable duration")
             return
-        key = (name, grid, block, gpu)
+        key = (name, grid, block, gpu, compute_capability)
         self._samples.setdefault(key, []).append(duration_us)
         self._counts[key] = self._counts.get(key, 0) + count
         for metric, value in (metrics or {}).items():
@@ -82,6 +84,7 @@ class Collector:
         records = tuple(
             KernelRecord(
                 name=key[0], samples_us=tuple(samples), count=self._counts[key], grid=key[1], block=key[2], gpu=key[3],
+                compute_capability=key[4],
                 metrics={metric: sum(values) / len(values) for metric, values in self._metrics.get(key, {}).items()},
             )
             for key, samples in self._samples.items()
