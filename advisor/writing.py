@@ -63,11 +63,13 @@ def _replaceable(path: Path) -> Path | None:
     """The file that a path leads to, there or not; None where it is to be written to as it is.
 
     /dev/stdout may lead to a regular file, but whoever redirected it holds that file open, and would not see another in its place.
+    /dev/shm holds files like any other.
     """
     for _ in range(_LINKS_FOLLOWED):
         if not path.is_symlink():
             return path if path.is_file() or not path.exists() else None
-        if path.parent.resolve().parts[1:2] in (("dev",), ("proc",)):
+        place = path.parent.resolve().parts
+        if place[1:2] in (("dev",), ("proc",)) and place[1:3] != ("dev", "shm"):
             return None
         path = path.parent / path.readlink()
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_standard_output_in_a_file_is_written_to_and_not_replaced(tmp_path: Path
             place.write_text("rows")
         assert link.is_symlink() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino
     assert path.read_text() == "rows" and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs Linux's /dev/shm")
+def test_a_link_in_shared_memory_is_a_link_as_any_other() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path, link = Path(folder, "real.csv"), Path(folder, "link.csv")
+        path.write_text("old")
+        link.symlink_to(path)
+        with pytest.raises(UsageError), replacing(link, "") as place:
+            place.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert path.read_text() == "old" and link.is_symlink() and len(list(Path(folder).iterdir())) == 2
 
 
 def test_only_what_the_place_is_to_blame_for_is_blamed_on_it(tmp_path: Path) -> None:
