@@ -53,6 +53,18 @@ def test_a_link_stays_and_the_file_it_leads_to_is_replaced(tmp_path: Path, there
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs file modes")
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_private_file_stays_private(tmp_path: Path, linked: bool) -> None:
+    path, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    path.write_text("old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    with replacing(link if linked else path, "") as place:
+        place.write_text("new")
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
+
+
 def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
