@@ -9,6 +9,7 @@ TRITON_DEJAVU_STORAGE folder of triton-dejavu's caches, read where it is set
 What runs in other interpreters imports nothing of ours, and reads its own:
 
 ADVISOR_COMPILE_MEMORY_BYTES  address space of a compiling worker (`compiled/worker.py`, which reads ADVISOR_DEBUG too)
+ADVISOR_TRITON_PYTHON         the Python whose triton compiles, which runs `triton_install.py` to say what it has (default: this one)
 ADVISOR_RECORD                file that launches are recorded in (`compiled/recorder/`)
 ADVISOR_RECORD_CONTENTS       names of the tensors whose contents are recorded too, separated by commas
 """

@@ -19,9 +19,14 @@ DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm
 TIMEOUT_S = 30.0
 
 
+def named() -> str | None:
+    """What `$ADVISOR_TRITON_PYTHON` says; None: nothing."""
+    return os.environ.get("ADVISOR_TRITON_PYTHON") or None
+
+
 def interpreter() -> str:
-    """The Python that has triton: `$ADVISOR_TRITON_PYTHON`, or this one."""
-    return os.environ.get("ADVISOR_TRITON_PYTHON") or sys.executable
+    """The Python that has triton: the one that is named, or this one."""
+    return named() or sys.executable
 
 
 def version() -> str | None:

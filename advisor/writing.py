@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def unwritable(path: str | os.PathLike[str], error: BaseException, remedy: str) 
 def replacing(path: Path, remedy: str) -> Iterator[Path]:
     """Where to write, so that the file appears whole or not at all: beside it, and renamed when the block has ended.
 
-    Of a link, the file that it leads to is replaced. What is no file (/dev/stdout, a named pipe) is written to as it is.
+    Of a link, the file that it leads to is replaced; the new file may be read and written by those who might the old one. What is no
+    file (/dev/stdout, a named pipe) is written to as it is.
 
     Raises:
         UsageError: It cannot be written; `remedy` says what to do, where that is not to make room.
@@ -48,6 +50,8 @@ def replacing(path: Path, remedy: str) -> Iterator[Path]:
         try:
             yield place
             if replaced is not None:
+                with contextlib.suppress(FileNotFoundError):  # there is none yet
+                    shutil.copymode(replaced, place)
                 place.replace(replaced)
         finally:
             if replaced is not None:
@@ -63,11 +67,13 @@ def _replaceable(path: Path) -> Path | None:
     """The file that a path leads to, there or not; None where it is to be written to as it is.
 
     /dev/stdout may lead to a regular file, but whoever redirected it holds that file open, and would not see another in its place.
+    /dev/shm holds files like any other.
     """
     for _ in range(_LINKS_FOLLOWED):
         if not path.is_symlink():
             return path if path.is_file() or not path.exists() else None
-        if path.parent.resolve().parts[1:2] in (("dev",), ("proc",)):
+        place = path.parent.resolve().parts
+        if place[1:2] in (("dev",), ("proc",)) and place[1:3] != ("dev", "shm"):
             return None
         path = path.parent / path.readlink()
     return None

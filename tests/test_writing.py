@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_a_link_stays_and_the_file_it_leads_to_is_replaced(tmp_path: Path, there
     assert len(list(folder.iterdir())) == 2
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs file modes")
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_private_file_stays_private(tmp_path: Path, linked: bool) -> None:
+    path, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    path.write_text("old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    with replacing(link if linked else path, "") as place:
+        place.write_text("new")
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
+
+
 def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
@@ -68,6 +81,18 @@ def test_standard_output_in_a_file_is_written_to_and_not_replaced(tmp_path: Path
             place.write_text("rows")
         assert link.is_symlink() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino
     assert path.read_text() == "rows" and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs Linux's /dev/shm")
+def test_a_link_in_shared_memory_is_a_link_as_any_other() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path, link = Path(folder, "real.csv"), Path(folder, "link.csv")
+        path.write_text("old")
+        link.symlink_to(path)
+        with pytest.raises(UsageError), replacing(link, "") as place:
+            place.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert path.read_text() == "old" and link.is_symlink() and len(list(Path(folder).iterdir())) == 2
 
 
 def test_only_what_the_place_is_to_blame_for_is_blamed_on_it(tmp_path: Path) -> None:

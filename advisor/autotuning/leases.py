@@ -26,16 +26,21 @@ ATTEMPTS = 3
 def owner_name() -> str:
     """Name of this process: unique among processes, also of those whose id is used again."""
     pid = os.getpid()
-    return f"{processes.namespace() or platform.node()}|{pid}|{processes.started(pid) or ''}"
+    return f"{_among()}|{pid}|{processes.started(pid) or ''}"
 
 
 def is_alive(owner: str) -> bool | None:
     """Whether the process of that name lives; None where it cannot be told from here."""
     namespace, _, rest = owner.partition("|")
     pid, _, started = rest.partition("|")
-    if namespace != processes.namespace() or not pid.isdigit():
+    if namespace != _among() or not pid.isdigit():
         return None
     return processes.is_running(int(pid), started)
+
+
+def _among() -> str:
+    """Where process numbers mean the same, as far as the system says: without /proc (macOS), the machine."""
+    return processes.namespace() or platform.node()
 
 
 def may_take_over(owner: str, lease_until: float, now: float) -> bool:

@@ -31,10 +31,13 @@ def version() -> str:
     """Version of the triton that compiles.
 
     Raises:
-        MissingDependencyError: There is none.
+        MissingDependencyError: There is none, here or in the Python that the environment names.
     """
     found = triton_install.version()
     if found is None:
+        if (python := triton_install.named()) is not None:
+            remedy = "correct or unset it, or pip install triton for it"
+            raise MissingDependencyError("ADVISOR_TRITON_PYTHON: no triton is found with it", python, "a Python that has triton", remedy)
         raise MissingDependencyError("compiling a kernel needs triton, which is not installed", remedy="pip install triton")
     return found
 

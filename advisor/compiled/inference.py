@@ -317,7 +317,7 @@ def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:
 
 def _left_out(block: Any, row: int, names: Collection[str]) -> str:
     """What a block leaves out of the row that it is masked against, in words; empty: nothing."""
-    if type(block) is not int or block >= row:
+    if type(block) is not int or not 0 < block < row:
         return ""
     return f", which covers only {block:,} of {' and '.join(sorted(names))} = {row:,}, so that the work of the others is not counted"
 

@@ -93,7 +93,7 @@ class ModelChoice:
         tensor_parallel, expert_parallel: Ranks that N and E are split over.
 
     Raises:
-        UsageError: A number is out of range.
+        UsageError: A number is out of range; not of `top_k`, which `resolve` holds against the experts of the table.
     """
 
     model: str | None = None

@@ -146,9 +146,9 @@ def _interpret(
         )
         for key in duplicates
     ]
-    entries: list[tuple[int, Configuration]] = []
-    fallback: list[int] = []
+    values: dict[int, Configuration | None] = {}
     odd: list[str] = []
+    respelled: list[str] = []
     kept: dict[str, Any] = {}
     triton_version: str | None = None
     for key, value in document:
@@ -158,19 +158,23 @@ def _interpret(
                 continue
             tokens = _token_count(label, key)
             plain = str(tokens)
-            if plain in kept:
-                twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", "remove one of the two")
-                problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
-                continue
-            if key != plain:
+            if plain in kept:  # spelled otherwise: `{int(key): …}` of the stacks keeps the place of the first, and what the last says
+                values.pop(tokens, None)
+                if key not in duplicates:
+                    remedy = "remove one of the two; the stacks keep the last"
+                    twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", remedy)
+                    problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
+                    respelled.append(key)
+            elif key != plain:
                 odd.append(key)
             kept[plain] = value
-            if value is None and (name.dtype or "").endswith("_channelwise"):
-                fallback.append(tokens)
-            else:
-                entries.append((tokens, read_entry(label, key, value, name)))
+            null = value is None and (name.dtype or "").endswith("_channelwise")
+            values[tokens] = None if null else read_entry(label, key, value, name)
         except InputError as error:
             problems.append(TableProblem(key=key, check="bad-entry", error=error))
+    order = [int(key) for key in kept if key != "triton_version"]
+    entries = tuple((tokens, entry) for tokens in order if (entry := values.get(tokens)) is not None)
+    fallback = tuple(tokens for tokens in order if tokens in values and values[tokens] is None)
     if fallback and not entries and not problems:
         raise NotOursError(f"{label}: every entry is null: another kernel than Triton's runs for all token counts", None, None, "skip it")
     if not entries and not problems:
@@ -178,16 +182,15 @@ def _interpret(
         problems.append(TableProblem(key=None, check="unreadable", error=empty))
     if not entries:
         return None, tuple(problems)
-    usable = {*dict(entries), *fallback}
     table = Table(
         name=name,
         path=path,
-        entries=tuple(entries),
+        entries=entries,
         triton_version=triton_version or name.triton_version,
-        fallback_keys=tuple(fallback),
-        duplicate_keys=duplicates,
+        fallback_keys=fallback,
+        duplicate_keys=(*duplicates, *respelled),
         odd_keys=tuple(odd),
-        unreadable_keys=tuple(int(key) for key in kept if key != "triton_version" and int(key) not in usable),
+        unreadable_keys=tuple(tokens for tokens in order if tokens not in values),
         document=tuple(kept.items()),
     )
     return table, tuple(problems)

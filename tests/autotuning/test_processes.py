@@ -95,3 +95,17 @@ def test_another_machine_is_believed_until_its_lease_ends():
     assert not leases.may_take_over("elsewhere|1|1", 10.0, 5.0)
     assert leases.may_take_over("elsewhere|1|1", 10.0, 11.0)
     assert leases.is_alive(leases.owner_name()) is True
+
+
+def test_the_dead_are_told_without_proc(monkeypatch):
+    from advisor import processes
+    from advisor.autotuning import leases
+
+    monkeypatch.setattr(processes, "namespace", lambda: None)
+    monkeypatch.setattr(processes, "_stat", lambda pid: None)
+    own = leases.owner_name()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    machine, _, started = own.split("|")
+    assert leases.is_alive(own) is True
+    assert leases.may_take_over(f"{machine}|{child.pid}|{started}", 10.0, 5.0)

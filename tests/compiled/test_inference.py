@@ -176,6 +176,11 @@ def test_a_block_that_is_masked_against_a_row_covers_it(range_: str, mask: str, 
     assert found.constexprs["BLOCK"] == block and f"BLOCK = {block}{said}" in found.assumed and found.invented == ("BLOCK",)
 
 
+def test_a_negative_constant_is_no_block() -> None:
+    source = parse_source(JIT + "def k(x, MODE: tl.constexpr = -1):\n    if MODE == -1:\n        tl.store(x, 1.0)\n", "k.py")
+    assert "MODE = -1" in next(guesses(source, source.kernel("k"))).assumed
+
+
 @pytest.mark.parametrize("name", ["WARP_SPECIALIZE", "warp_specialize", "FLATTEN", "USE_TMA"])
 def test_flags_are_not_set_unless_their_default_is(name: str) -> None:
     """With warp specialisation, guessed to be 1, Triton's own tutorial of a persistent matmul does not compile for an H200."""

@@ -406,9 +406,14 @@ def test_without_triton(source: SourceFile, tmp_path: Path, monkeypatch: pytest.
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    monkeypatch.setenv("ADVISOR_TRITON_PYTHON", os.fspath(python))
     launch = make_launch(source, "gemm", constexprs={"PRECISION": "tf32"})
-    with pytest.raises(MissingDependencyError, match="pip install triton"):
+    for named in (python, tmp_path / "nonsense"):
+        monkeypatch.setenv("ADVISOR_TRITON_PYTHON", os.fspath(named))
+        with pytest.raises(MissingDependencyError, match=f"ADVISOR_TRITON_PYTHON: .* got {named}; .* correct or unset it"):
+            inspect_launch(launch, SM_90)
+    monkeypatch.delenv("ADVISOR_TRITON_PYTHON")
+    monkeypatch.setattr("advisor.triton_install._installed", lambda python: {})
+    with pytest.raises(MissingDependencyError, match="not installed; pip install triton"):
         inspect_launch(launch, SM_90)
 
 

@@ -212,6 +212,33 @@ def test_duplicate_keys_are_found_at_both_levels(tmp_path: Path) -> None:
         read_table(put(tmp_path, '{"1": ' + entry[:-1] + ', "num_warps": 8}}'))
 
 
+@pytest.mark.parametrize("keys", [("16", "8", "016"), ("016", "8", "16"), ("+16", "8", "016")])
+def test_of_a_key_spelled_in_two_ways_the_last_entry_stands_in_the_first_place(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """As in `{int(key): value for key, value in ...}` of the stacks: of 8 and 16, 16 comes first, and so runs for M = 12."""
+    entries = {key: {**ENTRY, "BLOCK_SIZE_M": 16 << i} for i, key in enumerate(keys)}
+    path = put(tmp_path, entries)
+    table, problems = inspect_table(path)
+    assert table is not None and table.keys == (16, 8) == tuple(dict(table.entries))
+    assert [(problem.key, problem.check) for problem in problems] == [(keys[2], "duplicate-key")]
+    assert table.duplicate_keys == (keys[2],) and not table.unreadable_keys
+    chosen = select(table, 12).configuration
+    assert chosen is not None and chosen.parameters["BLOCK_SIZE_M"] == 64
+    assert json.loads(render_table(table))["16"] == entries[keys[2]]
+    path.write_text(f'{json.dumps(entries)[:-1]}, "{keys[2]}": {json.dumps(ENTRY)}}}')
+    table, problems = inspect_table(path)
+    assert table is not None and dict(table.entries)[16].parameters["BLOCK_SIZE_M"] == ENTRY["BLOCK_SIZE_M"]
+    assert [problem.key for problem in problems] == [keys[2]] == list(table.duplicate_keys)
+    table, _ = inspect_table(put(tmp_path, {**entries, keys[2]: 7}))
+    assert table is not None and table.unreadable_keys == (16,) and not select(table, 12).readable
+
+
+def test_a_null_entry_is_replaced_under_another_spelling_and_replaces(tmp_path: Path) -> None:
+    name = "N=8,K=2,device_name=X,dtype=fp8_w8a8_channelwise.json"
+    for first, last in ((None, ENTRY), (ENTRY, None)):
+        table, _ = inspect_table(put(tmp_path, {"8": ENTRY, "16": first, "016": last}, name))
+        assert table is not None and table.fallback_keys == (() if last else (16,)) and (16 in dict(table.entries)) == bool(last)
+
+
 def test_limits(tmp_path: Path) -> None:
     many = {str(key): ENTRY for key in range(1, ENTRY_LIMIT + 2)}
     with pytest.raises(InputError, match="too many entries"):
