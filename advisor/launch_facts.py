@@ -10,7 +10,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis
-from advisor.pipelines.bound import least_amounts, least_launch_us, throughput_per_us
+from advisor.pipelines.bound import least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
 
 
@@ -27,8 +27,7 @@ def pipeline_times(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]
                                     throughput_per_s=0.0, time_us=launch, problem_time_us=launch))  # fmt: skip
             continue
         demand, of_problem = float(totals[name].flat[0]), float(least[name].flat[0])
-        # The bound does special functions on fma where that ends sooner; a configuration that does them on xu asks less of fma.
-        share = demand / of_problem if name == "fma" and demand < of_problem else 1.0
+        share = share_of_least(name, of_problem, demand)
         out.append(
             PipelineTime(
                 pipeline=name, unit=PIPELINE_UNITS[name], demand=demand, problem_demand=of_problem * share,

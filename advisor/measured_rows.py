@@ -149,7 +149,8 @@ def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
 
 def _unnamed(launch: PlannedLaunch) -> dict[str, int]:
     """What parameters are where a row does not name them."""
-    return {**CONFIG_DEFAULTS, **FAMILY_PARAMETERS.get(launch.problem.family, {})}
+    further = FAMILY_PARAMETERS.get(launch.problem.family, {})
+    return {**CONFIG_DEFAULTS, **{name: value for name, value in further.items() if value is not None}}
 
 
 def _others(

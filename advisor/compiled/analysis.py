@@ -22,7 +22,7 @@ from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
-from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, throughput_per_us
+from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.demand import Demand, Work, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
@@ -266,8 +266,7 @@ def _pipeline_times(amounts: Mapping[str, np.ndarray], asked: Demand, gpu: GpuSp
         if name in ("l2", "dram") and rate:
             time = max(time, float(totals[name][0]) / rate)
         demand, of_problem = float(totals[name][0]), float(amounts[name][0])
-        # The bound does special functions on fma where that ends sooner; a configuration that does them on xu asks less of fma.
-        share = demand / of_problem if name == "fma" and demand < of_problem else 1.0
+        share = share_of_least(name, of_problem, demand)
         found.append(
             PipelineTime(
                 pipeline=name, unit=PIPELINE_UNITS[name], demand=demand, problem_demand=of_problem * share,

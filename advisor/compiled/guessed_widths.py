@@ -27,8 +27,6 @@ def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:
 
     unasked = sum((1.0 - share(a)) * a.certain_bytes for a in demand.accesses if a.kind == "load")
     certain = replace(demand.certain, requested_load_bytes=demand.certain.requested_load_bytes - unasked)
-    return replace(
-        demand, certain=certain,
-        read_footprints={name: shares.get(name, 1.0) * count for name, count in demand.read_footprints.items()},
-        written_footprints={name: shares.get(name, 1.0) * count for name, count in demand.written_footprints.items()},
-    )  # fmt: skip
+    footprints = (demand.footprint_bytes, demand.read_footprints, demand.written_footprints)
+    all_, read, written = ({name: shares.get(name, 1.0) * count for name, count in each.items()} for each in footprints)
+    return replace(demand, certain=certain, footprint_bytes=all_, read_footprints=read, written_footprints=written)

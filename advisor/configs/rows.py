@@ -33,13 +33,14 @@ TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
 ROW_LIMIT = 5_000_000
 
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
-FAMILY_PARAMETERS: dict[str, dict[str, int]] = {
+FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
     "gemm": {"SPLIT_K": 1},
     "attention": {"BLOCK_M": 64, "BLOCK_N": 64, "NUM_KV_SPLITS": 1},
-    "normalization": {"ROWS_PER_CTA": 1, "BLOCK_SIZE": 1024},
-    "elementwise": {"BLOCK_SIZE": 1024, "ROWS_PER_CTA": 1},
+    "normalization": {"ROWS_PER_CTA": 1, "BLOCK_SIZE": None},
+    "elementwise": {"BLOCK_SIZE": 1024, "ROWS_PER_CTA": None},
 }
-"""Further parameters that the model of a family reads, and what an empty cell stands for."""
+"""Further parameters that the model of a family reads, and what an empty cell stands for. None: no value, but a kernel that has none of it
+(that takes rows whole, or one row in several CTAs)."""
 
 PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)

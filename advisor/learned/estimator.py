@@ -97,7 +97,11 @@ class LearnedPredictor:
 
     def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """For ranking configurations of one problem: smaller is better; inf where it cannot launch. A cold cache is ranked as a warm one:
-        only that was measured."""
+        only that was measured.
+
+        Also where the analytical model gives the latencies: of 361 entries of vLLM's bf16 tables for AMD the learned order has 18 %
+        among its first eight, the analytical one 4 %.
+        """
         moe = self._moe(replace(problem, cache="warm"))
         if moe is None or moe.ranker is None:
             return self._analytical.scores(problem, configuration, gpu)

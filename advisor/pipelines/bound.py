@@ -88,6 +88,14 @@ def least_amounts(work: Work, gpu: GpuSpec, cache_state: str) -> dict[str, Array
     return work.amounts() | {"dram": least}
 
 
+def share_of_least(pipeline: str, least: float, asked: float) -> float:
+    """Of the bound's demand on a pipeline, the share that a configuration asks that asks less, and so the least of any.
+
+    Only of fma: the bound does special functions there where that ends sooner, a configuration may do them on xu.
+    """
+    return asked / least if pipeline == "fma" and asked < least else 1.0
+
+
 def bound(work: Work, gpu: GpuSpec, cache_state: str) -> Bound:
     """The least time any kernel needs for `work` (columns [n]) on `gpu`."""
     rates = throughput_per_us(gpu, work.tensor_dtype)
