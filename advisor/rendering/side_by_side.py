@@ -17,22 +17,23 @@ _Key = tuple[str, str, int]  # kernel and problem, configuration, how many befor
 MOST_ROWS = 60
 COLUMNS = ("latency", "ceiling", "bound", "binding")
 ABOUT = "Side by side: latency, tunable ceiling and bound in µs, and the pipeline that binds."
+BEST = "best: which configuration is launched is not known; the latency is that of the best one."
 _APART = "   "
 
 
 def to_markdown(results: Sequence[Result]) -> str:
     """A GitHub table; empty where no result has a launch."""
-    rows, more = _rows(results)
+    rows, notes = _rows(results)
     if not rows:
         return ""
     header = ["launch", *(f"{escape(result.gpu)} {column}" for result in results for column in COLUMNS)]
     lines = [header, ["---", *["--:", "--:", "--:", "---"] * len(results)], *([escape(cell) for cell in row] for row in rows)]
-    return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (f"\n{more}\n" if more else "")
+    return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "".join(f"\n{note}\n" for note in notes)
 
 
 def lines(results: Sequence[Result]) -> list[Text]:
     """The lines of the table for a terminal; none where no result has a launch."""
-    rows, more = _rows(results)
+    rows, notes = _rows(results)
     if not rows:
         return []
     table = [["", *COLUMNS * len(results)], *rows]
@@ -48,10 +49,10 @@ def lines(results: Sequence[Result]) -> list[Text]:
             column = place % len(COLUMNS)
             line += (_APART if column == 0 else "  ") + (cell.ljust(width) if column == len(COLUMNS) - 1 else cell.rjust(width))
         out.append(Text(line.rstrip()))
-    return [*out, *([Text(f"  {more}")] if more else [])]
+    return [*out, *(Text(f"  {note}") for note in notes)]
 
 
-def _rows(results: Sequence[Result]) -> tuple[list[list[str]], str]:
+def _rows(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
     """The cells of each launch that any of the results has, and what is to be said below them."""
     sides = _by_problem(results)
     alike: dict[str, dict[_Key, LaunchReport]] = {}  # by problem: of each row the first launch there is
@@ -66,7 +67,8 @@ def _rows(results: Sequence[Result]) -> tuple[list[list[str]], str]:
         label = (figures.name_of(shown), figures.sizes_text(shown.problem), figures.types_text(shown.problem), apart[key])
         rows.append([" ".join(filter(None, label)), *(cell for side in sides for cell in _cells(side.get(key)))])
     left = len(keys) - len(rows)
-    return rows, f"{left} more launches, in the reports." if left else ""
+    unset = any(figures.unset(launch) for side in sides for launch in side.values())
+    return rows, [*([BEST] if unset else []), *([f"{left} more launches, in the reports."] if left else [])]
 
 
 def _by_problem(results: Sequence[Result]) -> list[dict[_Key, LaunchReport]]:
@@ -92,7 +94,7 @@ def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     if launch is None:
         return ("-",) * len(COLUMNS)
     now = figures.current(launch)
-    latency = "not known" if figures.unset(launch) else f"{figures.microseconds(now.us)} {now.origin}"
+    latency = f"{figures.microseconds(now.us)} {now.origin}{', best' if figures.unset(launch) else ''}"
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",

@@ -101,6 +101,18 @@ def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
     assert "Side by side" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("style", ["text", "md"])
+def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, style):
+    given = ["--sizes", "B=64,H=512", "--gpu", "H200,A100", "--format", style, "--output", str(tmp_path)]
+    assert main(["advise", "layer_norm", *given]) == 0
+    table = capsys.readouterr().out.partition("Side by side:")[2]
+    row = next(line for line in table.splitlines() if " B=64" in line.replace("\\", ""))
+    for name in ("h200", "a100"):
+        predicted = json.loads((tmp_path / name / "result.json").read_text())["launches"][0]["predicted"]["us"]
+        assert f"{microseconds(predicted)} predicted, best" in row
+    assert "the latency is that of the best one" in table
+
+
 def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
     text = (ROOT / "ceilings" / "h200.toml").read_text()
     files = [tmp_path / folder / "mine.toml" for folder in ("x", "y")]
