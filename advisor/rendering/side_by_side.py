@@ -23,7 +23,7 @@ _APART = "   "
 
 def to_markdown(results: Sequence[Result]) -> str:
     """A GitHub table; empty where no result has a launch."""
-    rows, notes = _rows(results)
+    rows, notes = rows_of(results)
     if not rows:
         return ""
     header = ["launch", *(f"{escape(result.gpu)} {column}" for result in results for column in COLUMNS)]
@@ -33,7 +33,7 @@ def to_markdown(results: Sequence[Result]) -> str:
 
 def lines(results: Sequence[Result]) -> list[Text]:
     """The lines of the table for a terminal; none where no result has a launch."""
-    rows, notes = _rows(results)
+    rows, notes = rows_of(results)
     if not rows:
         return []
     table = [["", *COLUMNS * len(results)], *rows]
@@ -52,8 +52,8 @@ def lines(results: Sequence[Result]) -> list[Text]:
     return [*out, *(Text(f"  {note}") for note in notes)]
 
 
-def _rows(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
-    """The cells of each launch that any of the results has, and what is to be said below them."""
+def rows_of(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
+    """The cells of each launch that any of the results has, its label and `COLUMNS` per result, and what is to be said below them."""
     sides = _by_problem(results)
     alike: dict[str, dict[_Key, LaunchReport]] = {}  # by problem: of each row the first launch there is
     for side in sides:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
-from advisor.rendering import comparison_page, page
+from advisor.rendering import comparison_page, page, side_by_side_page
 from advisor.schema import Result
 
 from . import factory
@@ -324,3 +324,11 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(tmp_path: Path) -> 
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'
     (mark, end) = measured(text, tmp_path, 400, ends)
     assert mark < end <= 400
+
+
+@pytest.mark.parametrize("width", [1240, 390])
+def test_page_of_several_gpus_fits(width: int, tmp_path: Path) -> None:
+    text = side_by_side_page.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
+    said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
+    needed, label, attacked = measured(text.replace("alert(1)", "window.attacked=true"), tmp_path, width, said)
+    assert needed <= width and label > 0 and attacked == 0
