@@ -185,17 +185,17 @@
       hoverlabel: { bgcolor: card, bordercolor: line, font: { color: ink } },
     });
   }
-  var config = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "" };
+  var config = { displaylogo: false, displayModeBar: false, scrollZoom: false, plotlyServerURL: "", topojsonURL: "" };
   function figureOf(element) { return JSON.parse(document.getElementById(element.dataset.figure).textContent); }
   function draw(element, paper) {
     if (!window.Plotly) return;
-    var figure = coloured(figureOf(element)), holder = element.parentElement, width = paper || holder.clientWidth;
+    var figure = coloured(figureOf(element)), holder = element.parentElement, width = paper || holder.offsetWidth;
     holder.classList.add("drawn");
     /* two of them on a page of paper */
     if (foreign.includes(element)) holder.style.height = height(figure.layout, width) * (paper ? 0.8 : 1) + "px";
     arranged(figure, width);
-    /* plotly keeps the size of its last drawing unless it is told one */
-    var layout = Object.assign(themed(figure.layout, width), { width: width, height: holder.clientHeight });
+    /* plotly keeps the size of its last drawing unless it is told one; the client size would lack the scrollbars of a wider drawing */
+    var layout = Object.assign(themed(figure.layout, width), { width: width, height: holder.offsetHeight });
     Promise.resolve(Plotly.react(element, figure.data, layout, config)).catch(function () {
       holder.classList.remove("drawn");
     });
@@ -203,9 +203,12 @@
   }
   var plots = Array.prototype.slice.call(document.querySelectorAll(".plot"));
   var foreign = plots.filter(function (plot) { return plot.parentElement.classList.contains("needs-script"); });
-  foreign.forEach(function (plot) {
-    plot.parentElement.style.height = height(figureOf(plot).layout, plot.parentElement.clientWidth) + "px";
-  });
+  function makeRoom() {
+    foreign.forEach(function (plot) {
+      plot.parentElement.style.height = height(figureOf(plot).layout, plot.parentElement.offsetWidth) + "px";
+    });
+  }
+  makeRoom();
   var AT_ONCE = 6; /* the others when they come near */
   plots.slice(0, AT_ONCE).forEach(function (plot) { setTimeout(draw, 0, plot); });
   if (window.Plotly && "IntersectionObserver" in window) {
@@ -242,6 +245,18 @@
     try { localStorage.setItem("advisor-theme", theme); } catch (error) { /* then it lasts for this view */ }
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  /* The width only: the address bar of a phone comes and goes with scrolling. */
+  var fitted = root.clientWidth, settling;
+  window.addEventListener("resize", function () {
+    clearTimeout(settling);
+    settling = setTimeout(function () {
+      if (root.clientWidth === fitted) return;
+      fitted = root.clientWidth;
+      makeRoom();
+      redraw();
+    }, 150);
+  });
 
   /* Someone else's plots, of which the page has no drawing, are printed: in light colours, as wide as a page of A4. */
   var PAPER = 640;

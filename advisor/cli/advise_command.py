@@ -52,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
                         "profiler, whose kernels are matched by name, threads and CTAs")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html and result.json")
+    parser.add_argument("--output", metavar="DIR", default="advisor-out",
+                        help="folder for report.html and result.json; with several GPUs a folder in it for each, and report.html for all")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 
@@ -75,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        _show_side_by_side([result for _, result in reports if result is not None], arguments.format)
+        found = [(result, folder) for (_, result), folder in zip(reports, folders, strict=True) if result is not None]
+        if any(result.launches for result, _ in found):
+            _show_side_by_side(found, Path(arguments.output) / "report.html", arguments.format)
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":
@@ -94,8 +97,12 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
     return [output / name for name in names]
 
 
-def _show_side_by_side(results: Sequence[Result], style: str) -> None:
-    """Print one table of the results of several GPUs; in JSON they stand in one list."""
+def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: str) -> None:
+    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list."""
+    from advisor.rendering.side_by_side_page import to_page
+
+    results = [result for result, _ in found]
+    options.write_text(page, to_page(results, [f"{folder.name}/report.html" for _, folder in found]))
     if style == "md":
         from advisor.rendering.side_by_side import to_markdown
 
@@ -103,7 +110,7 @@ def _show_side_by_side(results: Sequence[Result], style: str) -> None:
     elif style == "text":
         from advisor.rendering import terminal
 
-        terminal.show_side_by_side(results)
+        terminal.show_side_by_side(results, report=str(page))
 
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result | None]:

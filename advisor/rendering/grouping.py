@@ -64,7 +64,7 @@ def _by_size(members: list[LaunchReport]) -> list[Group]:
     differing = [name for name in names if len({launch.problem.sizes[name] for launch in members}) > 1]
     if not differing:
         shown = ("M" if "M" in names else names[0]) if names and len(members) == 1 else None
-        return [Group(launches=tuple(members), size=None, shown=shown, apart=_apart(members))]
+        return [Group(launches=tuple(members), size=None, shown=shown, apart=_by_id(members))]
     size = "M" if "M" in differing else differing[0]
     parts: dict[tuple[int, ...], list[LaunchReport]] = {}
     for launch in members:
@@ -75,20 +75,24 @@ def _by_size(members: list[LaunchReport]) -> list[Group]:
         alike: dict[int, list[LaunchReport]] = {}
         for launch in part:
             alike.setdefault(launch.problem.sizes[size], []).append(launch)
-        apart = {name: text for some in alike.values() for name, text in _apart(some).items()}
+        apart = {name: text for some in alike.values() for name, text in _by_id(some).items()}
         groups.append(Group(launches=tuple(part), size=size if len(alike) > 1 else None, apart=apart))
     return groups
 
 
-def _apart(members: Sequence[LaunchReport]) -> dict[str, str]:
-    """What tells launches of one problem apart, by id: where their configurations differ, and the id where that is not enough."""
+def _by_id(members: Sequence[LaunchReport]) -> dict[str, str]:
+    return {launch.id: text for launch, text in zip(members, told_apart(members), strict=True)}
+
+
+def told_apart(members: Sequence[LaunchReport]) -> list[str]:
+    """What tells each of the launches of one problem apart: where their configurations differ, and the id where that is not enough."""
     if len(members) < 2:
-        return {}
+        return [""] * len(members)
     fields = [figures.fields_of(launch.configuration) if launch.configuration is not None else {} for launch in members]
     names = [name for name in dict.fromkeys(name for each in fields for name in each) if len({repr(each.get(name)) for each in fields}) > 1]
     texts = [" ".join(f"{figures.clean(name)}={figures.clean(str(each[name]))}" for name in names if name in each) for each in fields]
     count = Counter(texts)
-    return {
-        launch.id: text if count[text] == 1 else f"{text} {figures.clean(launch.id.removeprefix(f'{launch.kernel}-'))}".strip()
+    return [
+        text if count[text] == 1 else f"{text} {figures.clean(launch.id.removeprefix(f'{launch.kernel}-'))}".strip()
         for launch, text in zip(members, texts, strict=True)
-    }
+    ]

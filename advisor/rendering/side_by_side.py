@@ -10,27 +10,30 @@ from rich.text import Text
 from advisor.schema import LaunchReport, Result
 
 from . import figures
+from .grouping import told_apart
 from .markdown import escape
 
+_Key = tuple[str, str, int]  # kernel and problem, configuration, how many before it are alike
 MOST_ROWS = 60
 COLUMNS = ("latency", "ceiling", "bound", "binding")
 ABOUT = "Side by side: latency, tunable ceiling and bound in µs, and the pipeline that binds."
+BEST = "best: which configuration is launched is not known; the latency is that of the best one."
 _APART = "   "
 
 
 def to_markdown(results: Sequence[Result]) -> str:
     """A GitHub table; empty where no result has a launch."""
-    rows, more = _rows(results)
+    rows, notes = rows_of(results)
     if not rows:
         return ""
     header = ["launch", *(f"{escape(result.gpu)} {column}" for result in results for column in COLUMNS)]
     lines = [header, ["---", *["--:", "--:", "--:", "---"] * len(results)], *([escape(cell) for cell in row] for row in rows)]
-    return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + (f"\n{more}\n" if more else "")
+    return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "".join(f"\n{note}\n" for note in notes)
 
 
 def lines(results: Sequence[Result]) -> list[Text]:
     """The lines of the table for a terminal; none where no result has a launch."""
-    rows, more = _rows(results)
+    rows, notes = rows_of(results)
     if not rows:
         return []
     table = [["", *COLUMNS * len(results)], *rows]
@@ -46,39 +49,52 @@ def lines(results: Sequence[Result]) -> list[Text]:
             column = place % len(COLUMNS)
             line += (_APART if column == 0 else "  ") + (cell.ljust(width) if column == len(COLUMNS) - 1 else cell.rjust(width))
         out.append(Text(line.rstrip()))
-    return [*out, *([Text(f"  {more}")] if more else [])]
+    return [*out, *(Text(f"  {note}") for note in notes)]
 
 
-def _rows(results: Sequence[Result]) -> tuple[list[list[str]], str]:
-    """The cells of each launch that any of the results has, and what was left out."""
-    sides = [_by_problem(result) for result in results]
+def rows_of(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
+    """The cells of each launch that any of the results has, its label and `COLUMNS` per result, and what is to be said below them."""
+    sides = _by_problem(results)
+    alike: dict[str, dict[_Key, LaunchReport]] = {}  # by problem: of each row the first launch there is
+    for side in sides:
+        for key, launch in side.items():
+            alike.setdefault(key[0], {}).setdefault(key, launch)
     keys = list(dict.fromkeys(key for side in sides for key in side))
+    apart = {key: text for rows in alike.values() for key, text in zip(rows, told_apart(list(rows.values())), strict=True)}
     rows = []
     for key in keys[:MOST_ROWS]:
-        found = [side.get(key) for side in sides]
-        shown = next(launch for launch in found if launch is not None)
-        label = " ".join(filter(None, (figures.name_of(shown), figures.sizes_text(shown.problem), figures.types_text(shown.problem))))
-        rows.append([label, *(cell for launch in found for cell in _cells(launch))])
+        shown = alike[key[0]][key]
+        label = (figures.name_of(shown), figures.sizes_text(shown.problem), figures.types_text(shown.problem), apart[key])
+        rows.append([" ".join(filter(None, label)), *(cell for side in sides for cell in _cells(side.get(key)))])
     left = len(keys) - len(rows)
-    return rows, f"{left} more launches, in the reports." if left else ""
+    unset = any(figures.unset(launch) for side in sides for launch in side.values())
+    return rows, [*([BEST] if unset else []), *([f"{left} more launches, in the reports."] if left else [])]
 
 
-def _by_problem(result: Result) -> dict[tuple[str, int], LaunchReport]:
-    """Launches by kernel and problem, numbered where those occur again; their ids may name a configuration, which differs by GPU."""
-    found: dict[tuple[str, int], LaunchReport] = {}
-    seen: Counter[str] = Counter()
-    for launch in result.launches:
-        name = f"{launch.kernel} {launch.problem!r}"
-        found[name, seen[name]] = launch
-        seen[name] += 1
-    return found
+def _by_problem(results: Sequence[Result]) -> list[dict[_Key, LaunchReport]]:
+    """Launches of each result by kernel and problem, and where those occur again in one of them also by configuration.
+
+    Not by their ids, nor by configuration elsewhere: both may differ by GPU for what is one launch.
+    """
+    names = [[f"{launch.kernel} {launch.problem!r}" for launch in result.launches] for result in results]
+    again = {name for side in names for name, number in Counter(side).items() if number > 1}
+    sides = []
+    for result, side in zip(results, names, strict=True):
+        found: dict[_Key, LaunchReport] = {}
+        seen: Counter[tuple[str, str]] = Counter()
+        for launch, name in zip(result.launches, side, strict=True):
+            configuration = launch.configuration.label() if name in again and launch.configuration is not None else ""
+            found[name, configuration, seen[name, configuration]] = launch
+            seen[name, configuration] += 1
+        sides.append(found)
+    return sides
 
 
 def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     if launch is None:
         return ("-",) * len(COLUMNS)
     now = figures.current(launch)
-    latency = "not known" if figures.unset(launch) else f"{figures.microseconds(now.us)} {now.origin}"
+    latency = f"{figures.microseconds(now.us)} {now.origin}{', best' if figures.unset(launch) else ''}"
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",

@@ -43,9 +43,9 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
     _print(lines(result, report=report), file)
 
 
-def show_side_by_side(results: Sequence[Result], *, file: TextIO | None = None) -> None:
-    """Print one table of the results of several GPUs."""
-    _print(side_by_side.lines(results), file)
+def show_side_by_side(results: Sequence[Result], *, report: str, file: TextIO | None = None) -> None:
+    """Print one table of the results of several GPUs, and the path `report` of its HTML page."""
+    _print([*side_by_side.lines(results), Text(f"  report: {figures.clean(report)}")], file)
 
 
 def _print(text: Sequence[Text], file: TextIO | None) -> None:

@@ -166,8 +166,16 @@ def test_a_kernel_whose_configuration_differs_by_gpu_is_one_row(tmp_path, capsys
     kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
     given = ["--arg", "n=1000000", "--grid", "cdiv(n, BLOCK)", "--element", "bf16"]
     assert main(["advise", kernel, "--gpu", "H200,B200", *given, "--output", str(tmp_path)]) == 0
-    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:]
+    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:-1]
     assert len(rows) == 1 and rows[0].count("launch") == 2 and "-" not in rows[0]
+
+
+def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path, capsys):
+    kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
+    assert main(["advise", kernel, "--gpu", "H200", "--gpu", "A100", "--output", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:-1]
+    labels = [row.partition("   ")[0].strip() for row in rows]
+    assert len(set(labels)) == len(rows) == 6 and all("BLOCK=" in label and "num_warps=" in label for label in labels)
 
 
 def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):

@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
-from advisor.rendering import comparison_page, page
+from advisor.rendering import comparison_page, page, side_by_side_page
 from advisor.schema import Result
 
 from . import factory
@@ -54,12 +55,12 @@ def chromium() -> str:
     return found
 
 
-def opened(target: Path, window: str) -> subprocess.CompletedProcess[str]:
+def opened(target: Path, window: str, flags: Sequence[str] = FLAGS) -> subprocess.CompletedProcess[str]:
     """The page as it is after its scripts ran, on stdout, and what the browser says on stderr."""
     return subprocess.run(
         [
             chromium(),
-            *FLAGS,
+            *flags,
             "--enable-logging=stderr",
             "--virtual-time-budget=9000",
             f"--user-data-dir={target.parent / 'profile'}",
@@ -105,17 +106,22 @@ def test_page_fits_draws_and_is_quiet(name: str, width: int, tmp_path: Path) -> 
     assert console == ""
 
 
-def measured(text: str, folder: Path, width: int, expression: str) -> list[float]:
-    """Numbers that a JavaScript expression gives on a page `width` wide: in a frame, because the browser makes no narrow window."""
+def measured(text: str, folder: Path, width: int, expression: str, *, then: int | None = None) -> list[float]:
+    """Numbers that a JavaScript expression gives on a page `width` wide: in a frame, because the browser makes no narrow window.
+
+    With `then` the page becomes that wide after it is drawn, and has scrollbars.
+    """
     tell = f'<script>setTimeout(function () {{ parent.postMessage([].concat({expression}).join(" "), "*"); }}, 4000);</script>'
     (folder / "page.html").write_text(text.replace("</body>", tell + "</body>"), encoding="utf-8")
     frame = folder / "frame.html"
     frame.write_text(
         f'<title>none</title><iframe src="page.html" style="border:0;width:{width}px;height:3000px"></iframe>'
-        '<script>addEventListener("message", function (event) { document.title = "SAID " + event.data + "."; });</script>',
+        '<script>addEventListener("message", function (event) { document.title = "SAID " + event.data + "."; });'
+        + (f'setTimeout(function () {{ document.querySelector("iframe").style.width = "{then}px"; }}, 2500);' if then else "")
+        + "</script>",
         encoding="utf-8",
     )
-    done = opened(frame, "1500,3000")
+    done = opened(frame, "1500,3000", [flag for flag in FLAGS if not then or flag != "--hide-scrollbars"])
     said = re.search(r"<title>SAID (.*?)\.</title>", done.stdout)
     assert said, done.stderr[-2000:]
     return [float(number) for number in said.group(1).split()]
@@ -208,6 +214,18 @@ def test_drawing_the_plots_moves_nothing(width: int, tmp_path: Path) -> None:
     })"""
     moved = measured(sliced(), tmp_path, width, said)
     assert len(moved) == 4 and max(moved) == 0
+
+
+@pytest.mark.parametrize(("width", "then"), [(1240, 500), (500, 1240)])
+def test_plots_follow_the_width_of_the_page(width: int, then: int, tmp_path: Path) -> None:
+    said = """Array.from(document.querySelectorAll(".plotted")).flatMap(function (holder) {
+      var drawing = holder.querySelector(".main-svg");
+      return [Math.abs(drawing.clientWidth - holder.clientWidth), Math.abs(drawing.clientHeight - holder.offsetHeight)];
+    })"""
+    # Virtual time renders no frame after the change, with which the browser would send the event.
+    resized = '<script>setTimeout(function () { dispatchEvent(new Event("resize")); }, 3200);</script></body>'
+    apart = measured(sliced().replace("</body>", resized), tmp_path, width, said, then=then)
+    assert len(apart) == 8 and max(apart) == 0
 
 
 PANEL_TITLES = """(function () {
@@ -306,3 +324,11 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(tmp_path: Path) -> 
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'
     (mark, end) = measured(text, tmp_path, 400, ends)
     assert mark < end <= 400
+
+
+@pytest.mark.parametrize("width", [1240, 390])
+def test_page_of_several_gpus_fits(width: int, tmp_path: Path) -> None:
+    text = side_by_side_page.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
+    said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
+    needed, label, attacked = measured(text.replace("alert(1)", "window.attacked=true"), tmp_path, width, said)
+    assert needed <= width and label > 0 and attacked == 0

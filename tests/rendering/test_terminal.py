@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from advisor.rendering import figures, markdown, page, terminal
+from advisor.rendering import figures, markdown, page, side_by_side, terminal
 from advisor.schema import Latency, Result
 
 from . import factory
@@ -208,3 +208,12 @@ def test_microseconds_keep_the_digits_that_matter(us: float, text: str) -> None:
 )
 def test_share_is_never_more_than_all(share: float | None, text: str) -> None:
     assert figures.share_text(share) == text
+
+
+def test_rows_of_several_gpus_are_paired_by_configuration() -> None:
+    launch = factory.launch(64)
+    other = replace(launch, id="w13-M64-2", configuration=factory.configuration(32, stages=2), bound=replace(launch.bound, us=0.77))
+    one, two = replace(factory.result(), launches=(launch, other)), replace(factory.result(), launches=(other,))
+    rows = [line.plain for line in side_by_side.lines([one, two])[3:]]
+    assert [row.count("0.77") for row in rows] == [0, 2]
+    assert "BLOCK_SIZE_M=64" in rows[0] and "BLOCK_SIZE_M=32" in rows[1]
