@@ -82,10 +82,11 @@ def draft_of(launch: PlannedLaunch, choice: Choice, measured: Measured | None, t
 def _ceiling(problem: ProblemBatch, target: Target, predictor: Predictor) -> Prediction:
     """The best of the target's space: as learned, or where the analytical model answers, its least prediction over that very space.
 
-    The model's own ceiling is of the family's typical kernels, which may do what this kernel cannot (several short rows per CTA).
+    The model's own ceiling is of the family's typical kernels, which may do what this kernel cannot (several short rows per CTA). Kernels
+    of the serving stacks are the typical ones: of them `advise` says what `predict`, `audit` and `tune` say.
     """
     typical = predictor.ceiling(problem, target.gpu)
-    if not typical.analytical:
+    if target.stack is not None or not typical.analytical:
         return typical
     us = predictor.predict(problem, target.space, target.gpu).us
     best = predictor.predict(problem, target.space.take(np.array([np.argmin(us)])), target.gpu)

@@ -228,6 +228,21 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
     assert large.problem_demand == large.demand == 2 * (elements * 4 - gpu.l2_bytes)
 
 
+def test_the_bound_of_guessed_integers_in_place_is_that_of_the_narrower_type(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + """
+def k(counts_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(counts_ptr + at, tl.load(counts_ptr + at, mask=at < n) + 1, mask=at < n)
+""")
+
+    def bound_us(types: dict[str, str]) -> float:
+        launch = make_launch(read_source(path), "k", types=types, arguments={"n": 60_000_000}, constexprs={"BLOCK": 1024}, grid=(58594,))
+        return kernel_analysis(inspect_launch(launch, compile_target("sm_90")), load_gpu("H200"), "warm").bound.us
+
+    assert bound_us({}) == bound_us({"counts_ptr": "*i32"})
+
+
 @pytest.mark.parametrize(
     ("update", "certain"),
     [
