@@ -13,12 +13,11 @@ from statistics import median
 import numpy as np
 
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
-from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, read_rows
+from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, failed, parse_rows, read_rows
 from advisor.drafts import Measured
 from advisor.errors import InputError, NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.measurement.failures import FAILURE_KINDS
-from advisor.measurement.rows import RowSource, failed, read_configuration, read_rounds
+from advisor.measurement.rows import RowSource, read_configuration, read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
@@ -67,7 +66,7 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     word = "simulated" if len(said) and said.all() else "measured"
     wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
     here = _on_gpu(rows, target)
-    usable = here & ~wrong & np.isfinite(latency) & (latency > 0)
+    usable = here & np.isfinite(latency) & (latency > 0)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
         shares[launch.share].append(launch)
@@ -97,11 +96,8 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
                 )
     if not measured and lost.any():
         kinds = sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
-        how, remedy = "failed", "measure a configuration whose output is right"
-        if any(kind.lower() not in FAILURE_KINDS for kind in kinds):  # "success", say
-            how, remedy = "count as failed by their status", "where one did not fail, write ok or leave the status empty"
-        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that {how}", ", ".join(kinds),
-                                  "rows whose status is ok or empty", remedy)  # fmt: skip
+        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that failed", ", ".join(kinds),
+                                  "rows whose status is ok or empty", "measure a configuration whose output is right")  # fmt: skip
     if not measured:
         raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
                                   "rows with the same GPU, sizes, types, cache state and configuration",

@@ -45,6 +45,10 @@ FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
 PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
 
+FAILED = ("illegal-access", "hang", "out-of-memory", "out-of-resources", "compile-error", "wrong", "crash", "not-recorded",
+          "fail", "error", "incorrect", "invalid", "mismatch", "timeout", "timed out", "oom")  # fmt: skip
+"""What the `status` of a row that has no latency begins with: what `advisor measure` writes, and what others do."""
+
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
 
@@ -182,6 +186,9 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
             columns[name] = latencies(label, name, raw[name])
+    if "status" in header:
+        lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool)
+        columns |= {name: np.where(lost, np.nan, columns[name]) for name in LATENCY_COLUMNS if name in columns}
     family, op, dtype = _kinds(label, raw, columns, len(body))
     _check_sizes(label, columns, family)
     _exchange_depth_and_width(raw.get("op", ()), columns)
@@ -196,6 +203,11 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         dtype=dtype,
         has_configuration=complete_configurations(label, columns, tiled, prefix),
     )
+
+
+def failed(status: str) -> bool:
+    """Whether a row's status says that nothing of it was measured, whatever its latency cells hold."""
+    return status.strip().lower().startswith(FAILED)
 
 
 def write_rows(

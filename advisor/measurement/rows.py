@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from advisor.configs.routing import check_routing
-from advisor.configs.rows import FAMILY_PARAMETERS
+from advisor.configs.rows import FAMILY_PARAMETERS, failed
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import InputError
@@ -261,11 +261,6 @@ def read_configuration(source: RowSource) -> Configuration | None:
         InputError: A cell is off.
     """
     return _read_configuration(source, "")
-
-
-def failed(status: str) -> bool:
-    """Whether a row's status, a word that is not known included, says that its latency is none."""
-    return status.strip().lower() not in ("", OK, DISCARDED)
 
 
 def _read_failure(source: RowSource) -> Failure | None:

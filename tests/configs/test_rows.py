@@ -11,6 +11,7 @@ import pytest
 
 from advisor.configs.rows import parse_rows, read_rows, write_rows
 from advisor.errors import InputError, UsageError
+from advisor.measurement import FAILURE_KINDS
 
 HEAD = "gpu,gemm,M,E,topk,H,N"
 CONFIG = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
@@ -154,3 +155,10 @@ def test_another_delimiter_is_told(mark: str, word: str) -> None:
     text = "gpu,M,N,K\nH100,1,2,3\n".replace(",", mark)
     with pytest.raises(InputError, match=f"x.csv: the columns are separated by {word}, not by commas"):
         parse_rows(text, "x.csv")
+
+
+@pytest.mark.parametrize("status", [*FAILURE_KINDS, "failed"])
+def test_no_command_takes_a_latency_from_a_row_that_failed(status):
+    rows = parse_rows(f"M,N,K,latency_us,best_us,status\n1,2,3,4,4,{status}\n1,2,3,5,5,ok\n", "rows.csv")
+    for name in ("latency_us", "best_us"):
+        assert np.isnan(rows.columns[name][0]) and rows.columns[name][1] == 5
