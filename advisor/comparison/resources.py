@@ -14,6 +14,7 @@ import numpy as np
 
 from advisor.comparison.described import described_arguments
 from advisor.comparison_schema import Failure, ResourceRow, Resources
+from advisor.configs.jit_function import MISSING
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import occupancy
@@ -33,7 +34,7 @@ configuration that an autotuner passes over."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of compiling one version; `described`: its file says with what it is launched, so that nothing was guessed."""
+    """What came of compiling one version; `described`: its file gives every argument of the launch, so that nothing was guessed."""
 
     resources: Resources | None = None
     refused: AdvisorError | None = None
@@ -127,10 +128,12 @@ def _compile(
     if isinstance(precision, str) and precision not in constants:
         constants[precision] = "ieee" if element == "fp32" else "tf32"
     launch = replace(launch, given=replace(launch.given, constexprs=constants, element=element))
+    given = {*launch.given.types, *launch.given.scalars, *constants}
+    whole = described is not None and all(each.name in given or each.default is not MISSING for each in version.function.parameters)
     try:
         compiled, _, _ = compile_launch(launch, Target.of(gpu))
     except AdvisorError as error:
-        return Attempt(refused=error, described=described is not None)
+        return Attempt(refused=error, described=whole)
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
@@ -142,7 +145,7 @@ def _compile(
             origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
             shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
         ),
-        described=described is not None,
+        described=whole,
     )  # fmt: skip
 
 

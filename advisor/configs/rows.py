@@ -45,9 +45,9 @@ FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
 PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
 
-FAILED = ("illegal-access", "hang", "out-of-memory", "out-of-resources", "compile-error", "wrong", "crash", "not-recorded",
-          "fail", "error", "incorrect", "invalid", "mismatch", "timeout", "timed out", "oom")  # fmt: skip
-"""What the `status` of a row that has no latency begins with: what `advisor measure` writes, and what others do."""
+FAILED = ("illegalaccess", "hang", "outofmemory", "outofresources", "compileerror", "compilationerror", "wrong", "crash", "notrecorded",
+          "fail", "error", "incorrect", "invalid", "mismatch", "timeout", "timedout", "oom")  # fmt: skip
+"""What the `status` of a row that has no latency begins with, its letters alone: what `advisor measure` writes, and what others do."""
 
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
@@ -207,7 +207,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
 
 def failed(status: str) -> bool:
     """Whether a row's status says that nothing of it was measured, whatever its latency cells hold."""
-    return status.strip().lower().startswith(FAILED)
+    return "".join(filter(str.isalpha, status)).lower().startswith(FAILED)
 
 
 def write_rows(

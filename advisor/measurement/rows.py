@@ -248,7 +248,7 @@ def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dt
     return MeasuredRow(
         gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
         configuration=_read_configuration(source, "default_" if summary else ""),
-        latency_us=latency if failure is None else None, status=status, rounds=read_rounds(source),
+        latency_us=latency if failure is None else None, status=status, rounds=read_rounds(source) if failure is None else (),
         noise_floor=source.number("noise_floor"), session=source.get("session") or None,
         fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
     )  # fmt: skip

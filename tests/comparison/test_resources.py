@@ -97,15 +97,26 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     assert not back.gate.failed
 
 
-def test_a_described_kernel_that_no_longer_compiles_fails(tmp_path, predictor):
-    """Nothing of its launch is guessed: its file says it all, and the base compiled with it."""
+@pytest.mark.parametrize(
+    ("line", "become", "fails"),
+    [
+        ("exponentials = tl.exp2(", "exponentials = tl.arange(0, 100) + tl.exp2(", True),
+        ("exponentials = tl.exp2(", "tl.static_assert(KIND * KIND == 35)\n        exponentials = tl.exp2(", False),
+    ],
+)
+def test_a_described_kernel_that_no_longer_compiles_fails(tmp_path, predictor, line, become, fails):
+    """Its file gives every argument of the launch, and the base compiled with them: unless the head has one more, which is guessed."""
     pytest.importorskip("triton")
     source = (Path(__file__).parents[2] / "triton_kernels" / "softmax.py").read_text()
-    broken = source.replace("exponentials = tl.exp2(", "exponentials = tl.arange(0, 100) + tl.exp2(")
-    assert broken != source
+    broken = source.replace(line, become)
+    if "KIND" in become:
+        broken = broken.replace("    BLOCK_SIZE: tl.constexpr,\n", "    BLOCK_SIZE: tl.constexpr,\n    KIND: tl.constexpr,\n")
+    assert broken.count("KIND") in (0, 3)
     sides = [tmp_path / name / "softmax.py" for name in ("base", "head")]
     for path, text in zip(sides, (source, broken), strict=True):
         path.parent.mkdir()
         path.write_text(text)
     found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
-    assert found.gate.failed and "softmax_kernel" in found.gate.sentence
+    (row,) = found.subjects[0].resources
+    assert row.base is not None and row.head is None
+    assert found.gate.failed is fails and ("softmax_kernel" in found.gate.sentence) is fails

@@ -157,7 +157,7 @@ def test_another_delimiter_is_told(mark: str, word: str) -> None:
         parse_rows(text, "x.csv")
 
 
-@pytest.mark.parametrize("status", [*FAILURE_KINDS, "failed"])
+@pytest.mark.parametrize("status", [*FAILURE_KINDS, "failed", "OutOfResources", "out of memory"])
 def test_no_command_takes_a_latency_from_a_row_that_failed(status):
     rows = parse_rows(f"M,N,K,latency_us,best_us,status\n1,2,3,4,4,{status}\n1,2,3,5,5,ok\n", "rows.csv")
     for name in ("latency_us", "best_us"):

@@ -120,6 +120,6 @@ def test_one_row_per_launch_and_nothing_twice(tmp_path):
 @pytest.mark.parametrize(("status", "kind"), [("wrong-output", "wrong-output"), ("FAILED", "crash")])
 def test_a_row_that_failed_has_no_latency(tmp_path, status, kind):
     path = tmp_path / "rows.csv"
-    path.write_text(f"gpu,M,N,K,latency_us,status,reason\nH200,64,512,512,5.0,{status},check: output differs\n")
+    path.write_text(f"gpu,M,N,K,latency_us,samples_us,status,reason\nH200,64,512,512,5.0,nan nan,{status},check: output differs\n")
     (row,) = read_measured(path)
     assert row.latency_us is None and row.failure.kind == kind and "output differs" in row.failure.message
