@@ -83,7 +83,8 @@ def _ceiling(problem: ProblemBatch, target: Target, predictor: Predictor) -> Pre
     """The best of the target's space: as learned, or where the analytical model answers, its least prediction over that very space.
 
     The model's own ceiling is of the family's typical kernels, which may do what this kernel cannot (several short rows per CTA). Kernels
-    of the serving stacks are the typical ones: of them `advise` says what `predict`, `audit` and `tune` say.
+    of the serving stacks are the typical ones: of them every command starts from the same ceiling, and lowers it to the fastest
+    configuration that it predicts (`tunable_ceiling`).
     """
     typical = predictor.ceiling(problem, target.gpu)
     if target.stack is not None or not typical.analytical:

@@ -137,16 +137,26 @@ def _own(found: Sequence[_Row], launch: PlannedLaunch) -> list[int]:
 def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
     """Whether two configurations agree in all that both name, or that stands for a known value where it is not named."""
     assert launch.configuration is not None
-    unnamed = _unnamed(launch)
+    unnamed, optional = _unnamed(launch), _optional(launch)
     sides = [{**unnamed, **each.parameters} for each in (configuration, launch.configuration)]
     options = [(each.num_warps, each.num_stages, each.num_ctas, each.maxnreg) for each in (configuration, launch.configuration)]
-    return options[0] == options[1] and all(sides[0][name] == sides[1][name] for name in sides[0].keys() & sides[1].keys())
+    common = sides[0].keys() & sides[1].keys()
+    return (
+        options[0] == options[1]
+        and all(sides[0][name] == sides[1][name] for name in common)
+        and not any(name in side for side in sides for name in optional - common)
+    )
 
 
 def _unnamed(launch: PlannedLaunch) -> dict[str, int]:
     """What parameters are where a row does not name them."""
     further = FAMILY_PARAMETERS.get(launch.problem.family, {})
     return {**CONFIG_DEFAULTS, **{name: value for name, value in further.items() if value is not None}}
+
+
+def _optional(launch: PlannedLaunch) -> frozenset[str]:
+    """Parameters without which a kernel is another kernel: one that has no BLOCK_SIZE takes its rows whole."""
+    return frozenset(name for name, value in FAMILY_PARAMETERS.get(launch.problem.family, {}).items() if value is None)
 
 
 def _others(
@@ -156,7 +166,7 @@ def _others(
     if launch.configuration is None:
         return ()
     today = launch.configuration.parameters
-    unnamed = {**today, **{name: value for name, value in _unnamed(launch).items() if name in today}}
+    unnamed = {name: value for name, value in {**today, **_unnamed(launch)}.items() if name in today and name not in _optional(launch)}
     rows: dict[str, list[int]] = defaultdict(list)
     known: dict[str, Configuration] = {}
     for row, its in found:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,9 +49,12 @@ def replacing(path: Path, remedy: str) -> Iterator[Path]:
         replaced = _replaceable(path)
         place = replaced.with_name(f".{replaced.name}.{os.getpid()}") if replaced is not None else path
         try:
+            if replaced is not None and replaced.exists():  # nobody reads what is half written who might not read the old one
+                place.unlink(missing_ok=True)  # of a process of the same number that was killed
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
             yield place
             if replaced is not None:
-                with contextlib.suppress(FileNotFoundError):  # there is none yet
+                with contextlib.suppress(OSError):  # there is none yet, or the file system knows no permissions
                     shutil.copymode(replaced, place)
                 place.replace(replaced)
         finally:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 # Workers side by side have a core each: two fits whose OpenMP threads wait for each other on all cores take many times as long.
@@ -20,6 +21,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, own_cache, ignore_errors=True)
     os.environ["ADVISOR_CACHE_DIR"] = own_cache
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+# How long inputs take to make says how busy the machine is (the tables of Unicode are built with the first text), nothing of the code.
+settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("advisor")
 
 
 def missing(what: str) -> None:

@@ -54,6 +54,16 @@ def test_of_a_sweep_the_fastest_is_what_runs(tmp_path):
     assert CONFIGURATION_UNKNOWN not in found.target.unknowns and any(f"up to {len(latencies)}" in text for text in found.target.unknowns)
 
 
+def test_a_kernel_without_a_block_size_is_another_than_one_with(tmp_path):
+    """A row that names no BLOCK_SIZE took its rows whole."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,op,B,H,BLOCK_SIZE,num_warps,latency_us\nH200,softmax,64,512,4096,8,18\nH200,softmax,64,512,,8,25\n")
+    found = match(resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512})), rows)
+    (measured,) = found.measured.values()
+    assert found.target.launches[0].configuration.parameters == {"BLOCK_SIZE": 4096} and measured.latency.us == 18
+    assert [(its.parameters, latency.us) for its, latency in measured.others] == [({}, 25)]
+
+
 def test_rows_of_another_kernel_of_the_family_are_not_its(tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("gpu,kernel,M,N,K,latency_us\nH200,gemm_persistent_kernel,64,512,512,5.0\nH200,gemm_kernel,64,512,512,9.0\n")

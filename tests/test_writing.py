@@ -62,7 +62,18 @@ def test_a_private_file_stays_private(tmp_path: Path, linked: bool) -> None:
     link.symlink_to(path)
     with replacing(link if linked else path, "") as place:
         place.write_text("new")
+        assert place.stat().st_mode & 0o777 == 0o600
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs file modes")
+def test_a_file_that_was_not_to_be_written_to_is_replaced_and_stays_so(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("old")
+    path.chmod(0o444)
+    with replacing(path, "") as place:
+        place.write_text("new")
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o444
 
 
 def test_links_in_a_circle_are_told(tmp_path: Path) -> None:

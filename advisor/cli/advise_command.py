@@ -4,8 +4,8 @@ TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or 
 bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
 record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
 (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
-DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end (--format
-json prints one list of their results).
+DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end, which
+DIR/side-by-side.html has too (--format json prints one list of their results).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from advisor.schema import Result
     from advisor.targets import Request, Target
 
+SIDE_BY_SIDE = "side-by-side.html"
 HELP = "how fast a launch could be, what holds it back, what to change"
 
 
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "profiler, whose kernels are matched by name, threads and CTAs")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--output", metavar="DIR", default="advisor-out",
-                        help="folder for report.html and result.json; with several GPUs a folder in it for each, and report.html for all")
+                        help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         documents = [document for document, _ in reports]
         found = [(result, folder) for (_, result), folder in zip(reports, folders, strict=True) if result is not None]
         if any(result.launches for result, _ in found):
-            _show_side_by_side(found, Path(arguments.output) / "report.html", arguments.format)
+            _show_side_by_side(found, Path(arguments.output) / SIDE_BY_SIDE, arguments.format)
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":

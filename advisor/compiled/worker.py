@@ -255,18 +255,28 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
 def reason(error: BaseException) -> str:
     """Why it failed, in one line: triton's innermost message, without the source it prints around it."""
     where = ""
-    innermost: BaseException = error
-    while True:
+    for cause in causes(error):
         # Triton prints "at line:column: source of the function ... ^ message": the message is what follows the caret.
-        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(innermost))
+        place = re.match(r"at (\d+):\d+:\s*(?:@.*\s+)*def (\w+)", str(cause))
         where = f"line {place.group(1)} from `def {place.group(2)}`: " if place else where
-        if innermost.__cause__ is None:
-            break
-        innermost = innermost.__cause__
-    text = str(innermost) or str(error)
+    first = innermost(error)
+    text = str(first) or str(error)
     text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    text = " ".join(text.split())[:400] or type(innermost).__name__
-    return f"{where}{type(innermost).__name__}: {text}"  # where first: what is too long is cut at its end
+    text = " ".join(text.split())[:400] or type(first).__name__
+    return f"{where}{type(first).__name__}: {text}"  # where first: what is too long is cut at its end
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, what it was raised from, what that was raised from, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The error that all of it began with."""
+    return list(causes(error))[-1]
 
 
 def limit_memory() -> None:
@@ -330,7 +340,8 @@ def main() -> None:
         except OSError as error:  # the temporary folder's disk is full, say: no word of the kernel, and nothing to remember
             answer = {"error": f"reading or writing a file failed ({error}); is there room in the temporary folder?", "kind": "crash"}
         except Exception as error:
-            answer = {"error": reason(error), "kind": "failed"}
+            kind = "crash" if isinstance(innermost(error), MemoryError) else "failed"  # the limit is this process's own, not the kernel's
+            answer = {"error": reason(error), "kind": kind}
         except BaseException as error:
             answer = {"error": reason(error), "kind": "failed"}
         answers.write(json.dumps(answer, default=lambda v: base64.b64encode(v).decode() if isinstance(v, bytes) else str(v)) + "\n")

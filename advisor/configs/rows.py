@@ -45,9 +45,16 @@ FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
 PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
 
-FAILED = ("illegalaccess", "hang", "outofmemory", "outofresources", "compileerror", "compilationerror", "wrong", "crash", "notrecorded",
-          "fail", "error", "incorrect", "invalid", "mismatch", "timeout", "timedout", "oom")  # fmt: skip
-"""What the `status` of a row that has no latency begins with, its letters alone: what `advisor measure` writes, and what others do."""
+_FAILURE_STEMS = (
+    "illegal", "memory", "oom", "resource", "compile", "notrecorded", "wrong", "incorrect", "invalid", "mismatch", "crash", "segfault",
+    "error", "fail", "exception", "timeout", "timedout", "abort", "kill", "cancel", "skip", "reject", "unsupported", "notsupported",
+    "infeasible", "pruned",
+)  # fmt: skip
+"""What stands somewhere in the `status` of a row that has no latency, its letters alone: in what `advisor measure` writes, in the names of
+CUDA's, Triton's and Python's errors, and in what other tuners write."""
+
+_FAILURE_WORDS = ("hang", "hung", "false", "no", "bad")
+_NO_FAILURE = ("noerror", "noerrors", "noexception", "compiled")
 
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
@@ -207,7 +214,8 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
 
 def failed(status: str) -> bool:
     """Whether a row's status says that nothing of it was measured, whatever its latency cells hold."""
-    return "".join(filter(str.isalpha, status)).lower().startswith(FAILED)
+    said = "".join(filter(str.isalpha, status)).lower()
+    return said not in _NO_FAILURE and (said in _FAILURE_WORDS or any(stem in said for stem in _FAILURE_STEMS))
 
 
 def write_rows(

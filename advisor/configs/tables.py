@@ -25,6 +25,7 @@ from advisor.writing import replacing
 
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
+REMOVE_DUPLICATES = "remove all of them but the one that is meant"
 _KEY = re.compile(r"\s{0,8}\+?[0-9]{1,18}\s{0,8}", re.ASCII)
 
 
@@ -141,7 +142,7 @@ def _interpret(
             key=key,
             check="duplicate-key",
             error=InputError(
-                f"{label}: key {key!r} occurs twice", key, "each key once", "remove one of the two; JSON keeps the last"
+                f"{label}: key {key!r} occurs twice", key, "each key once", REMOVE_DUPLICATES
             ),
         )
         for key in duplicates
@@ -161,8 +162,7 @@ def _interpret(
             if plain in kept:  # spelled otherwise: `{int(key): …}` of the stacks keeps the place of the first, and what the last says
                 values.pop(tokens, None)
                 if key not in duplicates:
-                    remedy = "remove one of the two; the stacks keep the last"
-                    twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", remedy)
+                    twice = InputError(f"{label}: key {plain!r} occurs twice", key, "each key once", REMOVE_DUPLICATES)
                     problems.append(TableProblem(key=key, check="duplicate-key", error=twice))
                     respelled.append(key)
             elif key != plain:

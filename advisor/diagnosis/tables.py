@@ -15,7 +15,7 @@ REMEDIES: dict[str, str] = {
     "unreachable-name": "rename the file to what the serving stack asks for, or remove it",
     "device-alias": "ship a copy under every name that drivers report",
     "odd-key": "write the key as a plain number",
-    "duplicate-key": "remove one of the two: the last is used",
+    "duplicate-key": "remove all of them but the one that is meant",
     "unknown-gpu": "describe it in a TOML file (ceilings/README.md), or correct the name",
     "unknown-dtype": "correct the name, or say with --dtype what to reckon with",
     "refused-dtype": "serve bf16 there, or fp8 weights through a kernel that unpacks them (Marlin)",

@@ -65,7 +65,7 @@ class MeasuredRow:
     @property
     def lasting(self) -> bool:
         """Whether measuring it again would give the same: it has a latency, or the configuration itself is why it has none."""
-        return self.status == OK or (self.failure is not None and self.failure.lasting)
+        return self.latency_us is not None or (self.failure is not None and self.failure.lasting)
 
     def key(self) -> str:
         """As `row_key`."""

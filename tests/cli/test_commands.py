@@ -89,7 +89,7 @@ def test_json_and_markdown_go_to_stdout(tmp_path, capsys):
 def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
     assert advise(EXAMPLE, tmp_path, "--tokens", "64", *gpus, "--format", "json") == 0
     assert [result["gpu"] for result in json.loads(capsys.readouterr().out)] == ["H200", "A100"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a100", "h200", "side-by-side.html"]
 
 
 @pytest.mark.parametrize("style", ["text", "md"])
@@ -98,7 +98,7 @@ def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
     table = capsys.readouterr().out.partition("Side by side:")[2]
     lines = [line for line in table.splitlines() if " M=" in line.replace("\\", "")]
     assert "H200" in table and "A100" in table and len(lines) == 4
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "side-by-side.html").read_text(encoding="utf-8")
     cells = re.findall(r"<td.*?>(.*?)</td>", page)
     assert len(cells) == 4 * 8 and 'href="h200/report.html"' in page and 'href="a100/report.html"' in page
     assert all(cell in line for number, line in enumerate(lines) for cell in cells[8 * number : 8 * number + 8])
@@ -130,7 +130,7 @@ def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
         file.write_text(text)
     out = tmp_path / "out"
     assert advise(EXAMPLE, out, "--tokens", "64", "--gpu", str(files[0]), "--gpu", str(files[1])) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["h200", "h200-2", "report.html"]
+    assert sorted(path.name for path in out.iterdir()) == ["h200", "h200-2", "side-by-side.html"]
     assert str(out / "h200-2" / "report.html") in capsys.readouterr().out.replace("\n", "")
 
 

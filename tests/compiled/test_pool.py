@@ -68,6 +68,19 @@ def test_a_killed_run_leaves_no_compiler(how: signal.Signals, tmp_path: Path) ->
     assert not list(temporary.glob("advisor-*"))
 
 
+def test_a_worker_without_memory_blames_itself_and_not_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a pull request's gate takes for a kernel that no longer compiles must be one."""
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    request = {"target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": "raise MemoryError"}, "entry": "rebuilt_k", "kernel": "k"}
+    worker = Worker()
+    try:
+        assert worker.ask(request, 60)["kind"] == "crash"
+        assert worker.ask({**request, "modules": {"rebuilt_k.py": "raise ValueError from MemoryError()"}}, 60)["kind"] == "crash"
+        assert worker.ask({**request, "modules": {"rebuilt_k.py": "raise ValueError"}}, 60)["kind"] == "failed"
+    finally:
+        worker.close()
+
+
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
     """A pool's threads end with each batch of requests; its workers are kept."""
     worker = Worker()

@@ -157,8 +157,17 @@ def test_another_delimiter_is_told(mark: str, word: str) -> None:
         parse_rows(text, "x.csv")
 
 
-@pytest.mark.parametrize("status", [*FAILURE_KINDS, "failed", "OutOfResources", "out of memory"])
+_FAILURES = ("failed", "OutOfResources", "out of memory", "CUDA error: an illegal memory access", "PTXASError", "RuntimeError",
+             "launch failed", "Segfault", "killed", "skipped", "not supported", "False", "rejected")  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [*FAILURE_KINDS, *_FAILURES])
 def test_no_command_takes_a_latency_from_a_row_that_failed(status):
     rows = parse_rows(f"M,N,K,latency_us,best_us,status\n1,2,3,4,4,{status}\n1,2,3,5,5,ok\n", "rows.csv")
     for name in ("latency_us", "best_us"):
         assert np.isnan(rows.columns[name][0]) and rows.columns[name][1] == 5
+
+
+@pytest.mark.parametrize("status", ["", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True"])
+def test_other_words_leave_a_row_its_latency(status):
+    assert parse_rows(f"M,N,K,latency_us,status\n1,2,3,4,{status}\n", "rows.csv").columns["latency_us"][0] == 4

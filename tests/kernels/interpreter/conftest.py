@@ -20,11 +20,12 @@ settings.register_profile(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-settings.load_profile("interpreter")
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     collect_ignore_glob = ["test_*.py"]
 else:
+    settings.load_profile("interpreter")  # only here: a profile holds for every test of a process
+
     from kernel_harness import mend_interpreter
 
     mend_interpreter()
