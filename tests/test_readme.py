@@ -37,6 +37,21 @@ def test_commands_run_as_printed(line, tmp_path, monkeypatch, capsys):
     assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
 
 
+def test_what_is_shown_is_what_comes_out(tmp_path, monkeypatch, capsys):
+    shown = re.findall(r"```console\n(advisor .*)\n```\n\n```text\n(.*?)```", README, flags=re.DOTALL)
+    assert shown
+    (tmp_path / "reports").symlink_to(ROOT / "reports")
+    monkeypatch.chdir(tmp_path)
+    for line, text in shown:
+        assert main(shlex.split(line)[1:]) == 0
+        assert capsys.readouterr().out == text
+
+
+def test_links_lead_to_a_section():
+    sections = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^##+ (.*)$", README, re.MULTILINE)}
+    assert set(re.findall(r"\]\(#([^)]*)\)", README)) <= sections
+
+
 @pytest.mark.parametrize("block", [block for language, block in BLOCKS if language == "python"])
 def test_python_runs_as_printed(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
