@@ -7,23 +7,18 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
-from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows, failed, parse_rows, read_rows
+from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows
 from advisor.drafts import Measured
-from advisor.errors import InputError, NothingMatchedError
+from advisor.errors import NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.measurement.rows import RowSource, read_configuration, read_rounds
-from advisor.measurement.statistics import CONFIDENCE, median_interval
-from advisor.schema import Configuration, Latency, MeasuredRounds, result_dtype
+from advisor.measured_file import MeasuredFile, Row, read_file
+from advisor.schema import Configuration, Latency, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
-
-SIMULATED = "simulated"
-_FAKE = re.compile(r'"gpu_uuid":\s*"fake"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,79 +52,77 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
         InputError: The file cannot be read, or has no latency_us.
         NothingMatchedError: No row belongs to any launch.
     """
-    label = Path(path).name
-    rows = read_rows(path) if text is None else parse_rows(text, label, os.fspath(path))
-    latency = rows.columns.get("latency_us")
-    if latency is None:
-        raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
-    said = _simulated_rows(rows)
-    word = "simulated" if len(said) and said.all() else "measured"
-    wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
-    here = _on_gpu(rows, target)
-    usable = here & np.isfinite(latency) & (latency > 0)
+    file = read_file(path, text)
+    here = _on_gpu(file.rows, target)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
         shares[launch.share].append(launch)
-    launches: dict[str, PlannedLaunch] = {}
-    measured: dict[str, Measured] = {}
-    used, lost = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
-    chosen_from = 0
-    for group in shares.values():
-        same = {launch.id: _same_problem(rows, launch, target) for launch in group}
-        found = {launch.id: _rows_of(rows, label, usable & same[launch.id]) for launch in group}
-        lost |= here & wrong & np.logical_or.reduce(list(same.values()))
-        mine = {launch.id: _own(found[launch.id], launch) for launch in group}
-        if not any(mine.values()) and (tried := _fastest(found, latency)) is not None and target.table is None:
-            configuration, several = tried
-            chosen_from = max(chosen_from, several)
-            source = f"the fastest of {several} {word} in {label}" if several > 1 else f"as {word} in {label}"
-            group = [replace(launch, configuration=configuration, source=source) for launch in group]
-            mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
-        for launch in group:
-            launches[launch.id] = launch
-            if mine[launch.id]:
-                used[[row for row, _ in found[launch.id]]] = True
-                own = _median(latency, mine[launch.id], label, said)
-                measured[launch.id] = replace(
-                    _with_rounds(own, [_source(rows, label, row) for row in mine[launch.id]]),
-                    others=_others(found[launch.id], launch, latency, label, said),
-                )
-    if not measured and lost.any():
-        kinds = sorted({rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
-        raise NothingMatchedError(f"{label}: of {target.title} on {target.gpu.name} it has only launches that failed", ", ".join(kinds),
-                                  "rows whose status is ok or empty", "measure a configuration whose output is right")  # fmt: skip
+    groups = [_match_group(file, group, here, target) for group in shares.values()]
+    launches = {launch.id: launch for group in groups for launch in group.launches}
+    measured = {name: its for group in groups for name, its in group.measured.items()}
+    used, lost = (np.logical_or.reduce([getattr(group, name) for group in groups]) for name in ("used", "lost"))
     if not measured:
-        raise NothingMatchedError(f"{label}: none of {len(rows)} rows belongs to {target.title} on {target.gpu.name}", None,
-                                  "rows with the same GPU, sizes, types, cache state and configuration",
-                                  "check the columns, and --cache and --dtype")  # fmt: skip
+        raise _nothing(file, target, lost)
     unknowns = list(target.unknowns)
     if all(launch.configuration is not None for launch in launches.values()):
         unknowns = [text for text in unknowns if text != CONFIGURATION_UNKNOWN]
-    if chosen_from:
-        which = f"the fastest of those {word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {word} there"
-        unknowns.append(f"Which configuration is launched is not said: where {label} has the problem, it is taken as {which}.")
+    if chosen_from := max(group.chosen_from for group in groups):
+        which = f"the fastest of those {file.word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {file.word} there"
+        unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
     missing, spare, failures = len(launches) - len(measured), int((~used & ~lost).sum()), int(lost.sum())
-    left = f"{label}: {len(measured)} of {len(launches)} launches have a measurement; {spare} rows belong to none"
+    left = f"{file.label}: {len(measured)} of {len(launches)} launches have a measurement; {spare} rows belong to none"
     left += f"; {failures} failed and have no latency" if failures else ""
     return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures else None)
 
 
-_Row = tuple[int, Configuration | None]
-"""Number of a row, from 0, and its configuration."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Launches that share one configuration, matched; `used` and `lost` [rows] are those of their problems that were measured or failed,
+    `chosen_from` the number of configurations of which one was taken for what runs, 0 where that was known."""
+
+    launches: Sequence[PlannedLaunch]
+    measured: Mapping[str, Measured]
+    used: np.ndarray
+    lost: np.ndarray
+    chosen_from: int
 
 
-def _rows_of(rows: Rows, label: str, chosen: np.ndarray) -> list[_Row]:
-    return [
-        (row, read_configuration(_source(rows, label, row))) for row in np.flatnonzero(chosen).tolist()
-    ]
+def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.ndarray, target: Target) -> _Group:
+    """Match launches that share one configuration with the rows `here` [rows] of their GPU."""
+    usable = here & np.isfinite(file.latency) & (file.latency > 0)
+    same = {launch.id: _same_problem(file.rows, launch, target) for launch in group}
+    found = {launch.id: file.chosen(usable & same[launch.id]) for launch in group}
+    mine = {launch.id: _own(found[launch.id], launch) for launch in group}
+    chosen_from = 0
+    if not any(mine.values()) and target.table is None and (tried := _fastest(found, file.latency)) is not None:
+        configuration, chosen_from = tried
+        source = f"the fastest of {chosen_from} {file.word} in {file.label}" if chosen_from > 1 else f"as {file.word} in {file.label}"
+        group = [replace(launch, configuration=configuration, source=source) for launch in group]
+        mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
+    measured: dict[str, Measured] = {}
+    used = np.zeros(len(file.rows), dtype=bool)
+    for launch in group:
+        if mine[launch.id]:
+            used[[row for row, _ in found[launch.id]]] = True
+            measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
+    lost = here & file.failed & np.logical_or.reduce(list(same.values()))
+    return _Group(launches=group, measured=measured, used=used, lost=lost, chosen_from=chosen_from)
 
 
-def _source(rows: Rows, label: str, row: int) -> RowSource:
-    return RowSource(label, row + 1, {name: rows.text[name][row] for name in rows.header})
+def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray) -> NothingMatchedError:
+    """The error for a file without a latency of any launch; `lost` [rows]: launches of the target that failed."""
+    if lost.any():
+        kinds = sorted({file.rows.text["status"][row].strip() for row in np.flatnonzero(lost).tolist()})
+        return NothingMatchedError(f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
+                                   ", ".join(kinds), "rows whose status is ok or empty",
+                                   "measure a configuration whose output is right")  # fmt: skip
+    return NothingMatchedError(f"{file.label}: none of {len(file.rows)} rows belongs to {target.title} on {target.gpu.name}", None,
+                               "rows with the same GPU, sizes, types, cache state and configuration",
+                               "check the columns, and --cache and --dtype")  # fmt: skip
 
 
-def _own(found: Sequence[_Row], launch: PlannedLaunch) -> list[int]:
+def _own(found: Sequence[Row], launch: PlannedLaunch) -> list[int]:
     """The rows of the launch's problem that ran with its configuration; rows that name none count as that."""
     return [row for row, its in found if its is None or (launch.configuration is not None and _same(its, launch))]
 
@@ -159,9 +152,7 @@ def _optional(launch: PlannedLaunch) -> frozenset[str]:
     return frozenset(name for name, value in FAMILY_PARAMETERS.get(launch.problem.family, {}).items() if value is None)
 
 
-def _others(
-    found: Sequence[_Row], launch: PlannedLaunch, latency: np.ndarray, label: str, said: np.ndarray
-) -> tuple[tuple[Configuration, Latency], ...]:  # fmt: skip
+def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> tuple[tuple[Configuration, Latency], ...]:
     """What else the launch's problem was measured with; none where its own configuration is not known."""
     if launch.configuration is None:
         return ()
@@ -174,10 +165,10 @@ def _others(
             whole = replace(its, parameters={**unnamed, **its.parameters})
             known.setdefault(repr(whole), whole)
             rows[repr(whole)].append(row)
-    return tuple((its, _median(latency, rows[key], label, said)) for key, its in known.items())
+    return tuple((its, file.median(rows[key])) for key, its in known.items())
 
 
-def _fastest(found: Mapping[str, Sequence[_Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
+def _fastest(found: Mapping[str, Sequence[Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
     """Of the configurations that all launches of a group were measured with, the one whose medians sum to least, and how many there
     were; launches of which nothing was measured have no say. None: there is no such configuration."""
     sides: list[dict[str, list[float]]] = []
@@ -194,58 +185,6 @@ def _fastest(found: Mapping[str, Sequence[_Row]], latency: np.ndarray) -> tuple[
     if not common:
         return None
     return known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)
-
-
-def simulated(cells: Mapping[str, str]) -> bool:
-    """Whether the cells of a row say that nothing was run for its latency: by `origin`, the timer, or whose fingerprint it has."""
-    if SIMULATED in (cells.get(name, "").strip().lower() for name in ("origin", "timer")):
-        return True
-    mark = cells.get("fingerprint", "")
-    return "fake" in mark and _FAKE.search(mark) is not None
-
-
-def holds_simulated(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of rows has any that say they were simulated.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    return bool(_simulated_rows(read_rows(path)).any())
-
-
-def _simulated_rows(rows: Rows) -> np.ndarray:
-    names = [name for name in ("origin", "timer", "fingerprint") if name in rows.text]
-    if not names:
-        return np.zeros(len(rows), dtype=bool)
-    told: dict[tuple[str, ...], bool] = {}
-    cells = list(zip(*(rows.text[name] for name in names), strict=True))
-    for each in cells:
-        if each not in told:
-            told[each] = simulated(dict(zip(names, each, strict=True)))
-    return np.array([told[each] for each in cells], dtype=bool)
-
-
-def _median(latency: np.ndarray, chosen: Sequence[int], label: str, said: np.ndarray) -> Latency:
-    """Of the chosen rows, with the least and the greatest where there are several; `said`: which rows are simulated."""
-    values = latency[chosen]
-    several = values.size > 1
-    return Latency(
-        us=float(np.median(values)), origin="simulated" if said[chosen].any() else "measured",
-        source=f"{label}, {values.size} rows" if several else label,
-        low_us=float(values.min()) if several else None, high_us=float(values.max()) if several else None,
-        coverage=1.0 if several else None,
-    )  # fmt: skip
-
-
-def _with_rounds(latency: Latency, sources: Sequence[RowSource]) -> Measured:
-    """The latency of these rows, with their rounds; of one row it is what `advisor compare` says of the same rounds."""
-    rounds = tuple(each for source in sources for each in read_rounds(source))
-    if not rounds:
-        return Measured(latency=latency)
-    if len(sources) == 1 and (found := median_interval(rounds)) is not None:
-        latency = replace(latency, us=found[0], low_us=found[1], high_us=found[2], coverage=CONFIDENCE)
-    floors = [floor for source in sources if (floor := source.number("noise_floor")) is not None]
-    return Measured(latency=latency, rounds=MeasuredRounds(rounds=rounds, noise_floor=max(floors, default=None), source=latency.source))
 
 
 def _on_gpu(rows: Rows, target: Target) -> np.ndarray:

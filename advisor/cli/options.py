@@ -133,6 +133,11 @@ def check_writable(path: str | Path) -> None:
         raise UsageError(f"cannot write {path}", None, "a file in a folder you may write to", "choose another place with -o")
 
 
+def note(message: str) -> None:
+    """A remark on stderr, beside what goes to stdout."""
+    print(f"advisor: {message}", file=sys.stderr)
+
+
 def warn(message: str) -> None:
     """A warning on stderr."""
     print(f"advisor: warning: {printable(' '.join(message.split()))}", file=sys.stderr)

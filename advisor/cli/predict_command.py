@@ -20,6 +20,7 @@ whose latency_us is below the bound.
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from advisor.configs.rows import Rows
     from advisor.hardware import GpuSpec
-    from advisor.pipelines import Demand
+    from advisor.learned.base import Predictor
+    from advisor.pipelines import Array, Demand
 
 HELP = "predict the latency of every row of a CSV file"
 
@@ -42,91 +45,128 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
 
 
+_COLUMNS = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us", "p_speedup_10pct")
+
+
+@dataclass(kw_only=True)
+class _Predicted:
+    """What is appended to the rows, and what is said of them on stderr.
+
+    Attributes:
+        columns: By name, [rows]; NaN where there is nothing to say.
+        binding: The pipeline that binds the bound, [rows].
+        untunable: Launches of library kernels, which choose their own configuration.
+        extrapolated: Launches outside of what was learned.
+        analytical: Launches so far outside that the analytical model answers.
+        stuck: A sentence for each launch that cannot be made.
+        gpus: Of the rows.
+    """
+
+    columns: dict[str, NDArray[np.float64]]
+    binding: NDArray[np.object_]
+    untunable: int = 0
+    extrapolated: int = 0
+    analytical: int = 0
+    stuck: list[str] = field(default_factory=list)
+    gpus: list[GpuSpec] = field(default_factory=list)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
-    import sys
     from pathlib import Path
 
-    import numpy as np
-
-    from advisor import pipelines
     from advisor.configs.rows import read_rows, write_rows
-    from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.learned.base import ANALYTICAL
-    from advisor.learned.caveats import unmeasured_vendor
     from advisor.learned.data import settle_dtypes
-    from advisor.learned.reached import tunable_ceiling
-    from advisor.pipelines.from_rows import batches
-    from advisor.schema import PIPELINES
 
     rows = read_rows(arguments.rows, defaults=True)
     assumed = settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    names = ("bound_us", "config_bound_us", "predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us", "p_speedup_10pct")
-    out = {name: np.full(len(rows), np.nan) for name in names}
-    binding = np.full(len(rows), "", dtype=object)
-    measured = rows.columns.get("latency_us")
-    blank = beyond = fallen = 0
-    gpus: list[GpuSpec] = []
-    stuck: list[str] = []
-    for batch in batches(rows, load_gpu, arguments.gpu):
-        gpus.append(batch.gpu)
-        index, problem, gpu = batch.rows, batch.problem, batch.gpu
-        work = pipelines.work(problem, gpu)
-        bound = pipelines.bound(work, gpu, problem.cache)
-        out["bound_us"][index] = bound.us
-        binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
-        if batch.configuration is not None:
-            demand = pipelines.demand(problem, batch.configuration, gpu)
-            out["config_bound_us"][index] = pipelines.config_bound(work, demand, gpu, problem.cache).us
-        prediction = predictor.predict(problem, batch.configuration, gpu)
-        launches = np.isfinite(prediction.us)
-        beyond += prediction.extrapolated
-        fallen += prediction.analytical if predictor.name != ANALYTICAL else 0
-        if batch.configuration is not None:
-            stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, gpu)
-        else:
-            stuck += [options.nothing_launches(row, gpu) for row in index[np.broadcast_to(~launches, index.shape)].tolist()]
-        # What a library launches was tuned by others, and cannot be tuned here.
-        library = problem.family != "fused_moe" and batch.configuration is None
-        ceiling = prediction if library else predictor.ceiling(problem, gpu)
-        out["predicted_us"][index] = prediction.us
-        out["predicted_low_us"][index] = prediction.low_us
-        out["predicted_high_us"][index] = prediction.high_us
-        out["ceiling_us"][index] = (prediction if library else tunable_ceiling(ceiling, bound.us, prediction.us)).us
-        if library:
-            blank += index.size
-            continue
-        latency = measured[index] if measured is not None else np.full(index.size, np.nan)
-        p = predictor.p_speedup(problem, gpu, None, prediction, ceiling)
-        known = np.isfinite(latency)
-        if known.any():
-            now = np.where(known, latency, prediction.us)
-            p = np.where(known, predictor.p_speedup(problem, gpu, now, prediction, ceiling, batch.configuration), p)
-        out["p_speedup_10pct"][index] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
+    found = _predict(rows, predictor, arguments.gpu)
+    *latencies, probability = _COLUMNS
+    appended: dict[str, Any] = {name: found.columns[name] for name in latencies}
+    appended |= {"binding_pipeline": found.binding, probability: found.columns[probability]}
     if assumed:
-        print(f"advisor: {assumed}", file=sys.stderr)
-    if blank:
-        print(f"advisor: p_speedup_10pct is left empty for {blank} launches of library kernels: they choose their own configuration, so "
-              "there is nothing to tune", file=sys.stderr)  # fmt: skip
-    # A configuration that cannot launch has no latency: an empty cell, not infinity.
-    for name in names:
-        out[name][~np.isfinite(out[name])] = np.nan
-    appended: dict[str, Any] = {**{n: out[n] for n in names[:6]}, "binding_pipeline": binding, names[6]: out[names[6]]}
+        options.note(assumed)
     write_rows(rows, arguments.output, appended | options.gpu_column(arguments.gpu, len(rows)))
-    if beyond:
-        print(f"advisor: launches outside of what was learned: {beyond}; their latencies are extrapolated, their intervals a guess",
-              file=sys.stderr)  # fmt: skip
-    if fallen:
-        print(f"advisor: launches far outside of what was learned: {fallen}; the analytical model answers for them", file=sys.stderr)
-    options.warn_of_rows(stuck)
-    if measured is not None:
-        options.warn_of_rows([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {out['bound_us'][i]:.6g} µs: a fault of the "
-                              "model or of the measurement" for i in np.flatnonzero(measured < out["bound_us"])])  # fmt: skip
-    for caveat in unmeasured_vendor(gpus):
-        options.warn(caveat)
+    _tell(found, rows.columns.get("latency_us"))
     return 0
+
+
+def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
+    """Predict all rows; `gpu` stands in place of their column."""
+    import numpy as np
+
+    from advisor import pipelines
+    from advisor.hardware import load_gpu
+    from advisor.learned.base import ANALYTICAL
+    from advisor.learned.reached import tunable_ceiling
+    from advisor.pipelines.from_rows import batches
+    from advisor.schema import PIPELINES
+
+    out = _Predicted(columns={name: np.full(len(rows), np.nan) for name in _COLUMNS}, binding=np.full(len(rows), "", dtype=object))
+    measured = rows.columns.get("latency_us", np.full(len(rows), np.nan))
+    for batch in batches(rows, load_gpu, gpu):
+        index, problem, configuration = batch.rows, batch.problem, batch.configuration
+        columns: dict[str, Array] = {}
+        work = pipelines.work(problem, batch.gpu)
+        bound = pipelines.bound(work, batch.gpu, problem.cache)
+        columns["bound_us"] = bound.us
+        prediction = predictor.predict(problem, configuration, batch.gpu)
+        launches = np.isfinite(prediction.us)
+        if configuration is not None:
+            demand = pipelines.demand(problem, configuration, batch.gpu)
+            columns["config_bound_us"] = pipelines.config_bound(work, demand, batch.gpu, problem.cache).us
+            out.stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, batch.gpu)
+        else:
+            stuck = index[np.broadcast_to(~launches, index.shape)].tolist()
+            out.stuck += [options.nothing_launches(row, batch.gpu) for row in stuck]
+        if problem.family != "fused_moe" and configuration is None:  # what a library launches was tuned by others, and cannot be tuned here
+            ceiling = prediction
+            out.untunable += index.size
+        else:
+            calibrated = predictor.ceiling(problem, batch.gpu)
+            ceiling = tunable_ceiling(calibrated, bound.us, prediction.us)
+            p = predictor.p_speedup(problem, batch.gpu, None, prediction, calibrated)
+            known = np.isfinite(measured[index])
+            if known.any():
+                now = np.where(known, measured[index], prediction.us)
+                p = np.where(known, predictor.p_speedup(problem, batch.gpu, now, prediction, calibrated, configuration), p)
+            columns["p_speedup_10pct"] = np.where(launches, p, np.nan)  # what cannot launch has no speed to gain on
+        columns |= {
+            "predicted_us": prediction.us, "predicted_low_us": prediction.low_us, "predicted_high_us": prediction.high_us,
+            "ceiling_us": ceiling.us,
+        }  # fmt: skip
+        for name, values in columns.items():  # a configuration that cannot launch has no latency: an empty cell, not infinity
+            out.columns[name][index] = np.where(np.isfinite(values), values, np.nan)
+        out.binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
+        out.extrapolated += prediction.extrapolated
+        out.analytical += prediction.analytical if predictor.name != ANALYTICAL else 0
+        out.gpus.append(batch.gpu)
+    return out
+
+
+def _tell(found: _Predicted, measured: Array | None) -> None:
+    """Say on stderr what the rows do not: where nothing is known, where the model is far from what it learned, and what cannot be."""
+    import numpy as np
+
+    from advisor.learned.caveats import unmeasured_vendor
+
+    if found.untunable:
+        options.note(f"p_speedup_10pct is left empty for {found.untunable} launches of library kernels: they choose their own "
+                     "configuration, so there is nothing to tune")  # fmt: skip
+    if found.extrapolated:
+        options.note(f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, "
+                     "their intervals a guess")  # fmt: skip
+    if found.analytical:
+        options.note(f"launches far outside of what was learned: {found.analytical}; the analytical model answers for them")
+    options.warn_of_rows(found.stuck)
+    if measured is not None:
+        bound = found.columns["bound_us"]
+        options.warn_of_rows([f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
+                              "model or of the measurement" for i in np.flatnonzero(measured < bound)])  # fmt: skip
+    for caveat in unmeasured_vendor(found.gpus):
+        options.warn(caveat)
 
 
 def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec) -> list[str]:

@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Rank and write."""
-    import sys
     from pathlib import Path
 
     import numpy as np
@@ -70,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
                 ({name: int(values[b]) for name, values in columns.items()}, float(us)) for b, us in zip(best, predicted, strict=True)
             ]
     if assumed:
-        print(f"advisor: {assumed}", file=sys.stderr)
+        options.note(assumed)
     order = sorted(found)
     index = np.array([row for row in order for _ in found[row]], dtype=np.int64)
     names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
     write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
     if beyond:
-        print(f"advisor: problems outside of what was learned: {beyond}; their latencies are extrapolated", file=sys.stderr)
+        options.note(f"problems outside of what was learned: {beyond}; their latencies are extrapolated")
     options.warn_of_rows(stuck)
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)

@@ -14,7 +14,7 @@ from advisor.drafts import Measured
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measured_rows import simulated
+from advisor.measured_file import simulated
 from advisor.measurement.rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text

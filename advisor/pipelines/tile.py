@@ -109,105 +109,159 @@ row and column, added to the sum, is a multiplication and an FMA (`fp8_utils._w8
 keeps a lane as long as an FMA, of two FLOP, does."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tiling:
+    """A product cut into tiles; columns [n], but `expert_row_tiles` [n, g].
+
+    Attributes:
+        split: In how many parts the depth is summed, SPLIT_K.
+        expert_row_tiles: Rows of tiles of one group.
+        row_tiles: Of all groups.
+        total_rows: Rows of the product.
+        steps: Of the loop over the depth.
+        flop: Of one tile, padding included.
+        rows: Of the tile as it is multiplied, which may be transposed.
+        columns: Of that tile.
+        warp_group: Whether it is multiplied with wgmma or tcgen05.
+    """
+
+    block_m: Array
+    block_n: Array
+    block_k: Array
+    group: Array
+    split: Array
+    warps: Array
+    expert_row_tiles: Array
+    row_tiles: Array
+    total_rows: Array
+    column_tiles: Array
+    steps: Array
+    flop: Array
+    rows: Array
+    columns: Array
+    warp_group: Array
+
+
 def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
     """The demand of `product` under `configuration`; columns broadcast to [n]."""
-    block_m, block_n = configuration.get("BLOCK_SIZE_M", 64), configuration.get("BLOCK_SIZE_N", 64)
-    block_k, group = configuration.get("BLOCK_SIZE_K", 32), configuration.get("GROUP_SIZE_M", 1)
-    split = np.maximum(configuration.get("SPLIT_K", 1), 1)
+    cut = _tiling(product, configuration, gpu)
+    zero = np.zeros(np.broadcast_shapes(cut.flop.shape, cut.warps.shape))
+    ctas = cut.row_tiles * cut.column_tiles * cut.split
+    launched_rows = cut.row_tiles if product.launched_row_tiles is None else np.maximum(cut.row_tiles, product.launched_row_tiles)
     multicast = configuration.get("MULTICAST", 1)  # row tiles that take the right operand's tiles from the L2 together (`space.MULTICAST`)
-    warps, stages = configuration.num_warps, configuration.num_stages
 
-    row_tiles = (product.count * np.ceil(product.rows / block_m[:, None])).sum(-1)
-    total_rows = (product.count * product.rows).sum(-1)
-    column_tiles = np.ceil(product.width / block_n)
-    steps = np.ceil(np.ceil(product.depth / split) / block_k)
-    ctas = row_tiles * column_tiles * split
-    launched_rows = row_tiles if product.launched_row_tiles is None else np.maximum(row_tiles, product.launched_row_tiles)
+    a_loads = cut.total_rows * product.a_row_bytes * cut.column_tiles
+    b_loads = cut.row_tiles * product.b_group_bytes
+    # The parts of a split sum are float32 and meet in a second kernel (or in atomic additions).
+    stores = cut.total_rows * product.width * np.where(cut.split > 1, 4 * cut.split, product.c_bytes)
+    compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
+    parts = np.maximum(stores - product.output_bytes, 0)
 
     tensor_dtype = compute_pipeline(gpu, product.dtype)
-    flop = 2 * block_m * block_n * steps * block_k
-    operand_bytes = ELEMENT_BYTES[product.dtype]
+    resources, pipelined = _resources(product, cut, configuration, gpu)
+    return Demand(
+        per_cta=_per_cta(product, cut, gpu, zero),
+        ctas=ctas,
+        launched_ctas=launched_rows * cut.column_tiles * cut.split,
+        cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
+        cta_store_bytes=stores / np.maximum(ctas, 1),
+        l2_bytes=a_loads + np.ceil(cut.row_tiles / multicast) * product.b_group_bytes + stores,
+        dram_bytes=cache.likely_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
+        + _re_read_bytes(product, cut, gpu, occupancy.resident_ctas(gpu, resources)[0]),
+        compulsory_bytes=compulsory + zero,
+        useful_fraction=2 * cut.total_rows * product.width * product.depth / np.maximum(cut.flop * ctas, 1),
+        k_iterations=cut.steps,
+        tensor_dtype=tensor_dtype,
+        tensor_rate=tensor_rate(gpu, tensor_dtype or "", cut.warp_group) + zero,
+        num_stages=np.where(pipelined, configuration.num_stages, 1.0),
+        resources=resources,
+        in_turn=product.block_scaled,
+    )
+
+
+def _tiling(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> _Tiling:
+    block_m, block_n = configuration.get("BLOCK_SIZE_M", 64), configuration.get("BLOCK_SIZE_N", 64)
+    block_k, split = configuration.get("BLOCK_SIZE_K", 32), np.maximum(configuration.get("SPLIT_K", 1), 1)
+    expert_row_tiles = np.ceil(product.rows / block_m[:, None])
+    steps = np.ceil(np.ceil(product.depth / split) / block_k)
     swapped = np.equal(product.a_bytes, product.b_bytes) & swaps_operands(
         product.kind, product.dtype, gpu.compute_capability, block_m, block_n, configuration.parameters.get("SWAP_AB")
     )
-    rows, columns = np.where(swapped, block_n, block_m), np.where(swapped, block_m, block_n)  # of the tile as it is multiplied
-    warp_group = occupancy.wants_wgmma(gpu, rows, warps, product.dtype)
+    rows, columns = np.where(swapped, block_n, block_m), np.where(swapped, block_m, block_n)
+    return _Tiling(
+        block_m=block_m, block_n=block_n, block_k=block_k, group=configuration.get("GROUP_SIZE_M", 1), split=split,
+        warps=configuration.num_warps, expert_row_tiles=expert_row_tiles, row_tiles=(product.count * expert_row_tiles).sum(-1),
+        total_rows=(product.count * product.rows).sum(-1), column_tiles=np.ceil(product.width / block_n), steps=steps,
+        flop=2 * block_m * block_n * steps * block_k, rows=rows, columns=columns,
+        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype),
+    )  # fmt: skip
 
-    along_m, along_n = occupancy.mma_warps(rows, columns, warps)
-    staged = (block_m * product.a_bytes + block_n * product.b_bytes) * block_k  # written to shared memory, per step
-    groups = np.ceil(np.minimum(rows, 64 * warps / 4) / 64)  # warp groups that each read the right operand
+
+def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[str, Array]:
+    """What one CTA asks of each pipeline, by its name."""
+    operand_bytes = ELEMENT_BYTES[product.dtype]
+    along_m, along_n = occupancy.mma_warps(cut.rows, cut.columns, cut.warps)
+    staged = (cut.block_m * product.a_bytes + cut.block_n * product.b_bytes) * cut.block_k  # written to shared memory, per step
+    groups = np.ceil(np.minimum(cut.rows, 64 * cut.warps / 4) / 64)  # warp groups that each read the right operand
     read = np.where(
-        warp_group,
-        rows * block_k * operand_bytes + groups * columns * block_k * operand_bytes,
-        (rows * along_n + columns * along_m) * block_k * operand_bytes,
+        cut.warp_group,
+        cut.rows * cut.block_k * operand_bytes + groups * cut.columns * cut.block_k * operand_bytes,
+        (cut.rows * along_n + cut.columns * along_m) * cut.block_k * operand_bytes,
     )
-    matrix_flop = flop * product_count(gpu, product.dtype)
-    instructions = matrix_flop / np.where(warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + steps * (
-        staged / 512 + np.where(warp_group, 0.0, read / 512) + 24 * warps
+    matrix_flop = cut.flop * product_count(gpu, product.dtype)
+    instructions = matrix_flop / np.where(cut.warp_group, 2 * 64 * 128 * 16, 2 * 16 * 8 * 16) + cut.steps * (
+        staged / 512 + np.where(cut.warp_group, 0.0, read / 512) + 24 * cut.warps
     )
-    zero = np.zeros(np.broadcast_shapes(flop.shape, warps.shape))
-    per_cta = {
-        "tensor": matrix_flop + zero if tensor_dtype else zero,
-        "fma": (zero if tensor_dtype else flop + zero) + (steps * SCALING_FLOP * block_m * block_n if product.block_scaled else 0),
+    tensor = compute_pipeline(gpu, product.dtype) is not None
+    scaling = cut.steps * SCALING_FLOP * cut.block_m * cut.block_n if product.block_scaled else 0
+    return {
+        "tensor": matrix_flop + zero if tensor else zero,
+        "fma": (zero if tensor else cut.flop + zero) + scaling,
         "xu": zero,
-        "alu": steps * warps * gpu.warp_size * 8 + zero,
+        "alu": cut.steps * cut.warps * gpu.warp_size * 8 + zero,
         "issue": instructions + zero,
-        "smem": steps * (staged + read) + zero,
+        "smem": cut.steps * (staged + read) + zero,
     }
 
-    a_loads = total_rows * product.a_row_bytes * column_tiles
-    b_loads = row_tiles * product.b_group_bytes
-    # The parts of a split sum are float32 and meet in a second kernel (or in atomic additions).
-    stores = total_rows * product.width * np.where(split > 1, 4 * split, product.c_bytes)
-    compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
 
+def _resources(
+    product: Product, cut: _Tiling, configuration: ConfigurationBatch, gpu: GpuSpec
+) -> tuple[occupancy.Resources, Array]:  # fmt: skip
+    """What one CTA holds of an SM, and whether its loads are pipelined, [n]."""
     shape = occupancy.Tile(
-        block_m=rows, block_n=columns, block_k=block_k, num_warps=warps, num_stages=stages,
+        block_m=cut.rows, block_n=cut.columns, block_k=cut.block_k, num_warps=cut.warps, num_stages=configuration.num_stages,
         a_bytes=product.a_bytes, b_bytes=product.b_bytes, c_bytes=product.c_bytes, block_scaled=product.block_scaled,
         # Kernels that store through a tensor descriptor have this parameter (triton_kernels/gemm.py, Triton's own tutorial).
         stored_parts=configuration.parameters.get("EPILOGUE_SUBTILE"), flattened=configuration.parameters.get("FLATTEN"),
     )  # fmt: skip
     descriptors = shape.stored_parts is not None
     pipelined = np.logical_or(occupancy.asynchronous(product.depth, min(product.a_bytes, product.b_bytes)), descriptors)
-    tcgen05 = warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
+    tcgen05 = cut.warp_group & np.asarray(gpu.architecture == "blackwell")  # accumulates in tensor memory
     resources = occupancy.Resources(
-        registers=occupancy.estimate_dot_registers(gpu, shape, warp_group),
-        shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, warp_group, pipelined),
-        num_warps=warps,
-        tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, warp_group),
+        registers=occupancy.estimate_dot_registers(gpu, shape, cut.warp_group),
+        shared_memory_bytes=occupancy.dot_shared_memory(gpu, shape, cut.warp_group, pipelined),
+        num_warps=cut.warps,
+        tensor_memory_columns=occupancy.tensor_memory_columns(gpu, shape, cut.warp_group),
         # A block-scaled product is scaled into a sum kept beside it: on sm_100 that one is in registers, elsewhere both are.
-        accumulators=(np.where(tcgen05, 0.0, 1.0) + product.block_scaled) * block_m * block_n / (gpu.warp_size * warps),
-        compiles=block_k >= least_block_k(product.dtype, gpu.vendor),
+        accumulators=(np.where(tcgen05, 0.0, 1.0) + product.block_scaled) * cut.block_m * cut.block_n / (gpu.warp_size * cut.warps),
+        compiles=cut.block_k >= least_block_k(product.dtype, gpu.vendor),
     )
-    concurrent = gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1)
+    return resources, pipelined
+
+
+def _re_read_bytes(product: Product, cut: _Tiling, gpu: GpuSpec, resident: Array) -> Array:
+    """What is read from DRAM again, because the L2 did not keep it until it was needed again, [n]."""
+    concurrent = gpu.num_sms * np.maximum(resident, 1)
     # A sweep over the columns serves GROUP_SIZE_M row tiles, or as many as run at once if those are more.
-    tiles_per_sweep = np.maximum(group, concurrent / np.maximum(column_tiles, 1))
-    sweeps = (product.count * np.ceil(np.ceil(product.rows / block_m[:, None]) / tiles_per_sweep[:, None])).sum(-1)
+    tiles_per_sweep = np.maximum(cut.group, concurrent / np.maximum(cut.column_tiles, 1))
+    sweeps = (product.count * np.ceil(cut.expert_row_tiles / tiles_per_sweep[:, None])).sum(-1)
     active = np.maximum((product.count * (product.rows > 0)).sum(-1), 1)
     weights = product.b_group_bytes
     again_b = np.maximum(sweeps - active, 0) * weights
-    swept = np.minimum(tiles_per_sweep, row_tiles) * block_m * product.a_row_bytes
+    swept = np.minimum(tiles_per_sweep, cut.row_tiles) * cut.block_m * product.a_row_bytes
     missed_b = again_b * cache.re_read_fraction(weights + swept, gpu.l2_bytes)
     # Tiles of one row that run at once go through their rows together; the next ones read them again.
-    columns_at_once = np.clip(concurrent / tiles_per_sweep, 1, column_tiles)
-    again_a = np.maximum(total_rows * product.a_row_bytes * np.ceil(column_tiles / columns_at_once) - product.distinct_a_bytes, 0)
-    missed_a = again_a * cache.re_read_fraction(swept + weights * columns_at_once / column_tiles, gpu.l2_bytes)
-    parts = np.maximum(stores - product.output_bytes, 0)
-    likely = cache.likely_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
-    return Demand(
-        per_cta=per_cta,
-        ctas=ctas,
-        launched_ctas=launched_rows * column_tiles * split,
-        cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
-        cta_store_bytes=stores / np.maximum(ctas, 1),
-        l2_bytes=a_loads + np.ceil(row_tiles / multicast) * product.b_group_bytes + stores,
-        dram_bytes=likely + missed_a + missed_b,
-        compulsory_bytes=compulsory + zero,
-        useful_fraction=2 * total_rows * product.width * product.depth / np.maximum(flop * ctas, 1),
-        k_iterations=steps,
-        tensor_dtype=tensor_dtype,
-        tensor_rate=tensor_rate(gpu, tensor_dtype or "", warp_group) + zero,
-        num_stages=np.where(pipelined, stages, 1.0),
-        resources=resources,
-        in_turn=product.block_scaled,
-    )
+    columns_at_once = np.clip(concurrent / tiles_per_sweep, 1, cut.column_tiles)
+    again_a = cut.total_rows * product.a_row_bytes * np.ceil(cut.column_tiles / columns_at_once) - product.distinct_a_bytes
+    missed_a = np.maximum(again_a, 0) * cache.re_read_fraction(swept + weights * columns_at_once / cut.column_tiles, gpu.l2_bytes)
+    return missed_a + missed_b
