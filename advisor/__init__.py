@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from advisor.hardware import list_gpus as list_gpus
     from advisor.hardware import load_gpu as load_gpu
     from advisor.learned import load_predictor as load_predictor
-    from advisor.resolve import resolve_target as resolve_target
     from advisor.schema import Problem as Problem
     from advisor.search import AdvisorSampler as AdvisorSampler
     from advisor.targets import Request as Request
+    from advisor.targets.resolve import resolve_target as resolve_target
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AdvisorSampler": "search", "Problem": "schema", "Request": "targets", "autotune": "autotune", "best_config": "autotune",
-    "list_gpus": "hardware", "load_gpu": "hardware", "load_predictor": "learned", "resolve_target": "resolve", "warmup": "autotune",
+    "list_gpus": "hardware", "load_gpu": "hardware", "load_predictor": "learned", "resolve_target": "targets.resolve", "warmup": "autotune",
 }  # fmt: skip
 
 __all__ = [*_HOMES, "__version__"]

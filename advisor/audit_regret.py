@@ -13,8 +13,8 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import bound, configuration_batch, problem_batch, work
-from advisor.table_targets import fused_moe_table, gemm_table
 from advisor.targets import PlannedLaunch, Request, Target
+from advisor.targets.tables import fused_moe_table, gemm_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"learned", "fingerprint"}),
     frozenset({"measurement", "search", "diagnosis"}),
     frozenset({"rendering"}),
-    frozenset({"advise", "choice", "exports", "launch_facts", "advise_compiled", "verdict", "audit_regret", "measured_rows", "shared_sort"})
-    | frozenset({"drafts", "measured_choice", "measured_profiles"})
-    | frozenset({"targets", "table_targets", "kernel_targets", "resolve"})
-    | frozenset({"autotune", "autotuning", "comparison", "tuning"}),
+    frozenset({"advise", "audit_regret", "autotune", "autotuning", "comparison", "measured", "targets", "tuning"}),
     frozenset({"cli"}),
 )
 APART = frozenset({"measurement", "search", "diagnosis"})

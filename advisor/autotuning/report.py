@@ -18,16 +18,17 @@ import numpy as np
 
 from advisor import __version__, pipelines
 from advisor.advise import advise
+from advisor.advise.drafts import Measured
+from advisor.advise.exports import triton_config
+from advisor.advise.launch_facts import gpu_figures
+from advisor.advise.verdict import verdict
 from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
 from advisor.configs.names import SIZE_LIMIT
 from advisor.diagnosis import Pricing, actions, context, diagnose
-from advisor.drafts import Measured
 from advisor.errors import AdvisorError, NothingMatchedError
-from advisor.exports import triton_config
 from advisor.hardware import GpuSpec
-from advisor.launch_facts import gpu_figures
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
@@ -46,7 +47,6 @@ from advisor.schema import (
     Verdict,
 )
 from advisor.targets import PlannedLaunch, Target
-from advisor.verdict import verdict
 
 WORTH_CHANGING = 1.02
 """As for tables: less than the noise floor of a good measurement is not recommended."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from advisor.drafts import Measured
+    from advisor.advise.drafts import Measured
     from advisor.hardware import GpuSpec
     from advisor.learned.base import Predictor
     from advisor.schema import Result
@@ -123,8 +123,8 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     from advisor.configs.routing import read_routing
     from advisor.errors import UsageError
     from advisor.learned import load_predictor
-    from advisor.resolve import is_folder
     from advisor.targets import Request
+    from advisor.targets.resolve import is_folder
 
     request = Request(
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
@@ -189,7 +189,7 @@ def _cached_gpu(text: str) -> GpuSpec | None:
 
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
-    from advisor.advise_compiled import advise_compiled
+    from advisor.advise.of_compiled import advise_compiled
     from advisor.cli.kernel_options import launch_options
     from advisor.cli.progress import progress_bar
     from advisor.errors import UsageError
@@ -256,7 +256,7 @@ def _resolve(text: str, request: Request) -> Target:
 
     from advisor.configs.models import candidates
     from advisor.configs.names import is_table_name, parse_table_name
-    from advisor.resolve import resolve_target
+    from advisor.targets.resolve import resolve_target
 
     settled = request.model or (request.hidden_size and request.top_k)
     if not settled and sys.stdin.isatty() and sys.stderr.isatty() and is_table_name(text):
@@ -288,7 +288,7 @@ def _ask(text: str, labels: list[str]) -> int:
 
 def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace, command: str) -> Result:
     from advisor.advise import advise
-    from advisor.measured_profiles import match_file
+    from advisor.measured.profiles import match_file
 
     measured: Mapping[str, Measured] = {}
     if arguments.measured:
@@ -335,8 +335,8 @@ def _folder(path: Path, request: Request, predictor: Predictor, arguments: argpa
 
     from advisor.errors import AdvisorError, NothingMatchedError
     from advisor.rendering.figures import share_text
-    from advisor.resolve import tables_in
-    from advisor.table_targets import table_target
+    from advisor.targets.resolve import tables_in
+    from advisor.targets.tables import table_target
 
     found = tables_in(path)
     if not found:

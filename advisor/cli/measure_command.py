@@ -174,7 +174,7 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
 def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """What the serving stack launches by a tuned table."""
     from advisor.measurement import Launch, find_kernels
-    from advisor.resolve import resolve_target
+    from advisor.targets.resolve import resolve_target
 
     found = resolve_target(arguments.target, _request(arguments))
     for text in found.warnings:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from advisor.advise.exports import triton_config
 from advisor.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
 from advisor.configs.tables import entry_of
-from advisor.exports import triton_config
 from advisor.schema import Finding, Latency, LaunchReport, Recommendation
 
 PREDICTED_TAU = 0.05

@@ -27,8 +27,8 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem
-from advisor.table_targets import fused_moe_table, gemm_table
 from advisor.targets import Request, Target
+from advisor.targets.tables import fused_moe_table, gemm_table
 
 LARGEST_TOKEN_COUNTS = 64
 """Token counts compared per table; the rest is said to be left out."""

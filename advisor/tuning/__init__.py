@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
 from advisor.hardware import match_device_name
-from advisor.measured_file import holds_simulated
+from advisor.measured.file import holds_simulated
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advisor.measured_file import holds_simulated
+from advisor.measured.file import holds_simulated
 from advisor.measurement import Batch, DeviceSpec, Launch, Outcome, Recording, Scheduler, Side, verdict
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from advisor.advise.exports import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.defaults import default_configuration, default_fields
 from advisor.configs.names import TableName
 from advisor.configs.tables import Table, merge, new_table, read_table, render_table, select
-from advisor.exports import triton_config
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.targets import STANDARD_TOKENS

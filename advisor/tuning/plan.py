@@ -22,7 +22,6 @@ from advisor.measurement import DeviceSpec, KernelRef, configurations, find_kern
 from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
-from advisor.resolve import resolve_target
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
@@ -30,6 +29,7 @@ from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
 from advisor.targets import PlannedLaunch, Request, Target
+from advisor.targets.resolve import resolve_target
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
 from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from advisor.advise import advise
+from advisor.advise.drafts import Measured
+from advisor.advise.exports import triton_config
+from advisor.advise.verdict import verdict
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
-from advisor.drafts import Measured
-from advisor.exports import triton_config
 from advisor.rendering.figures import microseconds
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
@@ -23,7 +24,6 @@ from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
-from advisor.verdict import verdict
 
 if TYPE_CHECKING:
     from advisor.search.backend import Backend

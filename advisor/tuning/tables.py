@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from advisor.advise.exports import table_name_on
 from advisor.configs.defaults import default_configuration
 from advisor.configs.names import TableName, table_dtype
 from advisor.configs.reachability import unreachable_reasons
 from advisor.errors import InputError, UsageError
-from advisor.exports import table_name_on
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.kernel_file import block_shape_of, kernel_entry
 from advisor.schema import Problem

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pipelines"))
 
-from measured import measurements
+from published import measurements
 
 
 @pytest.mark.bench

@@ -20,7 +20,7 @@ from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
 from advisor.errors import NothingMatchedError
-from advisor.measured_profiles import match_file
+from advisor.measured.profiles import match_file
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
 from advisor.rendering.figures import microseconds

@@ -8,9 +8,9 @@ from advisor.cli import main
 from advisor.cli.advise_command import _advise, _write
 from advisor.errors import AdvisorError
 from advisor.learned import load_predictor
-from advisor.resolve import tables_in
-from advisor.table_targets import table_target
 from advisor.targets import Request
+from advisor.targets.resolve import tables_in
+from advisor.targets.tables import table_target
 
 
 class _Arguments:

@@ -9,8 +9,8 @@ import pytest
 
 from advisor import Request, load_predictor, resolve_target
 from advisor.advise import advise
+from advisor.advise.drafts import Measured
 from advisor.diagnosis.neighbours import change
-from advisor.drafts import Measured
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.schema import Configuration, Latency, LaunchReport, Result

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.advise_compiled import advise_compiled
+from advisor.advise.of_compiled import advise_compiled
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.launch import Inspection, inspect_launch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advise_compiled import advise_compiled
+from advisor.advise.of_compiled import advise_compiled
 from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
 from advisor.configs.source import SourceFile, parse_source
 from advisor.hardware import load_gpu

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from advisor.advise import advise
+from advisor.advise.drafts import Measured
 from advisor.diagnosis.neighbours import Change, Limits
-from advisor.drafts import Measured
 from advisor.learned import load_predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering import markdown, page, terminal
-from advisor.resolve import resolve_target
 from advisor.schema import Latency, LaunchReport
 from advisor.targets import Request
+from advisor.targets.resolve import resolve_target
 
 from .launches import tile
 

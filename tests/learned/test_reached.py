@@ -11,10 +11,10 @@ from advisor.learned.base import Prediction
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.pipelines.space import family_space
-from advisor.resolve import resolve_target
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.targets import Request
+from advisor.targets.resolve import resolve_target
 
 
 def test_what_is_predicted_faster_is_reached_and_nothing_is_below_the_bound() -> None:

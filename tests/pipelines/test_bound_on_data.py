@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measured import Measured, measurements
+from published import Measured, measurements
 
 
 @pytest.fixture(scope="module")

@@ -74,8 +74,8 @@ def test_what_is_recommended_compiles_and_fits(gpu, dtype, tmp_path, capsys):
 
 def test_a_configuration_that_the_kernel_forbids_is_not_recommended(tmp_path):
     """On sm_90 warp specialization does not compile: `valid_persistent` says so."""
-    from advisor.resolve import resolve_target
     from advisor.targets import Request
+    from advisor.targets.resolve import resolve_target
 
     space = resolve_target("gemm::gemm_persistent_kernel", Request(gpu="H200")).space
     assert len(space) == 2016 and not space.parameters["WARP_SPECIALIZE"].any()

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from advisor import result_json
+from advisor.advise.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, plots, side_by_side_page, svg, terminal
 from advisor.rendering.grouping import group
 from advisor.schema import Result
-from advisor.verdict import verdict
 
 from . import factory
 

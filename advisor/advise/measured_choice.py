@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.choice import WORTH_CHANGING, Choice, demand_totals, predicted_latency
+from advisor.advise.choice import WORTH_CHANGING, Choice, demand_totals, predicted_latency
+from advisor.advise.drafts import Draft
 from advisor.configs.replacing import replacement
-from advisor.drafts import Draft
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch
 from advisor.schema import Configuration, Latency

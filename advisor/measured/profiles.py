@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from advisor.drafts import Measured
+from advisor.advise.drafts import Measured
 from advisor.errors import NothingMatchedError
-from advisor.measured_rows import Matched, match
+from advisor.measured.rows import Matched, match
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
 from advisor.measurement.importers.record import TEXT_LIMIT_BYTES
@@ -22,7 +22,7 @@ REASONS_SHOWN = 4
 
 
 def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
-    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`measured_rows.match`).
+    """Latencies of a target's launches from a profile of Nsight Compute or torch's profiler, or else from rows (`measured.rows.match`).
 
     A kernel of a profile belongs to a launch when name, threads per CTA and CTAs agree, as far as the profiler says them, and with no
     other launch; one of which the profiler says the name alone (Proton's) belongs to none. Several runs give their median, with least

@@ -9,24 +9,24 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.choice import WORTH_CHANGING, Choice, choose, predicted_latency
+from advisor.advise.choice import WORTH_CHANGING, Choice, choose, predicted_latency
+from advisor.advise.drafts import Draft, Measured, draft_of, probability
+from advisor.advise.exports import recommended_exports, triton_config
+from advisor.advise.launch_facts import gpu_figures, occupancy, pipeline_times
+from advisor.advise.measured_choice import as_measured, fastest_measured
+from advisor.advise.shared_sort import held_configurations
+from advisor.advise.verdict import verdict
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
-from advisor.drafts import Draft, Measured, draft_of, probability
 from advisor.errors import NothingMatchedError
-from advisor.exports import recommended_exports, triton_config
 from advisor.fingerprint import offline
-from advisor.launch_facts import gpu_figures, occupancy, pipeline_times
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
 from advisor.learned.caveats import exact_products, unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
-from advisor.measured_choice import as_measured, fastest_measured
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
-from advisor.shared_sort import held_configurations
 from advisor.targets import PlannedLaunch, Target
-from advisor.verdict import verdict
 
 
 def advise(

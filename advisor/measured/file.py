@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from advisor.advise.drafts import Measured
 from advisor.configs.rows import Rows, failed, parse_rows, read_rows
-from advisor.drafts import Measured
 from advisor.errors import InputError
 from advisor.measurement.rows import RowSource, read_configuration, read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval

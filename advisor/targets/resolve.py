@@ -11,10 +11,10 @@ from advisor.configs.names import is_table_name
 from advisor.configs.tables import is_own_result
 from advisor.errors import InputError, UsageError
 from advisor.folders import files_below, not_permitted
-from advisor.kernel_targets import closed_form_kernel, fused_moe_kernel
 from advisor.resources import folder
-from advisor.table_targets import table_target
 from advisor.targets import Request, Target
+from advisor.targets.kernels import closed_form_kernel, fused_moe_kernel
+from advisor.targets.tables import table_target
 
 
 def resolve_target(text: str, request: Request) -> Target:

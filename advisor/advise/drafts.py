@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor import pipelines
-from advisor.choice import Choice
+from advisor.advise.choice import Choice
 from advisor.configs.audit import refusal
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch

@@ -12,7 +12,7 @@ from advisor.advise import advise
 from advisor.cli import main
 from advisor.errors import InputError, NothingMatchedError
 from advisor.learned import load_predictor
-from advisor.measured_rows import match
+from advisor.measured.rows import match
 from advisor.result_json import from_json
 from advisor.schema import Configuration
 from advisor.targets import CONFIGURATION_UNKNOWN
@@ -157,8 +157,8 @@ def test_a_median_with_a_simulated_row_is_simulated(tmp_path):
 
 def test_a_sum_is_as_uncertain_as_its_parts():
     """One simulated latency among measured ones: the sum is no measurement, and the report says how many of each."""
+    from advisor.advise.verdict import verdict
     from advisor.rendering.figures import origins
-    from advisor.verdict import verdict
     from tests.rendering.factory import launch, result
 
     first = launch(64, measured=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from advisor.advise.verdict import verdict
 from advisor.rendering import markdown, page, terminal
-from advisor.verdict import verdict
 from tests.rendering import factory
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
+from advisor.advise.exports import triton_config
+from advisor.advise.launch_facts import gpu_figures
+from advisor.advise.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
@@ -17,10 +20,8 @@ from advisor.diagnosis import actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
-from advisor.exports import triton_config
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
-from advisor.launch_facts import gpu_figures
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, unmeasured_vendor
 from advisor.schema import (
@@ -33,7 +34,6 @@ from advisor.schema import (
     SearchTrial,
     SourceText,
 )
-from advisor.verdict import verdict
 
 WORTH_CHANGING = 1.02
 """As for tables: a predicted speedup below the noise floor of a good measurement is not recommended."""

@@ -15,9 +15,9 @@ from advisor.pipelines import problem_batch
 from advisor.rendering import figures
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
-from advisor.resolve import resolve_target
-from advisor.table_targets import table_target
 from advisor.targets import Request
+from advisor.targets.resolve import resolve_target
+from advisor.targets.tables import table_target
 
 ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
 

@@ -11,12 +11,12 @@ from statistics import median
 
 import numpy as np
 
+from advisor.advise.drafts import Measured
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows
-from advisor.drafts import Measured
 from advisor.errors import NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.measured_file import MeasuredFile, Row, read_file
+from advisor.measured.file import MeasuredFile, Row, read_file
 from advisor.schema import Configuration, Latency, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 

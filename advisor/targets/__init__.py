@@ -1,0 +1,13 @@
+"""What is advised on: a tuned table, a bundled kernel or one described in its file, as launches of known problems."""
+
+from advisor.targets.target import (
+    CONFIGURATION_UNKNOWN,
+    GEMM_OF_LAYER,
+    STANDARD_TOKENS,
+    PlannedLaunch,
+    Request,
+    Target,
+    slots_of_a_rank,
+)
+
+__all__ = ["CONFIGURATION_UNKNOWN", "GEMM_OF_LAYER", "STANDARD_TOKENS", "PlannedLaunch", "Request", "Target", "slots_of_a_rank"]
