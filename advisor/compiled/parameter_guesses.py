@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.usage import TEXTS
+from advisor.compiled.usage_of_calls import TEXTS
 from advisor.configs.jit_function import MISSING, Parameter
 from advisor.configs.literals import Constexpr, Symbol
 
