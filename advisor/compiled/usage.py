@@ -15,7 +15,8 @@ from advisor.compiled.usage_of_calls import CallReader
 from advisor.compiled.value_flow import float_operands, is_float, is_integer, made_of_floats
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
+from advisor.configs.literal_values import Constexpr, Symbol
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 
 MAX_DEPTH = 6

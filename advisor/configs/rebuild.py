@@ -19,7 +19,8 @@ from advisor.configs.constant_folding import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
 from advisor.configs.imported import MOST_HANDS, imported_kernel, imported_source, imports_of
 from advisor.configs.imports import Import
-from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
+from advisor.configs.literal_values import Constexpr, Member, Symbol
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.triton_imports import triton_statement
 from advisor.errors import AdvisorError, InputError

@@ -16,7 +16,8 @@ from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader, Inquiry, Surroundings
 from advisor.configs.imports import HANDED_ON, Import, imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
-from advisor.configs.literals import Constexpr, NotLiteralError, dotted
+from advisor.configs.literal_values import Constexpr
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.reading import read_text
