@@ -11,13 +11,13 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError, UnknownGpuError, UsageError
+from advisor.gpu_description import REAL, TABLES, accepted, check_sources, check_values
 from advisor.resources import folder
 
 if sys.version_info >= (3, 11):
@@ -25,54 +25,7 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover
     import tomli as tomllib
 
-ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna3", "cdna4")
-VENDORS = ("nvidia", "amd")
-TENSOR_DTYPES = ("bf16", "fp16", "tf32", "fp8", "fp4", "int8")
-FMA_DTYPES = ("fp32", "fp16", "fp64")
 MAX_FILE_BYTES = 1_000_000
-
-# The accepted range of every numeric key, both ends included. The upper ends only catch a wrong unit (MHz given as Hz,
-# GB/s as bytes/s): each is several times what any GPU of the coming years has.
-_WHOLE: dict[str, tuple[int, int]] = {
-    "num_sms": (1, 10_000),
-    "l2_bytes": (1024, 1 << 40),
-    "dram_bytes": (1 << 20, 1 << 50),
-    "smem_bytes_per_sm": (1024, 1 << 30),
-    "smem_bytes_per_cta": (1024, 1 << 30),
-    "smem_reserved_bytes_per_cta": (0, 1 << 20),
-    "registers_per_sm": (1024, 1 << 24),
-    "max_registers_per_thread": (1, 4096),
-    "register_allocation_unit": (1, 1 << 16),
-    "max_warps_per_sm": (1, 1024),
-    "max_ctas_per_sm": (1, 1024),
-    "warp_size": (1, 128),
-}
-_REAL: dict[str, tuple[float, float]] = {
-    "max_clock_mhz": (1.0, 20_000.0),
-    "base_clock_mhz": (1.0, 20_000.0),
-    "boost_clock_mhz": (1.0, 20_000.0),
-    "xu_op_per_clock_per_sm": (1e-3, 1e6),
-    "alu_op_per_clock_per_sm": (1e-3, 1e6),
-    "issue_instruction_per_clock_per_sm": (1e-3, 1e4),
-    "smem_bytes_per_clock_per_sm": (1e-3, 1e6),
-    "l2_bytes_per_s": (1e9, 1e16),
-    "l2_near_bytes": (1024.0, float(1 << 40)),
-    "l2_far_bytes_per_s": (1e9, 1e16),
-    "dram_bytes_per_s": (1e8, 1e16),
-    "dram_achievable_fraction": (0.01, 1.0),
-    "launch_latency_us": (0.0, 1e4),
-}
-_TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possible entries, required entries)
-    "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
-    "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
-    "plain_dot_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
-}
-OPTIONAL = ("boost_clock_mhz", "l2_near_bytes", "l2_far_bytes_per_s", "plain_dot_flop_per_clock_per_sm")
-"""Figures that may be unknown, or mean nothing on a GPU."""
-
-_TABLE_RANGE = (1e-3, 1e7)
-NUMERIC_KEYS = (*_WHOLE, *_REAL, *_TABLES)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
@@ -84,7 +37,7 @@ class GpuSpec:
     Attributes:
         name: Short name, as results print it: `H200`, `RTX 6000 Ada`.
         vendor: `nvidia` or `amd`.
-        architecture: One of `ARCHITECTURES`.
+        architecture: One of `gpu_description.ARCHITECTURES`.
         compute_capability: `9.0`, or the target of an AMD GPU: `gfx942`.
         device_names: What CUDA or ROCm prints for it, most usual first, and aliases.
         num_sms: SMs in use.
@@ -158,7 +111,7 @@ class GpuSpec:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        _check_values({f.name: getattr(self, f.name) for f in fields(self)}, f"GPU {self.name!r}")
+        check_values({f.name: getattr(self, f.name) for f in fields(self)}, f"GPU {self.name!r}")
 
     def __hash__(self) -> int:
         # The dictionaries keep the generated hash from working; equal specs still hash alike.
@@ -338,100 +291,11 @@ def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
             raise InputError(f"{origin}: unknown key", got=key, limit=limit, remedy="rename or remove it")
     for f in fields(GpuSpec):
         if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
-            raise InputError(f"{origin}: the key {f.name} is missing", limit=_limit(f.name), remedy=f"add {f.name} = …")
+            raise InputError(f"{origin}: the key {f.name} is missing", limit=accepted(f.name), remedy=f"add {f.name} = …")
     values = dict(data)
-    values["sources"] = _check_sources(data, origin, own=own)
-    _check_values(values, origin)  # before anything is converted, so that the message shows what the file says
+    values["sources"] = check_sources(data, origin, own=own)
+    check_values(values, origin)  # before anything is converted, so that the message shows what the file says
     values["device_names"] = tuple(values["device_names"])
-    values.update({key: float(values[key]) for key in _REAL if values.get(key) is not None})
-    values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in _TABLES if key in values})
+    values.update({key: float(values[key]) for key in REAL if values.get(key) is not None})
+    values.update({key: {dtype: float(rate) for dtype, rate in values[key].items()} for key in TABLES if key in values})
     return GpuSpec(**values)
-
-
-def _check_sources(data: dict[str, Any], origin: str, *, own: bool) -> dict[str, str]:
-    given = [key for key in NUMERIC_KEYS if key in data]
-    if "sources" not in data and own:
-        return dict.fromkeys(given, f"specified by {origin}")
-    sources = data.get("sources", {})
-    if not isinstance(sources, dict):
-        raise InputError(f"{origin}: sources", got=sources, limit="a table of texts", remedy="write [sources]")
-    for key in given:
-        text = sources.get(key)
-        if not isinstance(text, str) or not text.strip():
-            hint = "say where the figure is from" + (", or leave out [sources] altogether" if own else "")
-            raise InputError(f"{origin}: sources.{key}", got=text, limit="a text", remedy=hint)
-    for key in sources:
-        if key not in given:
-            raise InputError(f"{origin}: sources names a key that has no figure", got=key, remedy="rename or remove it")
-    return dict(sources)
-
-
-def _limit(key: str) -> str:
-    """What is accepted for `key`, for messages."""
-    if key in _WHOLE:
-        return f"a whole number from {_WHOLE[key][0]} to {_WHOLE[key][1]}"
-    if key in _REAL:
-        return f"a number from {_REAL[key][0]:g} to {_REAL[key][1]:g}"
-    if key in _TABLES:
-        return f"a table with entries of {', '.join(_TABLES[key][0])}"
-    return {
-        "vendor": f"one of {', '.join(VENDORS)}",
-        "architecture": f"one of {', '.join(ARCHITECTURES)} (the closest, for a new one)",
-        "compute_capability": 'a text such as "9.0", or "gfx942" for AMD',
-        "device_names": "a list of at least one name, as CUDA prints it",
-    }.get(key, "a text")
-
-
-def _check_values(values: Mapping[str, Any], origin: str) -> None:
-    """Checks types, ranges and what the figures say about each other; `origin` (a file) begins the message."""
-
-    def reject(key: str, got: object, limit: str, remedy: str = "correct the figure and its unit") -> None:
-        raise InputError(f"{origin}: {key}", got=got, limit=limit, remedy=remedy)
-
-    for key in ("name", "vendor", "architecture", "compute_capability"):
-        if not isinstance(values[key], str) or not values[key].strip() or len(values[key]) > 200:
-            reject(key, values[key], _limit(key), "give a short text in quotes")
-    for key, choices in (("vendor", VENDORS), ("architecture", ARCHITECTURES)):
-        if values[key] not in choices:
-            reject(key, values[key], _limit(key), "write it in lower case")
-    pattern = r"\d+\.\d" if values["vendor"] == "nvidia" else r"gfx[0-9a-f]+"
-    if not re.fullmatch(pattern, values["compute_capability"]):
-        reject("compute_capability", values["compute_capability"], _limit("compute_capability"), "quote it")
-    names = values["device_names"]
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(n, str) and n.strip() for n in names):
-        reject("device_names", names, _limit("device_names"), "write it as a list of texts")
-    for key in _WHOLE:
-        if not isinstance(values[key], int) or isinstance(values[key], bool):
-            reject(key, values[key], _limit(key))
-        _check_range(values[key], _WHOLE[key], key, origin, _limit(key))
-    for key in _REAL:
-        if key not in OPTIONAL or values.get(key) is not None:
-            _check_range(values[key], _REAL[key], key, origin, _limit(key))
-    for key, (possible, required) in _TABLES.items():
-        table: Any = values.get(key)
-        if table is None and key in OPTIONAL:
-            continue
-        if not isinstance(table, dict) or not set(required) <= set(table) or not set(table) <= set(possible):
-            extra = f" ({', '.join(required)} is required)" if required else ""
-            reject(key, table, _limit(key) + extra, f"write it as [{key}] with one line per type")
-        for dtype, rate in table.items():
-            _check_range(rate, _TABLE_RANGE, f"{key}.{dtype}", origin, "a number from 0.001 to 1e7")
-    plain: Mapping[str, float] = values.get("plain_dot_flop_per_clock_per_sm") or {}
-    for dtype, rate in plain.items():
-        most = values["tensor_flop_per_clock_per_sm"].get(dtype, 0)
-        if rate > most:
-            reject(f"plain_dot_flop_per_clock_per_sm.{dtype}", rate, f"at most tensor_flop_per_clock_per_sm.{dtype} ({most})",
-                   "correct one of the two")
-    if (values.get("l2_near_bytes") is None) != (values.get("l2_far_bytes_per_s") is None):
-        reject("l2_near_bytes", values.get("l2_near_bytes"), "given together with l2_far_bytes_per_s, or not at all", "give both")
-    for smaller, larger in (("base_clock_mhz", "max_clock_mhz"), ("smem_bytes_per_cta", "smem_bytes_per_sm")):
-        if values[smaller] > values[larger]:
-            reject(smaller, values[smaller], f"at most {larger} ({values[larger]})", "correct one of the two")
-
-
-def _check_range(value: Any, limits: tuple[float, float], key: str, origin: str, limit: str) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not limits[0] <= value <= limits[1]:  # also NaN, which compares false
-        # Python refuses to print integers of thousands of digits, which TOML can write in hexadecimal.
-        shown = "more than 1e30" if isinstance(value, int) and value > 10**30 else value
-        raise InputError(f"{origin}: {key}", got=shown, limit=limit, remedy="correct the figure and its unit")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,21 @@ def chromium() -> str:
             return path
     missing("no Chromium on the PATH")
     raise AssertionError("unreachable")
+
+
+@pytest.fixture
+def own_gpu(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the description of a GPU of the user's own: the H200's text with `changes` applied, sources left out."""
+
+    def write(*changes: tuple[str, str], sources: bool = False) -> Path:
+        text = (ROOT / "ceilings" / "h200.toml").read_text(encoding="utf-8")
+        if not sources:
+            text = text[: text.index("[sources]")]
+        for pattern, replacement in changes:
+            text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+            assert count, f"nothing to change: {pattern}"
+        path = tmp_path / "my.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import configurations, distributed, foreign, internals, keys, lookup, ranking, watching
-from advisor.autotuning.cache import Cache, ProblemKey, Row, memory_cache
+from advisor.autotuning import distributed, internals, lookup, watching
+from advisor.autotuning.adopting import adopt
+from advisor.autotuning.cache import Row
 from advisor.autotuning.compiled_ranking import rank_by_code
 from advisor.autotuning.decision import Decision, How, Timing
-from advisor.autotuning.measuring import Call, Session
-from advisor.autotuning.models import gpu_model
+from advisor.autotuning.measuring import Session
 from advisor.autotuning.ranking import Ranking
-from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
+from advisor.autotuning.situation import Situation, situation_of
 from advisor.errors import MeasurementError, UsageError
-from advisor.settings import Mode, read_settings
+from advisor.settings import read_settings
 
 if TYPE_CHECKING:
     from advisor.autotuning.tuner import Tuner
@@ -28,49 +27,6 @@ BLOCKED = "a kernel that has not ended blocks the GPU for this process, and noth
 SHOWN = 64
 """A decision keeps what is known of every configuration that was looked at, and of so many others in ranked order: with a thousand
 configurations and a thousand keys, keeping all would fill the memory."""
-
-HOOKS_LEFT_OUT = " without hooks"
-"""After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
-them must not compete with one without."""
-
-log = logging.getLogger("advisor.autotune")
-
-
-@dataclass(kw_only=True)
-class Situation:
-    """What a choice starts from."""
-
-    tuner: Tuner
-    call: Call
-    key: tuple
-    mode: Mode
-    device: internals.Device
-    recognised: Recognised | None
-    why_not_recognised: str
-    problem: ProblemKey
-    cache: Cache
-    started: float
-
-    @property
-    def exhaustive_list(self) -> str:
-        """Name of the decision over all configurations."""
-        return configurations.list_hash(self.call.identities, "all")
-
-    @property
-    def list_name(self) -> str:
-        """Name of the decision over the first of them."""
-        return configurations.list_hash(self.call.identities, "top", self.tuner.options.top_k)
-
-    def by_key_alone(self) -> bool:
-        """Whether the key tells the problem (`follows_from_key`)."""
-        options, exact = self.tuner.options, set(self.tuner.keys) - set(self.tuner.options.key_buckets)
-        return self.recognised is not None and follows_from_key(
-            self.recognised, internals.jitted(self.tuner.fn), self.call.named, options.family, options.problem, exact
-        )
-
-    def rank(self) -> Ranking:
-        """Best first, where a model knows."""
-        return ranking.rank(self.call.configs, self.recognised, self.why_not_recognised, self.device.name)
 
 
 def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tuple[Decision, Any]:
@@ -95,52 +51,10 @@ def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tup
         # The text of triton.autotune, whose users may look for it.
         raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}."
                          " Make sure that you don't re-define auto-tuned symbols.")  # fmt: skip
-    situation = _situation(tuner, args, kwargs, key, mode, pruned, started)
+    situation = situation_of(tuner, args, kwargs, key, mode, pruned, started)
     if tuner.options.distributed and distributed.ranks() > 1:
         return _by_rank_zero(situation)
     return _choose(situation)
-
-
-def _situation(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mode: Mode, pruned: list[Any], started: float) -> Situation:
-    named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
-    identities = [configurations.identity(config) for config in pruned]
-    function = internals.jitted(tuner.fn)
-    device = internals.current_device()
-    options = tuner.options
-    recognised, why_not = (
-        recognise(function, named, options.family, options.problem) if hasattr(function, "fn") else (None, "it is no jitted function")
-    )
-    if recognised is None and options.problem is not None:
-        name = getattr(tuner.base_fn, "__name__", "kernel")
-        tuner.say_once("problem", f"{name}: {why_not}; no model ranks its configurations, which are taken in the given order")
-    text, digest = keys.stable_text(key), tuner.source_hash()
-    if text is not None and options.tolerance is not None:
-        text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
-    kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
-    problem = ProblemKey(
-        kernel=getattr(tuner.base_fn, "__name__", "kernel"),
-        source=(digest or f"kernel {tuner.serial}") + (HOOKS_LEFT_OUT if tuner.leaves_hooks_out else ""),
-        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
-        key=text if text is not None else f"{key} of kernel {tuner.serial}",
-        family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
-    )  # fmt: skip
-    if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
-        identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
-    cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
-    if not kept:
-        # Another kernel object of this process must not take these for its own.
-        problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
-    return Situation(
-        tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
-        device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
-    )  # fmt: skip
-
-
-def _persists(tuner: Tuner, device: internals.Device) -> bool:
-    """Timings of the interpreter say nothing about a GPU: kept only where asked for."""
-    if tuner.options.cache_results is not None:
-        return tuner.options.cache_results
-    return device.runs
 
 
 def _choose(situation: Situation) -> tuple[Decision, Any]:
@@ -181,7 +95,7 @@ def _known(situation: Situation, session: Session) -> Decision | None:
     if situation.mode != "exhaustive":
         lists.append(situation.list_name)
     decided = cache.decision(problem, lists)
-    if decided is None and _adopt(situation):
+    if decided is None and adopt(situation):
         decided = cache.decision(problem, lists)
     if decided is None or decided[0] not in call.identities:
         return None
@@ -191,58 +105,6 @@ def _known(situation: Situation, session: Session) -> Decision | None:
         return None
     how: How = "imported" if decided[1] == "imported" else "cached"
     return _decision(situation, session, call.identities.index(decided[0]), how, "decided before" if how == "cached" else decided[1], None)
-
-
-def _adopt(situation: Situation) -> bool:
-    """Takes over what Triton or triton-dejavu found for this kernel, key and GPU; whether that settles the decision."""
-    cache, problem, call = situation.cache, situation.problem, situation.call
-    name = problem.kernel
-    timings: list[foreign.ForeignTiming] = []
-    origin = "an imported file"
-    known = cache.rows(foreign.by_name(name, problem.gpu, problem.key).id)
-    decided = cache.decision(foreign.by_name(name, problem.gpu, problem.key).id, [""])
-    if known:
-        timings = [
-            foreign.ForeignTiming(
-                kernel=name, key=problem.key, gpu=problem.gpu, config=row.config, us=row.us, low_us=row.low_us, high_us=row.high_us,
-                failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
-            )
-            for row in known.values()
-        ]  # fmt: skip
-    elif situation.device.runs:
-        path = internals.triton_timings_file(situation.tuner.fn, situation.key, call.configs)
-        storage = read_settings().dejavu_storage
-        files = ([path] if path else []) + (foreign.dejavu_files(storage, name) if storage else [])
-        for file in files:
-            try:
-                read = foreign.read_foreign(file, foreign.read_json(file))
-            except UsageError:
-                continue
-            except Exception:  # a damaged file of somebody else's is no reason to stop
-                continue
-            version = foreign.dejavu_triton_version(file)
-            if version is not None and version != internals.triton_version():
-                continue
-            timings = [
-                each for each in read
-                if each.kernel == name and (file == path or each.key == problem.key)
-                and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
-            ]  # fmt: skip
-            origin = "Triton's cache" if file == path else "triton-dejavu's cache"
-            if timings:
-                break
-    timings = [each for each in timings if each.config in call.identities]
-    if not timings:
-        return False
-    # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
-    unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
-    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
-    best = [each.config for each in timings if each.best]
-    if not best:
-        return False
-    cache.decide(problem.id, situation.list_name, best[0], "imported")
-    lookup.look_again()
-    return True
 
 
 # -------------------------------------------------------------------------------------------------------- without measuring

@@ -6,64 +6,24 @@ of the others there are the timings, and the reason why no more can be said.
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-import numpy as np
-
-from advisor import __version__, pipelines
-from advisor.advise import advise
-from advisor.advise.drafts import Measured
-from advisor.advise.exports import triton_config
+from advisor import __version__
 from advisor.advise.launch_facts import gpu_figures
 from advisor.advise.verdict import verdict
-from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
-from advisor.autotuning.ranking import as_configuration, family_names, missing_parameters, needed_parameters
-from advisor.configs.names import SIZE_LIMIT
-from advisor.diagnosis import Pricing, actions, context, diagnose
+from advisor.autotuning.ranking import missing_parameters
+from advisor.autotuning.tuned_launches import diagnosed, named_for, predictable
+from advisor.autotuning.tuned_problems import ODD, tuned_problem
+from advisor.diagnosis import actions
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import SPACES, combinations, sound_depths
-from advisor.schema import (
-    FAMILIES,
-    Configuration,
-    Export,
-    Fingerprint,
-    Latency,
-    LaunchReport,
-    Problem,
-    Recommendation,
-    Result,
-    TunedProblem,
-    TunedTiming,
-    Verdict,
-)
-from advisor.targets import PlannedLaunch, Target
-
-WORTH_CHANGING = 1.02
-"""As for tables: less than the noise floor of a good measurement is not recommended."""
+from advisor.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
 
 LAUNCH_LIMIT = 256
 """Problems diagnosed, the most recently used first; all are listed."""
-
-# What a damaged or foreign row can make the parsing raise, besides our own errors.
-_ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A configuration of a problem: under the kernel's own names, and under those of the family."""
-
-    timing: TunedTiming
-    named: Configuration
 
 
 def advise_tuned(
@@ -93,17 +53,17 @@ def advise_tuned(
     seen: set[tuple[str, str]] = set()
     taken: set[str] = set()
     for number, entry in enumerate(found, start=1):
-        problem = _tuned(entry)
+        problem = tuned_problem(entry)
         current = (entry.key.kernel, entry.key.key) not in seen
         seen.add((entry.key.kernel, entry.key.key))
         try:
             why = _why_not(entry, problem, gpu, gpu_name, current, len(launches))
             if why is None and gpu is not None:
-                report, problem = _diagnosed(entry, problem, gpu, predictor, cache, taken)
+                report, problem = diagnosed(entry, problem, gpu, predictor, cache, taken)
                 launches.append(report)
             else:
                 problem = replace(problem, note=why or "")
-        except (AdvisorError, *_ODD) as error:
+        except (AdvisorError, *ODD) as error:
             problem = replace(problem, note=f"the model does not take it ({type(error).__name__}: {error})")
         tuned.append(problem)
         if progress:
@@ -119,70 +79,6 @@ def advise_tuned(
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------- what the cache says
-
-
-def _tuned(entry: Entry) -> TunedProblem:
-    """The entry as the result has it, before any model looks at it."""
-    best = entry.best
-    chosen = next((row for row in entry.rows if row.config == best), None)
-    return TunedProblem(
-        kernel=entry.key.kernel, key=entry.key.key, triton=entry.key.triton, decided=entry.decided[0][2] if entry.decided else "undecided",
-        configuration=_configuration(best) if best is not None else None, latency_us=chosen.us if chosen else None,
-        timings=tuple(
-            TunedTiming(configuration=_configuration(row.config), state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,
-                        predicted_us=_finite(row.predicted_us), reason=row.reason)
-            for row in entry.rows
-        ),
-    )  # fmt: skip
-
-
-def _configuration(identity: str) -> Configuration:
-    """A configuration under the kernel's own names; an identity that is no JSON object is shown as it stands."""
-    try:
-        found = Configuration.from_flat(flat_parameters(identity))
-    except _ODD:
-        return Configuration(parameters={"configuration": identity})
-    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in found.parameters.items()}
-    return replace(found, parameters=plain)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _problem(entry: Entry) -> Problem:
-    """The recognised problem, checked as anything read from a file.
-
-    Raises:
-        UsageError, KeyError, TypeError, ValueError: It is none.
-    """
-    text = json.loads(entry.key.problem or "null")
-    sizes = {str(name): _size(str(name), value) for name, value in text["sizes"].items()}
-    if entry.key.family not in FAMILIES:
-        raise ValueError(f"no family {entry.key.family}")
-    block = text.get("block_shape")
-    found = Problem(
-        family=entry.key.family, op=str(text["op"]), sizes=sizes, dtype=str(text["dtype"]),  # type: ignore[arg-type]
-        weight_dtype=text.get("weight_dtype"), output_dtype=text.get("output_dtype"),
-        block_shape=(int(block[0]), int(block[1])) if block else None,
-    )  # fmt: skip
-    problem_batch([found])  # raises where the model knows no such operator or type
-    return found
-
-
-def _size(name: str, value: Any) -> int:
-    """A size of a problem, if a tensor can have it.
-
-    Raises:
-        ValueError: None can.
-    """
-    least = 0 if name == "causal" else 1
-    if not isinstance(value, (int, float)) or value != value or not least <= value < SIZE_LIMIT or value != int(value):
-        raise ValueError(f"size {name} of {value!r}; expected an integer from {least} to {SIZE_LIMIT - 1}")
-    return int(value)
-
-
 def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name: str, current: bool, done: int) -> str | None:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
@@ -196,197 +92,10 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
         return "tuned anew since, after the kernel's source or Triton changed: not counted"
     if done >= LAUNCH_LIMIT:
         return f"one report diagnoses {LAUNCH_LIMIT} problems: look at this kernel alone (TARGET::KERNEL)"
-    named = _named(problem.configuration, entry.key.family)
+    named = named_for(problem.configuration, entry.key.family)
     if missing := missing_parameters(named, entry.key.family):
         return f"its configurations do not name {', '.join(missing)}, which the model of {entry.key.family} needs"
-    return None if _predictable(named, entry.key.family) else "the configuration that runs has block sizes that are no sizes"
-
-
-def _named(configuration: Configuration, family: str) -> Configuration:
-    """The configuration under the family's names."""
-    return as_configuration(
-        SimpleNamespace(kwargs=configuration.parameters, num_warps=configuration.num_warps, num_stages=configuration.num_stages,
-                        num_ctas=configuration.num_ctas, maxnreg=configuration.maxnreg), family,
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------------------- what the model says
-
-
-def _diagnosed(
-    entry: Entry, tuned: TunedProblem, gpu: GpuSpec, predictor: Predictor, cache: str | None, taken: set[str]
-) -> tuple[LaunchReport, TunedProblem]:
-    """The launch that runs, diagnosed, and the problem with what is predicted of every configuration now."""
-    configuration = tuned.configuration
-    assert configuration is not None  # `_why_not` says so
-    problem = _cached(_problem(entry), tuned, gpu, cache)
-    family = problem.family
-    current = _named(configuration, family)
-    tuned = _predicted(tuned, problem, gpu, predictor)
-    known = [_Known(timing=timing, named=_named(timing.configuration, family)) for timing in tuned.timings]
-    name = _name(entry, problem, taken)
-    source = f"chosen by @advisor.autotune ({tuned.decided})"
-    launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, share=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
-    measured = {}
-    row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
-    if row is not None and row.us is not None:
-        measured[name] = Measured(latency=_latency(row))
-    report = advise(target, predictor, command="", measured=measured).launches[0]
-    report = _with_faster(report, known, gpu, predictor)
-    return _own_names(report, configuration, family), replace(tuned, launch=name)
-
-
-def _latency(timing: TunedTiming) -> Latency:
-    """A timing of the cache; its interval holds the middle 60 % of the runs."""
-    assert timing.us is not None
-    both = timing.low_us is not None and timing.high_us is not None
-    return Latency(us=timing.us, origin="measured", source="tuning cache", low_us=timing.low_us if both else None,
-                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)  # fmt: skip
-
-
-def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
-    """The problem with the cache state it was timed in: cold, but where a latency is shorter than that allows."""
-    if cache is not None:
-        return replace(problem, cache="cold" if cache == "cold" else "warm")
-    cold = replace(problem, cache="cold")
-    fastest = min((timing.us for timing in tuned.timings if timing.us is not None), default=None)
-    if fastest is None:
-        return problem
-    assert tuned.configuration is not None
-    bound = pipelines.analyse(problem_batch([cold]), configuration_batch([_named(tuned.configuration, problem.family)]), gpu).bound
-    return cold if fastest >= float(bound.us[0]) else problem
-
-
-def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: Predictor) -> TunedProblem:
-    """Every configuration with what is predicted of it now; what was predicted when it was tuned stays where that fails.
-
-    Configurations are predicted together only with those that name the same parameters; one without a block size that the model
-    needs, or with one that is no size, has no prediction.
-    """
-    named = [_named(timing.configuration, problem.family) for timing in tuned.timings]
-    alike: dict[frozenset[str], list[int]] = {}
-    for place, each in enumerate(named):
-        if _predictable(each, problem.family):
-            alike.setdefault(frozenset(each.parameters), []).append(place)
-    now: list[float | None] = [None] * len(named)
-    for places in alike.values():
-        try:
-            found = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
-            for place, us in zip(places, np.broadcast_to(found, (len(places),)), strict=True):
-                now[place] = _finite(float(us))
-        except (AdvisorError, *_ODD):
-            for place in places:
-                now[place] = tuned.timings[place].predicted_us
-    timings = [replace(timing, predicted_us=us) for timing, us in zip(tuned.timings, now, strict=True)]
-    errors = [abs(t.predicted_us / t.us - 1) for t in timings if t.us and t.predicted_us is not None]
-    return replace(tuned, timings=tuple(timings), prediction_error=statistics.median(errors) if errors else None)
-
-
-def _predictable(named: Configuration, family: str) -> bool:
-    """Whether a configuration gives the model the sizes that it needs."""
-    sizes = [named.parameters.get(name) for name in needed_parameters(family)]
-    return all(isinstance(size, int) and size >= 1 for size in sizes) and named.num_warps >= 1 and named.num_stages >= 0
-
-
-def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:
-    """A launch's id: kernel, operator and sizes; numbered where that is not enough (strides or flags in the key)."""
-    base = "-".join([entry.key.kernel, problem.op, *(f"{size}{value}" for size, value in problem.sizes.items())])
-    name, number = base, 1
-    while name in taken:
-        number += 1
-        name = f"{base}-{number}"
-    taken.add(name)
-    return name
-
-
-def _untried(problem: Problem, known: Iterable[Configuration], current: Configuration) -> ConfigurationBatch:
-    """The family's space in the parameters that the kernel names, less what was measured or left out; the current one is in it.
-
-    A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
-    """
-    tried = [each for each in known if set(each.parameters) == set(current.parameters)]
-    values: dict[str, tuple[int, ...]] = {}
-    for name, now in current.parameters.items():
-        if isinstance(now, str):
-            continue
-        listed = SPACES[problem.family].get(name)
-        values[name] = listed or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
-    for option in ("num_warps", "num_stages"):
-        values[option] = SPACES[problem.family][option]
-    space = combinations(values)
-    done = {_point(each, values) for each in tried}
-    columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
-    points = zip(*(np.broadcast_to(columns[name], (len(space),)).tolist() for name in values), strict=True)
-    sound = sound_depths(space, problem)
-    left = space.take(np.array([i for i, point in enumerate(points) if sound[i] and tuple(map(int, point)) not in done], dtype=int))
-    own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
-    return ConfigurationBatch(
-        parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
-        num_warps=np.append(left.num_warps, float(current.num_warps)), num_stages=np.append(left.num_stages, float(current.num_stages)),
-    )  # fmt: skip
-
-
-def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...]:
-    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
-    return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
-
-
-def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
-    """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
-    measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
-    best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
-    if best is None or best.timing.us is None or report.measured is None:
-        return report
-    now = report.measured.us
-    if report.ceiling is not None and best.timing.us < report.ceiling.us:
-        report = _with_ceiling(report, best, now, gpu, predictor)
-    if now < best.timing.us * WORTH_CHANGING:
-        return report
-    if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
-        return report
-    return replace(
-        report,
-        recommendation=Recommendation(
-            configuration=best.named, latency=_latency(best.timing), speedup=now / best.timing.us, p_speedup_10pct=None,
-            reason="the fastest measured; another was decided before", triton_config="",
-        ),
-    )  # fmt: skip
-
-
-def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
-    assert best.timing.us is not None and report.configuration is not None
-    analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
-    found = diagnose(
-        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=best.timing.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us,
-                pricing=Pricing(predictor=predictor))
-    )  # fmt: skip
-    return replace(report, ceiling=_latency(best.timing), ceiling_configuration=best.named, gap=found.gap, findings=found.findings,
-                   headroom=now_us / best.timing.us - 1)  # fmt: skip
-
-
-def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
-    """The report with the kernel's own parameter names, so that what is advised can be pasted."""
-    own = {target: name for name, target in family_names(configuration.parameters, family).items()}
-
-    def back(found: Configuration) -> Configuration:
-        return replace(found, parameters={own.get(name, name): value for name, value in found.parameters.items()})
-
-    advice = report.recommendation
-    if advice is not None:
-        changed = back(advice.configuration)
-        reason = advice.reason
-        if advice.latency.origin == "predicted":
-            reason = "best predicted of what was not tried: add it to configs="
-        advice = replace(advice, configuration=changed, triton_config=triton_config(changed), reason=reason)
-    return replace(
-        report, configuration=configuration, recommendation=advice,
-        ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
-    )  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------------------------- the whole of it
+    return None if predictable(named, entry.key.family) else "the configuration that runs has block sizes that are no sizes"
 
 
 def _unknowns(tuned: Sequence[TunedProblem], launches: Sequence[LaunchReport]) -> tuple[str, ...]:

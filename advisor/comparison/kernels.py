@@ -23,7 +23,8 @@ from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import ConfigLiteral, NotLiteralError
+from advisor.configs.literal_values import ConfigLiteral
+from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError

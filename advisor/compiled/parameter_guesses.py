@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.usage import TEXTS
+from advisor.compiled.usage_of_calls import TEXTS
 from advisor.configs.jit_function import MISSING, Parameter
-from advisor.configs.literals import Constexpr, Symbol
+from advisor.configs.literal_values import Constexpr, Symbol
 
 _FLOAT_NAMES = re.compile(
     r"(^|_)(eps|epsilon|alpha|beta[12]?|gamma|lr|scale|temperature|temp|prob|momentum|decay|softcap|threshold|dropout|rate|coef|"

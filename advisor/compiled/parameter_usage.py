@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "int8", "real", "addresses")
+"""What is done with loaded values, which a helper may be handed as they are, or load itself."""
+OF_LOADS = ("index", "counted", "tested")
+"""What is done with the values that are loaded through a pointer."""
+OF_ARGUMENTS = ("extent", "range_bound", "boolean", "element_type", "descriptor", "number", "integer", "offset")
+"""What is done with an argument itself."""
 
 
 @dataclass(slots=True)
@@ -35,3 +43,29 @@ class Usage:
     addresses: bool = False  # what is loaded through it is made a pointer
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
     blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
+
+    def narrow_to(self, kind: str) -> None:
+        """Note the narrow type that what is loaded is converted to ("": none); of several, the widest."""
+        self.narrow = max(self.narrow, kind, key=lambda each: int(each[1:] or 0))
+
+    def take_values(self, of_helper: Usage) -> None:
+        """Note what a helper does with the values that it is handed, or loads itself."""
+        self.narrow_to(of_helper.narrow)
+        self._take(of_helper, OF_VALUES)
+
+    def take_pointer(self, of_helper: Usage) -> None:
+        """Note what a helper does with a pointer that it is handed, and with what it loads through it."""
+        self.pointer = True
+        self._take(of_helper, OF_LOADS)
+        self.take_values(of_helper)
+
+    def take_argument(self, of_helper: Usage) -> None:
+        """Note what a helper does with an argument that it is handed as it is."""
+        self._take(of_helper, OF_ARGUMENTS)
+        self.text = self.text or of_helper.text
+        self.blocks = self.blocks or of_helper.blocks
+        self.compared.extend(of_helper.compared)
+
+    def _take(self, other: Usage, fields: Iterable[str]) -> None:
+        for name in fields:
+            setattr(self, name, getattr(self, name) or getattr(other, name))

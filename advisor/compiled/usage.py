@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from advisor.compiled.origins import Origins
 from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.value_flow import (
-    converted,
-    float_operands,
-    is_bitcast,
-    is_float,
-    is_integer,
-    is_load,
-    last_name,
-    made_of_floats,
-    made_pointer,
-    type_given,
-)  # fmt: skip
+from advisor.compiled.usage_marks import Marks
+from advisor.compiled.usage_of_calls import CallReader
+from advisor.compiled.value_flow import float_operands, is_float, is_integer, made_of_floats
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import Constexpr, NotLiteralError, Symbol, dotted
+from advisor.configs.literal_values import Constexpr, Symbol
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 
-MEMORY_CALLS = frozenset(
-    {
-        "load", "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and", "atomic_or",
-        "atomic_xor", "make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor",
-    }
-)  # fmt: skip
-TEXTS = {
-    "input_precision": "ieee", "eviction_policy": "", "cache_modifier": "", "padding_option": "zero", "fp_downcast_rounding": "rtne",
-    "sem": "acq_rel",
-}  # fmt: skip
-"""Options of operations that take a text, with one that every target knows."""
 MAX_DEPTH = 6
-_BYTE_SHIFTS = (3, 4, 7)
-"""Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
-_UNSIGNED = ("uint32", "uint64")
-"""What is loaded to be hashed, or as bits: of a float it would be made a signed integer."""
-_NARROW = {"int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"}
 
 
 class Reader:
@@ -87,66 +63,35 @@ class Reader:
         found = {p.name: Usage() for p in function.parameters}
         self.done[function.name] = found
         if depth < MAX_DEPTH:
-            _Visitor(self, function, found, depth).read()
+            _KernelReader(self, function, found, depth).read()
         return found
 
 
-class _Visitor:
+class _KernelReader:
+    """Reads one kernel: each kind of statement and expression tells something else of the parameters in it."""
+
     def __init__(self, reader: Reader, function: JitFunction, found: dict[str, Usage], depth: int) -> None:
         self.reader = reader
         self.function = function
-        self.found = found
         self.depth = depth
         self.origins = Origins(function, frozenset(found), self._address_of)
+        self.marks = Marks(found, self.origins)
+        self.calls = CallReader(reader, function, self.marks, depth)
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
-            for operand in float_operands(node):
-                for leaf in self.origins.loaded(operand, handed=True):
-                    self.found[leaf].real = True
-            for term in self._added_to_floats(node):
-                for leaf in self.origins.unchanged(term):
-                    self.found[leaf].real = True
-            if isinstance(node, ast.Call):
-                self._call(node)
-            elif isinstance(node, ast.Attribute):
-                root = dotted(node) or ""
-                name = root.split(".")[0]
-                if name in self.found and "element_ty" in root and (not self.depth or ".dtype." in root):
-                    self.found[name].pointer = True  # a helper may be handed a tile, which has a `type.element_ty`, too
-            elif isinstance(node, (ast.If, ast.IfExp, ast.While)):
-                self._flag(node.test)
-                for inner in ast.walk(node.test):
-                    if isinstance(inner, ast.Compare):
-                        self._decides(inner)
-            elif isinstance(node, ast.BoolOp):
-                for value in node.values:
-                    self._flag(value)
-            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-                self._flag(node.operand)
-            elif isinstance(node, ast.Compare):
-                self._compare(node)
-                self._counted(node)
-            elif isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, (ast.LShift, ast.RShift)):
-                self._bits(node.target if isinstance(node, ast.AugAssign) else node.left, distance=node)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
-                for side, other in ((node.left, node.right), (node.right, node.left)):
-                    if is_integer(other):
-                        self._bits(side)
-            elif isinstance(node, ast.For):
-                self._indices(node.iter)
-                for inner in ast.walk(node.iter):
-                    if isinstance(inner, ast.Name) and inner.id in self.found:
-                        self.found[inner.id].integer = True
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
-                for leaf in (*self.origins.loaded(node.left), *self.origins.loaded(node.right)):
-                    self.found[leaf].counted = True
-            elif isinstance(node, ast.BinOp) and (isinstance(node.op, ast.Div) or any(
-                isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
-            )):
-                for side in (node.left, node.right):
-                    if isinstance(side, ast.Name) and side.id in self.found:
-                        self.found[side.id].number = True
+            self._floats(node)
+            note = _KINDS.get(type(node))
+            if note is not None:
+                note(self, node)
+
+    def _floats(self, node: ast.AST) -> None:
+        for operand in float_operands(node):
+            for use in self.marks.loaded(operand, handed=True):
+                use.real = True
+        for term in self._added_to_floats(node):
+            for use in self.marks.unchanged(term):
+                use.real = True
 
     def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
         """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
@@ -162,185 +107,77 @@ class _Visitor:
         values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
         return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
-    def _bits(self, node: ast.expr, distance: ast.BinOp | ast.AugAssign | None = None) -> None:
-        """Mark the tensors whose loaded values are taken apart, as packed numbers are."""
-        by = None if distance is None else distance.right if isinstance(distance, ast.BinOp) else distance.value
-        for leaf in self.origins.loaded(node, handed=True):
-            self.found[leaf].bitwise = True
-        for leaf in self.origins.unchanged(node):
-            self.found[leaf].bits = True
-            self.found[leaf].narrow_bits |= isinstance(by, ast.Constant) and by.value in _BYTE_SHIFTS
-            right = distance is not None and isinstance(distance.op, ast.RShift)
-            self.found[leaf].wide_bits |= right and isinstance(by, ast.Constant) and isinstance(by.value, int) and by.value >= 8
-
-    def _is_int32_sum(self, dot: ast.Call, keywords: dict[str, ast.expr]) -> bool:
-        """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""
-        if "out_dtype" in keywords:
-            return (dotted(keywords["out_dtype"]) or "").endswith(".int32")
-        sums = [*dot.args[2:3], *(v for k, v in keywords.items() if k == "acc")]
-        sums += [n.target for n in ast.walk(self.function.node) if isinstance(n, ast.AugAssign) and n.value is dot]
-        made = [value for each in sums if isinstance(each, ast.Name) for value in self.origins.reaching.values(each)]
-        types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
-        return any((dotted(t) or "").endswith(".int32") for t in types)
-
-    def _flag(self, node: ast.expr) -> None:
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            node = node.operand
-        if isinstance(node, ast.Name) and node.id in self.found:
-            self.found[node.id].boolean = True
-
-    def _compare(self, node: ast.Compare) -> None:
-        sides = [node.left, *node.comparators]
-        names = [s.id for s in sides if isinstance(s, ast.Name) and s.id in self.found]
-        for side in sides:
-            values: list[Any] = []
-            if isinstance(side, ast.Constant) and side.value is not None:
-                values = [side.value]
-            elif isinstance(side, (ast.Tuple, ast.List, ast.Set)):
-                values = [e.value for e in side.elts if isinstance(e, ast.Constant)]
-            elif isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
-                try:
-                    constant = self.reader.source.constant(side.id)
-                    values = [constant.value if isinstance(constant, Constexpr) else constant]
-                except NotLiteralError:
-                    values = []
-            elif isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots:
-                for name in names:
-                    self.found[name].element_type = True
-            for name in names:
-                self.found[name].compared.extend(values)
-
     def _call(self, node: ast.Call) -> None:
-        name = self.reader.meant(dotted(node.func) or "")
-        last = name.rsplit(".", 1)[-1] if name else (node.func.attr if isinstance(node.func, ast.Attribute) else "")
-        root = name.split(".")[0]
-        keywords = {k.arg: k.value for k in node.keywords if k.arg}
-        if last == "dot":
-            integers = self._is_int32_sum(node, keywords)
-            for operand in node.args[:2]:
-                for leaf in self.origins.unchanged(operand):
-                    self.found[leaf].int8 |= integers
-                    self.found[leaf].real |= not integers
-        if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
-            pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
-            other = keywords.get("other", node.args[2] if len(node.args) > 2 else None)
-            if pointer is not None:
-                roots = self.origins.roots(pointer)
-                for leaf in roots:
-                    self.found[leaf].pointer = True
-                    self.found[leaf].chosen |= len(set(roots)) > 1
-                    self.found[leaf].atomic |= last.startswith("atomic")
-                    added = node.args[1] if len(node.args) > 1 else keywords.get("val")
-                    self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
-                    self.found[leaf].real |= last == "load" and is_float(other)
-                self._indices(pointer)
-                self._offsets([pointer, *(node.args if last.startswith("make_") else ())])
-            mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
-            mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
-            if mask is not None:
-                self._mark_loaded(mask, "boolean")
-        elif last in ("load", "store", "gather", "scatter") and root in self.found:
-            self.found[root].descriptor = True
-            if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) and not self.found[root].blocks:
-                self.found[root].blocks = [self.origins.coordinate(e) for e in node.args[0].elts]
-        elif last == "arange":
-            for argument in node.args:
-                for inner in ast.walk(argument):
-                    self._extent(inner)
-        elif last in ("zeros", "full", "zeros_like", "broadcast_to", "reshape"):
-            for inner in ast.walk(node.args[0]) if node.args else ():
-                self._extent(inner)
-        elif last == "static_range":
-            for inner in (i for bound in node.args[:2] for i in ast.walk(bound)):  # the third is the step
-                if isinstance(inner, ast.Name) and inner.id in self.found:
-                    self.found[inner.id].range_bound = True
-        elif last == "to" and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.found:
-            self.found[node.args[0].id].element_type = True
-        elif helper := self.reader.helper(name):
-            self._helper(*helper, node)
-        value = None if is_bitcast(node) else converted(node)
-        if isinstance(value, ast.Call) and is_load(value) and value.args:
-            leaves, kind = self.origins.roots(value.args[0]), type_given(node)
-            self._narrowed(leaves, _NARROW.get(kind, ""))
-            for leaf in leaves if kind in _UNSIGNED else ():
-                self.found[leaf].counted = True
-        if (address := made_pointer(node)) is not None:
-            for leaf in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
-                self.found[leaf].addresses = True
-        for key, value in [*keywords.items(), *(("input_precision", value) for value in node.args[3:4] if last == "dot")]:
-            if key in TEXTS and isinstance(value, ast.Name) and value.id in self.found:
-                self.found[value.id].text = key
-            if key in ("dtype", "out_dtype") and isinstance(value, ast.Name) and value.id in self.found:
-                self.found[value.id].element_type = True
-        for argument in node.args[1:] if last in ("zeros", "full", "cast") else ():
-            if isinstance(argument, ast.Name) and argument.id in self.found and last != "full":
-                self.found[argument.id].element_type = True
-        if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
-            self.found[node.args[2].id].element_type = True
+        self.calls.note(node)
 
-    def _narrowed(self, leaves: Iterable[str], kind: str) -> None:
-        """Mark tensors whose values are made of a narrow type as they are loaded; of several, the widest."""
-        for leaf in leaves:
-            self.found[leaf].narrow = max(self.found[leaf].narrow, kind, key=lambda each: int(each[1:] or 0))
+    def _attribute(self, node: ast.Attribute) -> None:
+        root = dotted(node) or ""
+        use = self.marks.found.get(root.split(".")[0])
+        # A helper may be handed a tile, which has a `type.element_ty`, too.
+        if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
+            use.pointer = True
 
-    def _extent(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name):
-            if node.id in self.found:
-                self.found[node.id].extent = True
-            else:
-                for value in self.origins.reaching.values(node):
-                    for inner in ast.walk(value):
-                        if isinstance(inner, ast.Name) and inner.id in self.found:
-                            self.found[inner.id].extent = True
+    def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
+        self.marks.flag(node.test)
+        for inner in ast.walk(node.test):
+            if isinstance(inner, ast.Compare):
+                self.marks.decides(inner)
 
-    def _helper(self, reader: Reader, helper: JitFunction, node: ast.Call) -> None:
-        theirs = reader.usage(helper, self.depth + 1)
-        pairs: list[tuple[str, ast.expr]] = list(zip((p.name for p in helper.parameters), node.args, strict=False))
-        pairs += [(k.arg, k.value) for k in node.keywords if k.arg]
-        for name, value in pairs:
-            use = theirs.get(name)
-            if use is None:
-                continue
-            if use.pointer:
-                self._indices(value)
-                self._offsets([value])
-                roots = self.origins.roots(value)
-                for leaf in roots:
-                    self.found[leaf].pointer = True
-                    self.found[leaf].chosen |= len(set(roots)) > 1
-                    self.found[leaf].index |= use.index
-                    self.found[leaf].counted |= use.counted
-                    self.found[leaf].tested |= use.tested
-                    self._values_of(leaf, use)
-            else:
-                for leaf in self.origins.unchanged(value):
-                    self._values_of(leaf, use)
-            if isinstance(value, ast.Name) and value.id in self.found:
-                mine = self.found[value.id]
-                mine.extent |= use.extent
-                mine.range_bound |= use.range_bound
-                mine.boolean |= use.boolean
-                mine.element_type |= use.element_type
-                mine.descriptor |= use.descriptor
-                mine.number |= use.number
-                mine.integer |= use.integer
-                mine.offset |= use.offset
-                mine.text = mine.text or use.text
-                if use.blocks and not mine.blocks:
-                    mine.blocks = use.blocks
-                mine.compared.extend(use.compared)
+    def _either(self, node: ast.BoolOp) -> None:
+        for value in node.values:
+            self.marks.flag(value)
 
-    def _values_of(self, name: str, use: Usage) -> None:
-        """Note what a helper does with the values that are loaded through a parameter, by itself or by who calls it."""
-        mine = self.found[name]
-        self._narrowed([name], use.narrow)
-        mine.bits |= use.bits
-        mine.narrow_bits |= use.narrow_bits
-        mine.wide_bits |= use.wide_bits
-        mine.bitwise |= use.bitwise
-        mine.int8 |= use.int8
-        mine.real |= use.real
-        mine.addresses |= use.addresses
+    def _unary(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not):
+            self.marks.flag(node.operand)
+
+    def _comparison(self, node: ast.Compare) -> None:
+        sides = [node.left, *node.comparators]
+        uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
+        for side in sides:
+            of_triton = isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots
+            values = self._constants(side)
+            for use in uses:
+                use.element_type |= of_triton
+                use.compared.extend(values)
+        self.marks.counted(node)
+
+    def _constants(self, side: ast.expr) -> list[Any]:
+        """The constants that a side of a comparison is, or lists."""
+        if isinstance(side, ast.Constant) and side.value is not None:
+            return [side.value]
+        if isinstance(side, (ast.Tuple, ast.List, ast.Set)):
+            return [each.value for each in side.elts if isinstance(each, ast.Constant)]
+        if isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
+            with suppress(NotLiteralError):
+                constant = self.reader.source.constant(side.id)
+                return [constant.value if isinstance(constant, Constexpr) else constant]
+        return []
+
+    def _arithmetic(self, node: ast.BinOp) -> None:
+        sides = (node.left, node.right)
+        if isinstance(node.op, (ast.LShift, ast.RShift)):
+            self.marks.shifted(node.left, node.op, node.right)
+        elif isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            for side, other in (sides, sides[::-1]):
+                if is_integer(other):
+                    self.marks.bits(side)
+        elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
+            for use in (*self.marks.loaded(node.left), *self.marks.loaded(node.right)):
+                use.counted = True
+        elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
+            for side in sides:
+                if (argument := self.marks.parameter(side)) is not None:
+                    argument.number = True
+
+    def _in_place(self, node: ast.AugAssign) -> None:
+        if isinstance(node.op, (ast.LShift, ast.RShift)):
+            self.marks.shifted(node.target, node.op, node.value)
+
+    def _loop(self, node: ast.For) -> None:
+        self.marks.indices(node.iter)
+        for use in self.marks.named_in([node.iter]):
+            use.integer = True
 
     def _address_of(self, call: ast.Call) -> tuple[bool, ast.expr | None]:
         """Whether a helper is called, and the argument that is its pointer."""
@@ -352,45 +189,17 @@ class _Visitor:
         pairs = zip(function.parameters, call.args, strict=False)
         return True, next((value for p, value in pairs if theirs[p.name].pointer or p.name.endswith("ptr")), None)
 
-    def _indices(self, node: ast.expr) -> None:
-        """Mark the tensors whose loaded values are used as numbers in an address, a loop bound or an index.
 
-        What only chooses among indices may be anything that can be compared: it is a number where it is compared with one.
-        """
-        self._mark_loaded(node, "index")
-        for inner in self.origins.inside(node):
-            if isinstance(inner, ast.Call) and last_name(inner) == "where" and inner.args:
-                for each in self.origins.inside(inner.args[0]):
-                    if isinstance(each, ast.Compare) and any(is_integer(side) for side in (each.left, *each.comparators)):
-                        self._decides(each)
-
-    def _offsets(self, addresses: Sequence[ast.expr]) -> None:
-        """Mark the arguments that an address is worked out with."""
-        for inner in (each for address in addresses for each in self.origins.inside(address, rounded=False)):
-            if isinstance(inner, ast.Name) and inner.id in self.found:
-                self.found[inner.id].offset = True
-
-    def _decides(self, node: ast.Compare) -> None:
-        """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
-        for side in _compared(node):
-            for leaf in self.origins.loaded(side, reductions=False):
-                self.found[leaf].tested = True
-
-    def _counted(self, node: ast.Compare) -> None:
-        """Mark the tensors whose loaded values are compared with an index."""
-        sides = _compared(node)
-        if any(self.origins.counts(side) for side in sides):
-            for side in sides:
-                for leaf in self.origins.loaded(side, bits=False):  # a digit of a number says nothing of its type
-                    self.found[leaf].counted = True
-
-    def _mark_loaded(self, node: ast.expr, what: str) -> None:
-        for leaf in self.origins.loaded(node, truths=what == "boolean"):
-            setattr(self.found[leaf], what, True)
-
-
-def _compared(node: ast.Compare) -> list[ast.expr]:
-    """The sides of a comparison of numbers that may be integers; none: it is of floats, or of something else."""
-    sides = [node.left, *node.comparators]
-    orders = all(isinstance(op, (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
-    return sides if orders and not any(is_float(side) or float_operands(side) for side in sides) else []
+_KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
+    ast.Call: _KernelReader._call,
+    ast.Attribute: _KernelReader._attribute,
+    ast.If: _KernelReader._branch,
+    ast.IfExp: _KernelReader._branch,
+    ast.While: _KernelReader._branch,
+    ast.BoolOp: _KernelReader._either,
+    ast.UnaryOp: _KernelReader._unary,
+    ast.Compare: _KernelReader._comparison,
+    ast.BinOp: _KernelReader._arithmetic,
+    ast.AugAssign: _KernelReader._in_place,
+    ast.For: _KernelReader._loop,
+}

@@ -12,7 +12,8 @@ from typing import Any
 
 from advisor.configs.decorators import Decorators, last_name
 from advisor.configs.functions import FunctionReader
-from advisor.configs.literals import MAX_ITEMS, ConfigLiteral, NotLiteralError, config_literal
+from advisor.configs.literal_values import ConfigLiteral, config_literal
+from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.schema import LAUNCH_OPTIONS
 
 INDUCTOR_DECORATORS = (

@@ -13,12 +13,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from advisor.configs import function_names, same_name
-from advisor.configs.functions import FunctionReader, Inquiry
+from advisor.configs.functions import FunctionReader
 from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
-from advisor.configs.literals import Allowance, NotLiteralError, Symbol, dotted
+from advisor.configs.literal_values import Symbol
+from advisor.configs.literals import Allowance, NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
+from advisor.configs.surroundings import Inquiry
 from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, element_type, whole_of
 
 Node = TypeVar("Node", bound=ast.AST)

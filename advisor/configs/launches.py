@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literals import Symbol
+from advisor.configs.literal_values import Symbol
 from advisor.errors import InputError
 
 FORMAT = "triton-advisor launches 1"

@@ -10,11 +10,11 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from typing import Any
 
+from advisor.configs.literal_values import ConfigLiteral, Constexpr, Enumeration, Member, Symbol, config_literal, plain
 from advisor.configs.number_limits import Limits
-from advisor.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
 MAX_ITEMS = 20_000
@@ -23,34 +23,6 @@ MAX_INTEGER = 2**128
 
 class NotLiteralError(Exception):
     """The expression is not one the evaluator understands; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A name of triton that is kept as written: `tl.float32`."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Constexpr:
-    """`tl.constexpr(value)`."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A member of an enumeration."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Enumeration:
-    """A class of constants, as of `enum`."""
-
-    members: Mapping[str, Member]
 
 
 @dataclass(slots=True)
@@ -68,18 +40,6 @@ class Allowance:
         self.left -= steps
         if self.left < 0:
             raise NotLiteralError("too much to evaluate")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigLiteral:
-    """A `triton.Config(...)` of literals; `hook` where it names a `pre_hook`."""
-
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    num_warps: int = 4
-    num_stages: int = 3
-    num_ctas: int = 1
-    maxnreg: int | None = None
-    hook: bool = False
 
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -249,7 +209,7 @@ class Evaluator:
         return out
 
     def _binop(self, node: ast.BinOp) -> Any:
-        left, right = _plain(self.visit(node.left)), _plain(self.visit(node.right))
+        left, right = plain(self.visit(node.left)), plain(self.visit(node.right))
         if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(right, int) and -64 <= right <= 256):
             raise NotLiteralError("an exponent too large")
         if isinstance(node.op, ast.Mult):
@@ -265,20 +225,20 @@ class Evaluator:
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):
             return not self._true(node.operand)
-        return _UNARY[type(node.op)](_plain(self.visit(node.operand)))
+        return _UNARY[type(node.op)](plain(self.visit(node.operand)))
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         value = None
         for item in node.values:
-            value = _plain(self.visit(item))
+            value = plain(self.visit(item))
             if bool(value) != isinstance(node.op, ast.And):
                 return value
         return value
 
     def _compare(self, node: ast.Compare) -> bool:
-        left = _plain(self.visit(node.left))
+        left = plain(self.visit(node.left))
         for op, item in zip(node.ops, node.comparators, strict=True):
-            right = _plain(self.visit(item))
+            right = plain(self.visit(item))
             if not _COMPARE[type(op)](left, right):
                 return False
             left = right
@@ -352,14 +312,14 @@ class Evaluator:
         if last == "Config":
             return config_literal(arguments, keywords, hook)
         if last == "constexpr":
-            return Constexpr(_plain(arguments[0]))
-        if last == "range" and (len(range(*map(_plain, arguments))) > MAX_ITEMS):
+            return Constexpr(plain(arguments[0]))
+        if last == "range" and (len(range(*map(plain, arguments))) > MAX_ITEMS):
             raise NotLiteralError("a range too large")
         if last in _CALLS and (name == last or name.split(".")[0] in {*self.roots, "itertools"}):
-            value = _CALLS[last](*map(_plain, arguments), **keywords)
+            value = _CALLS[last](*map(plain, arguments), **keywords)
             return list(itertools.islice(value, MAX_ITEMS + 1)) if last in ("zip", "enumerate", "product") else value
         if name.startswith("math.") and not {"math"} & {*self.names, *self.roots} and callable(MATH.get(last)) and not keywords:
-            return MATH[last](*map(_plain, arguments))
+            return MATH[last](*map(plain, arguments))
         if name in self.functions:
             return self._file_function(self.functions[name], arguments, keywords)
         raise NotLiteralError(f"a call of {name or 'something'} in line {node.lineno} is not a literal")
@@ -377,7 +337,7 @@ class Evaluator:
             return not self._true(node.operand)
         if isinstance(node, ast.BoolOp):
             return self._any_or_all(node)
-        value = _plain(self.visit(node))
+        value = plain(self.visit(node))
         if isinstance(value, (Symbol, ConfigLiteral)):
             raise NotLiteralError(f"the condition {ast.unparse(node)[:60]} is not a literal")
         return bool(value)
@@ -395,47 +355,3 @@ class Evaluator:
         if unknown is not None:
             raise unknown
         return not deciding
-
-
-def is_enumeration(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
-    """Whether a statement is a class of `enum`."""
-    return isinstance(node, ast.ClassDef) and any((dotted(base) or "").endswith(("Enum", "IntFlag")) for base in node.bases)
-
-
-def enumeration(evaluator: Evaluator, node: ast.ClassDef) -> Enumeration:
-    """The members of a class of `enum` whose values are literals, or `auto()`: one more than the one before."""
-    members: dict[str, Member] = {}
-    last: Any = 0
-    for statement in node.body:
-        if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
-            continue
-        made = statement.value
-        if isinstance(made, ast.Call) and (dotted(made.func) or "").rsplit(".", 1)[-1] == "auto" and isinstance(last, int):
-            last += 1
-        else:
-            try:
-                last = _plain(evaluator.evaluate(made))
-            except NotLiteralError:
-                last = None  # nor is what `auto` would count on from it known
-                continue
-        members[statement.targets[0].id] = Member(last)
-    return Enumeration(members)
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, (Constexpr, Member)) else value
-
-
-def config_literal(arguments: list, keywords: dict[str, Any], hook: bool = False) -> ConfigLiteral:
-    """What `triton.Config(*arguments, **keywords)` is."""
-    values = dict(zip(("kwargs", *LAUNCH_OPTIONS), map(_plain, arguments), strict=False))
-    values.update({k: _plain(v) for k, v in keywords.items()})
-    parameters = {str(k): _plain(v) for k, v in dict(values.get("kwargs") or {}).items()}
-    return ConfigLiteral(
-        parameters=parameters,
-        num_warps=int(values.get("num_warps") or 4),
-        num_stages=int(values["num_stages"] if values.get("num_stages") is not None else 3),
-        num_ctas=int(values.get("num_ctas") or 1),
-        maxnreg=int(values["maxnreg"]) if values.get("maxnreg") else None,
-        hook=hook,
-    )

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.configs.aliases import Aliases, Event
-from advisor.configs.functions import FunctionReader, Place
-from advisor.configs.literals import NotLiteralError, enumeration, is_enumeration
+from advisor.configs.enumerations import enumeration, is_enumeration
+from advisor.configs.functions import FunctionReader
+from advisor.configs.literals import NotLiteralError
+from advisor.configs.surroundings import Place
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip

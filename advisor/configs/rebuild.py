@@ -1,8 +1,8 @@
 """A module rebuilt from parsed kernels, literals and triton imports alone, so that compiling a kernel runs nothing of its file.
 
 Triton reads a kernel's syntax tree, but while it does so it looks up attributes and calls functions that the tree names. So what
-the tree may name is limited too: attributes only of triton's language modules, no private names, no `getattr`. The worker that
-compiles checks again what the names turn out to be.
+the tree may name is limited too (`kernel_names`): attributes only of triton's language modules, no private names, no `getattr`. The
+worker that compiles checks again what the names turn out to be.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
-from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,17 @@ from advisor.configs.constant_folding import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
 from advisor.configs.imported import MOST_HANDS, imported_kernel, imported_source, imports_of
 from advisor.configs.imports import Import
-from advisor.configs.literals import Constexpr, Member, NotLiteralError, Symbol, dotted
+from advisor.configs.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
+from advisor.configs.literal_values import Constexpr, Member, Symbol
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.triton_imports import triton_statement
-from advisor.errors import AdvisorError, InputError
 
-SAFE_BUILTINS = frozenset(
-    ("len", "list", "range", "float", "int", "isinstance", "print", "min", "max", "bool", "abs", "tuple", "str", "sum", "zip")
-)
 MODULE_PREFIX = "rebuilt_"
-FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
-"""Attributes of triton's values that lead into the compiler itself."""
 MOST_FUNCTIONS = 500
 """Functions of a file that a kernel needs."""
 READ = "a literal, arithmetic of literals, or the limits of a type (torch.finfo(torch.float32).max)"
 """What a global of a kernel's can be and still be read without running its file."""
-FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
-TRITON_BUILTINS = frozenset({"getattr", "hasattr"})
-"""Names that triton itself looks up among Python's own where a kernel leaves them unbound (`CodeGenerator.builtin_namespace`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +47,6 @@ class Rebuilt:
         for name in sorted(self.modules):
             digest.update(name.encode() + b"\0" + self.modules[name].encode("utf-8", "surrogatepass") + b"\0")
         return digest.hexdigest()
-
-
-class RebuildError(InputError):
-    """A kernel names something that is neither a literal, nor triton's, nor another kernel."""
 
 
 def rebuild(source: SourceFile, kernel: str) -> Rebuilt:
@@ -107,16 +95,16 @@ class _Builder:
                                f"at most {MOST_FUNCTIONS}", "name a kernel that calls fewer")  # fmt: skip
         module.functions.add(name)
         node = source.callees[name].node
-        _check_names(node, source)
+        check_names(node, source.path.name)
         if name not in source.functions:
             try:
                 check_constexpr_function(node)
             except NotLiteralError as error:
                 raise RebuildError(f"{source.path.name}: {error}", remedy="leave it to arithmetic, or give the kernel its result as a "
                                    "tl.constexpr argument") from None  # fmt: skip
-        module.answers[name], reasons = answers(node, source.evaluator(), _bound_names(node))
+        module.answers[name], reasons = answers(node, source.evaluator(), bound_names(node))
         self.reasons |= {(source.path, asked): reason for asked, reason in reasons.items()}
-        for needed, line in _free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
+        for needed, line in free_names(node, {id(asked) for asked, _ in module.answers[name]}).items():
             if not self._follow_file(source, module, needed, node):
                 self._need(source, module, needed, line)
 
@@ -342,64 +330,6 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int) -> s
                        "give the kernel its parts as literals")  # fmt: skip
 
 
-def _free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:
-    """Names the body reads that are not its own, with the first line of each. Defaults and annotations are evaluated apart.
-
-    Args:
-        node: The function.
-        answered: Ids of expressions that literals stand in place of.
-    """
-    bound = _bound_names(node)
-    read: dict[str, int] = {}
-    waiting: list[ast.AST] = list(reversed(node.body))
-    while waiting:
-        item = waiting.pop()
-        if id(item) in answered or isinstance(item, ast.Raise):  # triton refuses `raise` where it gets there, and looks up nothing of it
-            continue
-        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load):
-            read.setdefault(item.id, item.lineno)
-        waiting += reversed(list(ast.iter_child_nodes(item)))
-    # A name that is assigned somewhere may still be read as a global before; triton has no such kernels in practice.
-    return {name: line for name, line in read.items() if name not in bound}
-
-
-def _bound_names(node: ast.FunctionDef) -> set[str]:
-    """Parameters of a function and of those within it, and all that it stores."""
-    bound = _parameters(node)
-    for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        if isinstance(item, ast.Name) and not isinstance(item.ctx, ast.Load):
-            bound.add(item.id)
-        elif isinstance(item, ast.arg):
-            bound.add(item.arg)
-        elif isinstance(item, ast.FunctionDef):
-            bound.add(item.name)
-    return bound
-
-
-def _parameters(node: ast.FunctionDef) -> set[str]:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, *([node.args.vararg] if node.args.vararg else [])]
-    return {argument.arg for argument in arguments}
-
-
-def _own_names(node: ast.FunctionDef) -> set[str]:
-    """Names that cannot mean Python's own function of the name: parameters, and locals, unbound or not, where triton knows no other."""
-    stored = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return _parameters(node) | (stored - TRITON_BUILTINS)
-
-
-def _check_names(node: ast.FunctionDef, source: SourceFile) -> None:
-    where = source.path.name
-    own = _own_names(node)
-    # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
-    for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        if isinstance(item, ast.Attribute) and (item.attr.startswith("_") or item.attr in FORBIDDEN_ATTRIBUTES):
-            raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
-        if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in own) or item.id.startswith("__")):
-            raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
-        if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
-            raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
-
-
 def _noinline(node: ast.FunctionDef) -> bool:
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call):
@@ -409,4 +339,4 @@ def _noinline(node: ast.FunctionDef) -> bool:
     return False
 
 
-__all__ = ["AdvisorError", "RebuildError", "Rebuilt", "rebuild"]
+__all__ = ["RebuildError", "Rebuilt", "rebuild"]

@@ -13,11 +13,13 @@ from typing import Any
 from advisor.configs import same_name
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
-from advisor.configs.functions import FunctionReader, Inquiry, Surroundings
+from advisor.configs.functions import FunctionReader
 from advisor.configs.imports import HANDED_ON, Import, imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
-from advisor.configs.literals import Constexpr, NotLiteralError, dotted
+from advisor.configs.literal_values import Constexpr
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
+from advisor.configs.surroundings import Inquiry, Surroundings
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.reading import read_text
 

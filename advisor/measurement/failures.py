@@ -39,6 +39,11 @@ class Failure:
         """Whether the configuration itself is to blame, so that measuring it again gives nothing else."""
         return self.kind in LASTING_KINDS and not (self.kind == "hang" and self.stage in ("open", "inputs"))
 
+    @property
+    def no_memory_for_inputs(self) -> bool:
+        """Whether the tensors of the problem themselves do not fit, whatever the configuration."""
+        return self.kind == "out-of-memory" and self.stage == "inputs"
+
 
 class WrongOutputError(MeasurementError):
     """A launch wrote something other than its reference."""

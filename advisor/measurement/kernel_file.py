@@ -22,7 +22,8 @@ from typing import Any
 
 from advisor.configs.described import kernel_problem, problem_dtype
 from advisor.errors import InputError, UsageError
-from advisor.hardware import FMA_DTYPES, TENSOR_DTYPES, GpuSpec
+from advisor.gpu_description import FMA_DTYPES, TENSOR_DTYPES
+from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import SIZES
 from advisor.resources import folder
 from advisor.schema import FAMILIES, Configuration, Problem

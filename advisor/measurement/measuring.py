@@ -16,6 +16,7 @@ from advisor.errors import AdvisorError, MeasurementError, NoGpuError, NothingMa
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.ceilings import file_name, write_ceilings
 from advisor.measurement.device import DeviceSpec, find_device
+from advisor.measurement.failures import Failure
 from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
 from advisor.measurement.plan import batches_of, read_plan
@@ -197,7 +198,7 @@ def _run(
     deadline = None if time_limit_s is None else start + time_limit_s
     expected = 0
     unfit: set[tuple[str, str]] = set()
-    stuck: deque[str] = deque(maxlen=SAME_FAILURES)
+    stuck: deque[Failure | None] = deque(maxlen=SAME_FAILURES)
     ran = any(row.latency_us is not None for row in journal.rows)
 
     def counted() -> Iterator[Batch]:
@@ -215,8 +216,9 @@ def _run(
         # A session's sides were interleaved. Nothing was, where nothing ran.
         session = secrets.token_hex(6) if scheduler.spec.kind == "cuda" else scheduler.spec.kind
         rows, same = _rows(batch, outcomes, summary, gpu, session), _same_failure(outcomes)
-        if skip_unfit and same.startswith(_UNFIT):
-            same = _UNFIT  # whatever the sizes
+        without_memory = skip_unfit and same is not None and same.no_memory_for_inputs
+        if same is not None and without_memory:
+            same = replace(same, message=summary.reasons[same.kind])  # the first, whatever the sizes
             if _inputs_key(batch) not in unfit:
                 what = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
                 summary.warnings.append(f"left out, for its inputs found no memory: {what}")
@@ -228,9 +230,9 @@ def _run(
             last = f"{batch.launches[0].kernel.function} {_sizes(batch.launches[0])}"
             watch(Progress(done=done, total=total, failed=failed, elapsed_s=time.monotonic() - start, last=last))
         # Once a launch ran, in this run or an earlier one, the machine can: what fails alike after that are the launches.
-        stuck.append("" if ran or summary.measured else same)
-        if len(stuck) == SAME_FAILURES and stuck[0] and len(set(stuck)) == 1:
-            reason = summary.reasons["out-of-memory"] if same == _UNFIT else same
+        stuck.append(None if ran or summary.measured else same)
+        if len(stuck) == SAME_FAILURES and same is not None and set(stuck) == {same}:
+            reason = same.message if without_memory else f"{same.kind} ({same.stage}): {same.message}"
             raise MeasurementError(
                 f"the last {SAME_FAILURES} batches of launches failed, all for one reason", reason, "a launch that runs",
                 "see to the machine (driver, compiler, disk, memory), then run it again: these launches are then measured again",
@@ -238,19 +240,16 @@ def _run(
     summary.finished = summary.finished and came_back == expected
 
 
-_UNFIT = "out-of-memory (inputs)"
-
-
 def _inputs_key(batch: Batch) -> tuple[str, str]:
     """What the inputs of a batch depend on."""
     return batch.launches[0].kernel.function, problem_key(batch.problem)
 
 
-def _same_failure(outcomes: list[Outcome]) -> str:
-    """The one reason why every launch of a batch failed; empty where there are several, or it is the configurations' own."""
+def _same_failure(outcomes: list[Outcome]) -> Failure | None:
+    """The one failure of every launch of a batch; None where there are several, or it is the configurations' own."""
     failures = {outcome.failure for outcome in outcomes}
     found = next(iter(failures)) if len(failures) == 1 else None
-    return "" if found is None or found.lasting else f"{found.kind} ({found.stage}): {found.message}"
+    return None if found is None or found.lasting else found
 
 
 def _rows(batch: Batch, outcomes: list[Outcome], summary: Summary, gpu: GpuSpec | None, session: str) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from advisor.compiled.recorder.hook import MAX_CONTENT
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
-from advisor.configs.literals import Symbol
+from advisor.configs.literal_values import Symbol
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
 from advisor.configs.source import SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError, NothingMatchedError

@@ -11,37 +11,10 @@ import pytest
 
 from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
-from advisor.result_json import from_json
 
-from . import kernels
-from .kernels import GEMM_SPACE, call, call_gemm, tuned
+from .reports import EXPORT, advised, edited
 
 RACE = Path(__file__).with_name("race.py")
-
-
-def advised(tmp_path, target, *more):
-    """The result of `advisor advise TARGET`."""
-    assert main(["advise", str(target), "--output", str(tmp_path / "out"), *more]) == 0
-    return from_json((tmp_path / "out" / "result.json").read_bytes())
-
-
-def gemm_latency(launch):
-    """Half as fast as the model would have it; narrow tiles do not fit."""
-    if launch["BLOCK_SIZE_N"] == 32:
-        from triton.runtime.errors import OutOfResources
-
-        raise OutOfResources(300000, 232448, "shared memory")
-    return 0.03 + launch["M"] * 1e-4 + launch["num_stages"] * 1e-4
-
-
-@pytest.fixture
-def produced(fresh_cache):
-    """A cache with two problems of a gemm, and one of a kernel of no known family."""
-    kernel, _ = tuned(gemm_latency, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
-    call_gemm(kernel, 16, 4096, 4096)
-    call_gemm(kernel, 512, 4096, 4096)
-    call(tuned({16: 1.0, 32: 2.0, 64: 0.5})[0])
-    return fresh_cache
 
 
 @pytest.mark.parametrize("form", ["word", "folder", "file", "export"])
@@ -80,77 +53,6 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     assert "offline: nothing was run for this report; what is measured was given to it" in page
     assert main(["advise", str(produced), "--output", str(tmp_path / "out"), "--format", "md"]) == 0
     assert "3 tuned problems" in capsys.readouterr().out
-
-
-def test_what_is_advised_was_not_tried_and_has_the_kernels_own_names(tmp_path, fresh_cache):
-    import triton
-
-    def short(a_ptr, b_ptr, c_ptr, M, N, K, BM, BN, BK):
-        """A gemm with other names, and no grouping."""
-
-    space = [triton.Config({"BM": 16, "BN": n, "BK": 32}, num_warps=4, num_stages=2) for n in (32, 64)]
-    problem = lambda args: {"M": args["M"], "N": args["N"], "K": args["K"], "dtype": "bf16"}  # noqa: E731
-    kernel, _ = tuned(lambda launch: 5.0, short, space, key=["M", "N", "K"], family="gemm", problem=problem)
-    kernel[(1,)](kernels.Tensor(), kernels.Tensor(), kernels.Tensor(), 4096, 4096, 4096)
-    (launch,) = advised(tmp_path, fresh_cache).launches
-    advice = launch.recommendation
-    assert set(advice.configuration.parameters) == {"BM", "BN", "BK"} and "BM" in advice.triton_config
-    assert advice.latency.origin == "predicted" and "not tried" in advice.reason
-    assert advice.configuration.label() not in {timing.configuration.label() for timing in advised(tmp_path, fresh_cache).tuned[0].timings}
-
-
-def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path, monkeypatch):
-    """A configuration measured below the predicted ceiling: the launch is diagnosed again, and nothing but the ceiling is new."""
-    from advisor.autotuning import report
-
-    priced = []
-    diagnosed = report.context
-    monkeypatch.setattr(report, "context", lambda *args, **more: priced.append(more["pricing"]) or diagnosed(*args, **more))
-    cache = Cache(produced)
-    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
-    fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
-    cache.record(key.id, Row(config=fast.config, state="measured", us=35.0))  # the bound is 26.9 µs, the predicted ceiling 38.0 µs
-    cache.decide(key.id, "another list", slow.config, "imported")
-    cache.close()
-    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
-    assert launch.ceiling.us == 35.0 and launch.ceiling.origin == "measured"
-    assert len(priced) == 1 and priced[0].predictor.name.startswith("learned model")
-
-
-def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
-    cache = Cache(produced)
-    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
-    slow = max((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
-    fast = min((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
-    cache.record(key.id, Row(config=slow.config, state="measured", us=10 * fast.us))
-    cache.decide(key.id, "another list", slow.config, "imported")
-    cache.close()
-    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
-    assert launch.measured.us == 10 * fast.us and launch.ceiling.us <= fast.us
-    if launch.recommendation.latency.origin == "measured":
-        assert launch.recommendation.speedup == pytest.approx(10)
-    else:
-        assert launch.recommendation.latency.us < fast.us
-
-
-def test_a_latency_too_short_for_an_empty_l2_is_taken_as_warm(tmp_path, fresh_cache):
-    from advisor.hardware import load_gpu
-    from advisor.pipelines import analyse, configuration_batch, problem_batch
-    from advisor.schema import Configuration, Problem
-
-    problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 1024}, cache="warm")
-    batch = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})])
-    warm, cold = (
-        float(analyse(problem_batch([each]), batch, load_gpu("H200")).bound.us[0])
-        for each in (problem, Problem(**{**{k: getattr(problem, k) for k in ("family", "op", "sizes")}, "cache": "cold"}))
-    )
-    assert warm < cold
-    for us, state in ((1e-3 * (warm + cold) / 2, "warm"), (1e-3 * cold * 1.5, "cold")):
-        kernel, _ = tuned(lambda launch, us=us: us, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
-        call_gemm(kernel, 16, 4096, 1024)
-        launch = advised(tmp_path, fresh_cache).launches[0]
-        assert launch.problem.cache == state and not launch.faults
-        Cache(fresh_cache).forget(lambda key, used: True)
 
 
 def test_what_was_tuned_before_the_source_changed_is_not_counted(produced, tmp_path):
@@ -205,31 +107,6 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
     assert "<script>alert" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-EXPORT = Path(__file__).resolve().parents[1] / "data" / "tuned-cache.json"
-
-
-def edited(tmp_path, field, value):
-    """The example export, its first timing of the largest gemm changed."""
-    document = json.loads(EXPORT.read_text(encoding="utf-8"))
-    problem = next(each for each in document["problems"] if each["key"].startswith("(4096, 4096, 4096"))
-    target = problem if field in problem else problem["timings"][0]
-    target[field] = value
-    path = tmp_path / "edited.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("size", ["1e30", str(10**30), "1.5", "0", "NaN"])
-def test_sizes_that_no_tensor_has_get_no_bound(size, tmp_path, capsys):
-    document = json.loads(EXPORT.read_text(encoding="utf-8"))
-    problem = next(each for each in document["problems"] if each["key"].startswith("(4096, 4096, 4096"))
-    path = edited(tmp_path, "problem", problem["problem"].replace('"M":4096', f'"M":{size}'))
-    assert main(["advise", str(path), "--output", str(tmp_path / "out"), "--format", "json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    (tuned,) = [each for each in result["tuned"] if each["key"].startswith("(4096, 4096, 4096")]
-    assert tuned["launch"] is None and "size M of" in tuned["note"] and "2147483647" in tuned["note"]
-
-
 @pytest.mark.parametrize(("field", "value"), [
     ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
     ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"),
@@ -248,17 +125,6 @@ def test_latencies_no_clock_can_show_are_damage(field, value, tmp_path, capsys):
 def test_a_problem_without_timings_is_listed(tmp_path):
     result = advised(tmp_path, edited(tmp_path, "timings", []))
     assert len(result.tuned) == 4 and [problem for problem in result.tuned if not problem.timings]
-
-
-@pytest.mark.parametrize("odd", ['{"BLOCK_SIZE_M":"x","num_warps":4}', '{"BLOCK_SIZE_K":0,"BLOCK_SIZE_M":128,"BLOCK_SIZE_N":256}'])
-def test_an_odd_configuration_leaves_the_predictions_of_others_alone(odd, tmp_path, recwarn):
-    before = {str(t.configuration): t.predicted_us for p in advised(tmp_path, EXPORT).tuned for t in p.timings}
-    result = advised(tmp_path, edited(tmp_path, "config", odd))
-    after = {str(t.configuration): t.predicted_us for p in result.tuned for t in p.timings}
-    new = set(after) - set(before)
-    assert len(new) == 1 and after[new.pop()] is None
-    assert all(after[name] == pytest.approx(before[name], rel=1e-3) for name in before if name in after and before[name] is not None)
-    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
 
 
 def test_options_of_kernels_in_files_are_refused(tmp_path, capsys):

@@ -13,7 +13,8 @@ from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
 from advisor.compiled.pool import Pool
-from advisor.configs.literals import MAX_ITEMS, Constexpr, NotLiteralError
+from advisor.configs.literal_values import Constexpr
+from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
 from advisor.configs.source import parse_source
 from advisor.errors import AdvisorError, InputError, UsageError

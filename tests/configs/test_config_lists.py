@@ -251,11 +251,6 @@ def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
             parse_source(chain, "k.py").constant(name)
 
 
-def test_members_of_an_enumeration_are_evaluated_where_it_stands() -> None:
-    text = "BLOCK = 64\nclass Size(IntEnum):\n    SMALL = BLOCK\ndef make(BLOCK):\n    return Size.SMALL.value + BLOCK\nA = make(1)\n"
-    assert parse_source(text, "k.py").constant("A") == 65
-
-
 @pytest.mark.parametrize(
     ("loop", "found"),
     [

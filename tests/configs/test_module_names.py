@@ -10,7 +10,8 @@ import pytest
 from advisor.compiled.compile import version
 from advisor.compiled.inference import guesses
 from advisor.configs import triton_names
-from advisor.configs.literals import NotLiteralError, Symbol
+from advisor.configs.literal_values import Symbol
+from advisor.configs.literals import NotLiteralError
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source, read_source
 from advisor.errors import UsageError

@@ -65,7 +65,7 @@ def test_inputs_that_do_not_fit_fail_the_batch_and_nothing_else():
     bad = [Launch(kernel=kernel("inputs_kernel"), problem=elementwise(), configuration=each.configuration) for each in launches(1)[:2]]
     with Scheduler(parse_device(EXECUTE)) as scheduler:
         (_, first), (_, second) = scheduler.run([Batch(launches=tuple(bad)), Batch(launches=tuple(launches(1)[:2]))])
-    assert [o.failure.kind for o in first] == ["out-of-memory"] * 2 and first[0].failure.stage == "inputs"
+    assert [o.failure.kind for o in first] == ["out-of-memory"] * 2 and first[0].failure.no_memory_for_inputs
     assert all(o.failure is None for o in second)
 
 

@@ -1,0 +1,64 @@
+"""Taking over what another tuner found for the same kernel, key and GPU: Triton's own cache, or triton-dejavu's."""
+
+from __future__ import annotations
+
+from advisor.autotuning import foreign, internals, lookup
+from advisor.autotuning.foreign import ForeignTiming
+from advisor.autotuning.models import gpu_model
+from advisor.autotuning.situation import Situation
+from advisor.settings import read_settings
+
+
+def adopt(situation: Situation) -> bool:
+    """Takes over what Triton or triton-dejavu found for this kernel, key and GPU; whether that settles the decision."""
+    cache, problem, call = situation.cache, situation.problem, situation.call
+    timings, origin = _imported(situation), "an imported file"
+    if not timings and situation.device.runs:
+        timings, origin = _on_this_machine(situation)
+    timings = [each for each in timings if each.config in call.identities]
+    if not timings:
+        return False
+    # Others time the hooks as part of the launch: what they found best is, but their latencies are none to compare ours with.
+    unlike = ("not-measured", "measured") if situation.tuner.leaves_hooks_out else ("not-measured",)
+    cache.record_all(problem.id, (row for row in foreign.rows_of(timings, origin) if row.state not in unlike), replace_existing=False)
+    best = [each.config for each in timings if each.best]
+    if not best:
+        return False
+    cache.decide(problem.id, situation.list_name, best[0], "imported")
+    lookup.look_again()
+    return True
+
+
+def _imported(situation: Situation) -> list[ForeignTiming]:
+    """What `advisor cache import` read; of a kernel that was known by name only."""
+    cache, problem = situation.cache, situation.problem
+    by_name = foreign.by_name(problem.kernel, problem.gpu, problem.key).id
+    decided = cache.decision(by_name, [""])
+    return [
+        ForeignTiming(
+            kernel=problem.kernel, key=problem.key, gpu=problem.gpu, config=row.config, us=row.us, low_us=row.low_us, high_us=row.high_us,
+            failed=row.state == "crash", best=decided is not None and decided[0] == row.config,
+        )
+        for row in cache.rows(by_name).values()
+    ]  # fmt: skip
+
+
+def _on_this_machine(situation: Situation) -> tuple[list[ForeignTiming], str]:
+    """What the first file of another tuner's cache says that knows the problem, and whose cache that is."""
+    problem, dejavu = situation.problem, read_settings().dejavu_storage
+    own = internals.triton_timings_file(situation.tuner.fn, situation.key, situation.call.configs)
+    for file in ([own] if own else []) + (foreign.dejavu_files(dejavu, problem.kernel) if dejavu else []):
+        try:
+            read = foreign.read_foreign(file, foreign.read_json(file))
+        except Exception:  # a damaged file of somebody else's is no reason to stop
+            continue
+        if foreign.dejavu_triton_version(file) not in (None, internals.triton_version()):
+            continue
+        timings = [
+            each for each in read
+            if each.kernel == problem.kernel and (file == own or each.key == problem.key)
+            and (each.gpu is None or gpu_model(each.gpu) == problem.gpu)
+        ]  # fmt: skip
+        if timings:
+            return timings, "Triton's cache" if file == own else "triton-dejavu's cache"
+    return [], ""

@@ -1,0 +1,113 @@
+"""What a choice starts from: the call, its configurations, the problem that was recognised, the GPU, and the cache that remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from advisor.autotuning import configurations, internals, keys, ranking
+from advisor.autotuning.cache import Cache, ProblemKey, memory_cache
+from advisor.autotuning.measuring import Call
+from advisor.autotuning.models import gpu_model
+from advisor.autotuning.ranking import Ranking
+from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
+from advisor.settings import Mode
+
+if TYPE_CHECKING:
+    from advisor.autotuning.tuner import Tuner
+
+HOOKS_LEFT_OUT = " without hooks"
+"""After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
+them must not compete with one without."""
+
+
+@dataclass(kw_only=True)
+class Situation:
+    """What a choice starts from."""
+
+    tuner: Tuner
+    call: Call
+    key: tuple
+    mode: Mode
+    device: internals.Device
+    recognised: Recognised | None
+    why_not_recognised: str
+    problem: ProblemKey
+    cache: Cache
+    started: float
+
+    @property
+    def exhaustive_list(self) -> str:
+        """Name of the decision over all configurations."""
+        return configurations.list_hash(self.call.identities, "all")
+
+    @property
+    def list_name(self) -> str:
+        """Name of the decision over the first of them."""
+        return configurations.list_hash(self.call.identities, "top", self.tuner.options.top_k)
+
+    def by_key_alone(self) -> bool:
+        """Whether the key tells the problem (`follows_from_key`)."""
+        options, exact = self.tuner.options, set(self.tuner.keys) - set(self.tuner.options.key_buckets)
+        return self.recognised is not None and follows_from_key(
+            self.recognised, internals.jitted(self.tuner.fn), self.call.named, options.family, options.problem, exact
+        )
+
+    def rank(self) -> Ranking:
+        """Best first, where a model knows."""
+        return ranking.rank(self.call.configs, self.recognised, self.why_not_recognised, self.device.name)
+
+
+def situation_of(
+    tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mode: Mode, pruned: list[Any], started: float
+) -> Situation:
+    """The situation of one call.
+
+    Args:
+        tuner: Of the kernel.
+        args: Of the call, by place.
+        kwargs: Of the call, by name; grid and warmup included.
+        key: The tuning key of the call.
+        mode: How to decide.
+        pruned: The configurations that are left after pruning.
+        started: When the choice began (`time.perf_counter`).
+    """
+    named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
+    identities = [configurations.identity(config) for config in pruned]
+    function = internals.jitted(tuner.fn)
+    device = internals.current_device()
+    options = tuner.options
+    recognised, why_not = (
+        recognise(function, named, options.family, options.problem) if hasattr(function, "fn") else (None, "it is no jitted function")
+    )
+    if recognised is None and options.problem is not None:
+        name = getattr(tuner.base_fn, "__name__", "kernel")
+        tuner.say_once("problem", f"{name}: {why_not}; no model ranks its configurations, which are taken in the given order")
+    text, digest = keys.stable_text(key), tuner.source_hash()
+    if text is not None and options.tolerance is not None:
+        text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
+    kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
+    problem = ProblemKey(
+        kernel=getattr(tuner.base_fn, "__name__", "kernel"),
+        source=(digest or f"kernel {tuner.serial}") + (HOOKS_LEFT_OUT if tuner.leaves_hooks_out else ""),
+        triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
+        key=text if text is not None else f"{key} of kernel {tuner.serial}",
+        family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
+    )  # fmt: skip
+    if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
+        identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
+    cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
+    if not kept:
+        # Another kernel object of this process must not take these for its own.
+        problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
+    return Situation(
+        tuner=tuner, call=Call(args=args, kwargs=kwargs, named=named, identities=identities, configs=pruned), key=key, mode=mode,
+        device=device, recognised=recognised, why_not_recognised=why_not, problem=problem, cache=cache, started=started,
+    )  # fmt: skip
+
+
+def _persists(tuner: Tuner, device: internals.Device) -> bool:
+    """Timings of the interpreter say nothing about a GPU: kept only where asked for."""
+    if tuner.options.cache_results is not None:
+        return tuner.options.cache_results
+    return device.runs

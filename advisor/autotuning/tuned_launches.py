@@ -1,0 +1,231 @@
+"""A problem of the tuning cache as a launch: the configuration that runs, diagnosed, beside what was tried and what was not.
+
+Measured latencies come from the cache. What was measured faster than what runs is the ceiling and the advice; else the model says.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from advisor import pipelines
+from advisor.advise import advise
+from advisor.advise.drafts import Measured
+from advisor.advise.exports import triton_config
+from advisor.autotuning.exchange import Entry
+from advisor.autotuning.ranking import as_configuration, family_names, needed_parameters
+from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
+from advisor.diagnosis import Pricing, context, diagnose
+from advisor.errors import AdvisorError
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
+from advisor.pipelines.space import SPACES, combinations, sound_depths
+from advisor.schema import Configuration, Latency, LaunchReport, Problem, Recommendation, TunedProblem, TunedTiming
+from advisor.targets import PlannedLaunch, Target
+
+WORTH_CHANGING = 1.02
+"""As for tables: less than the noise floor of a good measurement is not recommended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A configuration of a problem: under the kernel's own names, and under those of the family."""
+
+    timing: TunedTiming
+    named: Configuration
+
+
+def diagnosed(
+    entry: Entry, tuned: TunedProblem, gpu: GpuSpec, predictor: Predictor, cache: str | None, taken: set[str]
+) -> tuple[LaunchReport, TunedProblem]:
+    """The launch that runs, diagnosed, and the problem with what is predicted of every configuration now.
+
+    Args:
+        entry: Of the cache.
+        tuned: What it says, with a configuration that runs.
+        gpu: It was tuned on.
+        predictor: Where predictions come from.
+        cache: What the L2 held when the launches were timed; None: what their latencies allow.
+        taken: Ids of other launches of the result; this one's is added.
+    """
+    configuration = tuned.configuration
+    assert configuration is not None
+    problem = _cached(recognised_problem(entry), tuned, gpu, cache)
+    family = problem.family
+    current = named_for(configuration, family)
+    tuned = _predicted(tuned, problem, gpu, predictor)
+    known = [_Known(timing=timing, named=named_for(timing.configuration, family)) for timing in tuned.timings]
+    name = _name(entry, problem, taken)
+    source = f"chosen by @advisor.autotune ({tuned.decided})"
+    launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, share=name)
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
+    measured = {}
+    row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
+    if row is not None and row.us is not None:
+        measured[name] = Measured(latency=_latency(row))
+    report = advise(target, predictor, command="", measured=measured).launches[0]
+    report = _with_faster(report, known, gpu, predictor)
+    return _own_names(report, configuration, family), replace(tuned, launch=name)
+
+
+def named_for(configuration: Configuration, family: str) -> Configuration:
+    """The configuration under the family's names."""
+    return as_configuration(
+        SimpleNamespace(kwargs=configuration.parameters, num_warps=configuration.num_warps, num_stages=configuration.num_stages,
+                        num_ctas=configuration.num_ctas, maxnreg=configuration.maxnreg), family,
+    )  # fmt: skip
+
+
+def predictable(named: Configuration, family: str) -> bool:
+    """Whether a configuration gives the model the sizes that it needs."""
+    sizes = [named.parameters.get(name) for name in needed_parameters(family)]
+    return all(isinstance(size, int) and size >= 1 for size in sizes) and named.num_warps >= 1 and named.num_stages >= 0
+
+
+def _latency(timing: TunedTiming) -> Latency:
+    """A timing of the cache; its interval holds the middle 60 % of the runs."""
+    assert timing.us is not None
+    both = timing.low_us is not None and timing.high_us is not None
+    return Latency(us=timing.us, origin="measured", source="tuning cache", low_us=timing.low_us if both else None,
+                   high_us=timing.high_us if both else None, coverage=0.6 if both else None)  # fmt: skip
+
+
+def _cached(problem: Problem, tuned: TunedProblem, gpu: GpuSpec, cache: str | None) -> Problem:
+    """The problem with the cache state it was timed in: cold, but where a latency is shorter than that allows."""
+    if cache is not None:
+        return replace(problem, cache="cold" if cache == "cold" else "warm")
+    cold = replace(problem, cache="cold")
+    fastest = min((timing.us for timing in tuned.timings if timing.us is not None), default=None)
+    if fastest is None:
+        return problem
+    assert tuned.configuration is not None
+    bound = pipelines.analyse(problem_batch([cold]), configuration_batch([named_for(tuned.configuration, problem.family)]), gpu).bound
+    return cold if fastest >= float(bound.us[0]) else problem
+
+
+def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: Predictor) -> TunedProblem:
+    """Every configuration with what is predicted of it now; what was predicted when it was tuned stays where that fails.
+
+    Configurations are predicted together only with those that name the same parameters; one without a block size that the model
+    needs, or with one that is no size, has no prediction.
+    """
+    named = [named_for(timing.configuration, problem.family) for timing in tuned.timings]
+    alike: dict[frozenset[str], list[int]] = {}
+    for place, each in enumerate(named):
+        if predictable(each, problem.family):
+            alike.setdefault(frozenset(each.parameters), []).append(place)
+    now: list[float | None] = [None] * len(named)
+    for places in alike.values():
+        try:
+            found = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
+            for place, us in zip(places, np.broadcast_to(found, (len(places),)), strict=True):
+                now[place] = finite(float(us))
+        except (AdvisorError, *ODD):
+            for place in places:
+                now[place] = tuned.timings[place].predicted_us
+    timings = [replace(timing, predicted_us=us) for timing, us in zip(tuned.timings, now, strict=True)]
+    errors = [abs(t.predicted_us / t.us - 1) for t in timings if t.us and t.predicted_us is not None]
+    return replace(tuned, timings=tuple(timings), prediction_error=statistics.median(errors) if errors else None)
+
+
+def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:
+    """A launch's id: kernel, operator and sizes; numbered where that is not enough (strides or flags in the key)."""
+    base = "-".join([entry.key.kernel, problem.op, *(f"{size}{value}" for size, value in problem.sizes.items())])
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name)
+    return name
+
+
+def _untried(problem: Problem, known: Iterable[Configuration], current: Configuration) -> ConfigurationBatch:
+    """The family's space in the parameters that the kernel names, less what was measured or left out; the current one is in it.
+
+    A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
+    """
+    tried = [each for each in known if set(each.parameters) == set(current.parameters)]
+    values: dict[str, tuple[int, ...]] = {}
+    for name, now in current.parameters.items():
+        if isinstance(now, str):
+            continue
+        listed = SPACES[problem.family].get(name)
+        values[name] = listed or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
+    for option in ("num_warps", "num_stages"):
+        values[option] = SPACES[problem.family][option]
+    space = combinations(values)
+    done = {_point(each, values) for each in tried}
+    columns = {**space.parameters, "num_warps": space.num_warps, "num_stages": space.num_stages}
+    points = zip(*(np.broadcast_to(columns[name], (len(space),)).tolist() for name in values), strict=True)
+    sound = sound_depths(space, problem)
+    left = space.take(np.array([i for i, point in enumerate(points) if sound[i] and tuple(map(int, point)) not in done], dtype=int))
+    own = {name: np.array([float(int(current.parameters[name]))]) for name in left.parameters}
+    return ConfigurationBatch(
+        parameters={name: np.append(column, own[name]) for name, column in left.parameters.items()},
+        num_warps=np.append(left.num_warps, float(current.num_warps)), num_stages=np.append(left.num_stages, float(current.num_stages)),
+    )  # fmt: skip
+
+
+def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...]:
+    options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
+    return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
+
+
+def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
+    """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
+    measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
+    best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
+    if best is None or best.timing.us is None or report.measured is None:
+        return report
+    now = report.measured.us
+    if report.ceiling is not None and best.timing.us < report.ceiling.us:
+        report = _with_ceiling(report, best, now, gpu, predictor)
+    if now < best.timing.us * WORTH_CHANGING:
+        return report
+    if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
+        return report
+    return replace(
+        report,
+        recommendation=Recommendation(
+            configuration=best.named, latency=_latency(best.timing), speedup=now / best.timing.us, p_speedup_10pct=None,
+            reason="the fastest measured; another was decided before", triton_config="",
+        ),
+    )  # fmt: skip
+
+
+def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
+    assert best.timing.us is not None and report.configuration is not None
+    analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
+    found = diagnose(
+        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=best.timing.us,
+                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us,
+                pricing=Pricing(predictor=predictor))
+    )  # fmt: skip
+    return replace(report, ceiling=_latency(best.timing), ceiling_configuration=best.named, gap=found.gap, findings=found.findings,
+                   headroom=now_us / best.timing.us - 1)  # fmt: skip
+
+
+def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
+    """The report with the kernel's own parameter names, so that what is advised can be pasted."""
+    own = {target: name for name, target in family_names(configuration.parameters, family).items()}
+
+    def back(found: Configuration) -> Configuration:
+        return replace(found, parameters={own.get(name, name): value for name, value in found.parameters.items()})
+
+    advice = report.recommendation
+    if advice is not None:
+        changed = back(advice.configuration)
+        reason = advice.reason
+        if advice.latency.origin == "predicted":
+            reason = "best predicted of what was not tried: add it to configs="
+        advice = replace(advice, configuration=changed, triton_config=triton_config(changed), reason=reason)
+    return replace(
+        report, configuration=configuration, recommendation=advice,
+        ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
+    )  # fmt: skip

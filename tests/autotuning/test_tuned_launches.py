@@ -1,0 +1,92 @@
+"""A tuned problem as a launch of a report: what was measured beats what is predicted, and names stay the kernel's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.autotuning import tuned_launches
+from advisor.autotuning.cache import Cache, Row
+
+from . import kernels
+from .kernels import GEMM_SPACE, call_gemm, tuned
+from .reports import EXPORT, advised, edited
+
+
+def test_what_is_advised_was_not_tried_and_has_the_kernels_own_names(tmp_path, fresh_cache):
+    import triton
+
+    def short(a_ptr, b_ptr, c_ptr, M, N, K, BM, BN, BK):
+        """A gemm with other names, and no grouping."""
+
+    space = [triton.Config({"BM": 16, "BN": n, "BK": 32}, num_warps=4, num_stages=2) for n in (32, 64)]
+    problem = lambda args: {"M": args["M"], "N": args["N"], "K": args["K"], "dtype": "bf16"}  # noqa: E731
+    kernel, _ = tuned(lambda launch: 5.0, short, space, key=["M", "N", "K"], family="gemm", problem=problem)
+    kernel[(1,)](kernels.Tensor(), kernels.Tensor(), kernels.Tensor(), 4096, 4096, 4096)
+    (launch,) = advised(tmp_path, fresh_cache).launches
+    advice = launch.recommendation
+    assert set(advice.configuration.parameters) == {"BM", "BN", "BK"} and "BM" in advice.triton_config
+    assert advice.latency.origin == "predicted" and "not tried" in advice.reason
+    assert advice.configuration.label() not in {timing.configuration.label() for timing in advised(tmp_path, fresh_cache).tuned[0].timings}
+
+
+def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path, monkeypatch):
+    """A configuration measured below the predicted ceiling: the launch is diagnosed again, and nothing but the ceiling is new."""
+    priced = []
+    diagnosed = tuned_launches.context
+    monkeypatch.setattr(tuned_launches, "context", lambda *args, **more: priced.append(more["pricing"]) or diagnosed(*args, **more))
+    cache = Cache(produced)
+    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
+    fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    cache.record(key.id, Row(config=fast.config, state="measured", us=35.0))  # the bound is 26.9 µs, the predicted ceiling 38.0 µs
+    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.close()
+    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
+    assert launch.ceiling.us == 35.0 and launch.ceiling.origin == "measured"
+    assert len(priced) == 1 and priced[0].predictor.name.startswith("learned model")
+
+
+def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
+    cache = Cache(produced)
+    key = next(each for each in cache.problems() if each.key.startswith("(512,"))
+    slow = max((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    fast = min((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
+    cache.record(key.id, Row(config=slow.config, state="measured", us=10 * fast.us))
+    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.close()
+    launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
+    assert launch.measured.us == 10 * fast.us and launch.ceiling.us <= fast.us
+    if launch.recommendation.latency.origin == "measured":
+        assert launch.recommendation.speedup == pytest.approx(10)
+    else:
+        assert launch.recommendation.latency.us < fast.us
+
+
+def test_a_latency_too_short_for_an_empty_l2_is_taken_as_warm(tmp_path, fresh_cache):
+    from advisor.hardware import load_gpu
+    from advisor.pipelines import analyse, configuration_batch, problem_batch
+    from advisor.schema import Configuration, Problem
+
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 1024}, cache="warm")
+    batch = configuration_batch([Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})])
+    warm, cold = (
+        float(analyse(problem_batch([each]), batch, load_gpu("H200")).bound.us[0])
+        for each in (problem, Problem(**{**{k: getattr(problem, k) for k in ("family", "op", "sizes")}, "cache": "cold"}))
+    )
+    assert warm < cold
+    for us, state in ((1e-3 * (warm + cold) / 2, "warm"), (1e-3 * cold * 1.5, "cold")):
+        kernel, _ = tuned(lambda launch, us=us: us, kernels.gemm_kernel, GEMM_SPACE, key=["M", "N", "K"])
+        call_gemm(kernel, 16, 4096, 1024)
+        launch = advised(tmp_path, fresh_cache).launches[0]
+        assert launch.problem.cache == state and not launch.faults
+        Cache(fresh_cache).forget(lambda key, used: True)
+
+
+@pytest.mark.parametrize("odd", ['{"BLOCK_SIZE_M":"x","num_warps":4}', '{"BLOCK_SIZE_K":0,"BLOCK_SIZE_M":128,"BLOCK_SIZE_N":256}'])
+def test_an_odd_configuration_leaves_the_predictions_of_others_alone(odd, tmp_path, recwarn):
+    before = {str(t.configuration): t.predicted_us for p in advised(tmp_path, EXPORT).tuned for t in p.timings}
+    result = advised(tmp_path, edited(tmp_path, "config", odd))
+    after = {str(t.configuration): t.predicted_us for p in result.tuned for t in p.timings}
+    new = set(after) - set(before)
+    assert len(new) == 1 and after[new.pop()] is None
+    assert all(after[name] == pytest.approx(before[name], rel=1e-3) for name in before if name in after and before[name] is not None)
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]

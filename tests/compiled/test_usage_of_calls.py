@@ -1,0 +1,67 @@
+"""What one call in a kernel tells of the parameter that it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.compiled.parameter_usage import Usage
+from advisor.compiled.usage import Reader
+from advisor.configs.source import parse_source
+
+HEAD = "import triton\nimport triton.language as tl\n"
+ADDRESS = {"pointer": True, "offset": True}
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("tl.load(a)", {**ADDRESS}),
+    ("tl.load(a, other=0.0)", {**ADDRESS, "real": True}),
+    ("tl.atomic_add(a, 1)", {**ADDRESS, "atomic": True, "bits": True}),
+    ("tl.atomic_add(a, val=1)", {**ADDRESS, "atomic": True, "bits": True}),
+    ("tl.atomic_add(a, x)", {**ADDRESS, "atomic": True}),
+    ("tl.store(o, x, tl.load(a))", {**ADDRESS, "boolean": True}),
+    ("tl.load(o, tl.load(a))", {**ADDRESS, "boolean": True}),
+    ("tl.load(o, mask=tl.load(a))", {**ADDRESS, "boolean": True}),
+    ("tl.load(o + a)", {"offset": True}),
+    ("tl.load(o + tl.load(a))", {**ADDRESS, "index": True}),
+    ("a.load([0, 0])", {"descriptor": True, "blocks": [[], []]}),
+    ("tl.arange(0, a)", {"extent": True}),
+    ("tl.zeros((16, a), tl.float32)", {"extent": True}),
+    ("tl.zeros((16,), a)", {"element_type": True}),
+    ("tl.full((16,), 0, a)", {"element_type": True}),
+    ("tl.full((16,), a, tl.float32)", {}),
+    ("tl.zeros((16,), dtype=a)", {"element_type": True}),
+    ("x.to(a)", {"element_type": True}),
+    ("tl.static_range(0, a)", {"range_bound": True}),
+    ("tl.static_range(0, 8, a)", {}),
+    ("tl.dot(tl.load(a), y)", {**ADDRESS, "real": True}),
+    ("tl.dot(tl.load(a), y, out_dtype=tl.int32)", {**ADDRESS, "int8": True}),
+    ("tl.dot(x, y, z, a)", {"text": "input_precision"}),
+    ("tl.load(o, eviction_policy=a)", {"text": "eviction_policy"}),
+    ("tl.load(a).to(tl.uint8)", {**ADDRESS, "narrow": "u8"}),
+    ("tl.load(a).to(tl.uint64)", {**ADDRESS, "counted": True}),
+    ("tl.load(a).to(tl.pointer_type(tl.float16))", {**ADDRESS, "addresses": True}),
+]  # fmt: skip
+
+
+def usage(text: str) -> Usage:
+    """Of the parameter `a` of the kernel `k`."""
+    source = parse_source(HEAD + text, "k.py")
+    return Reader(source).usage(source.kernel("k"))["a"]
+
+
+@pytest.mark.parametrize(("call", "told"), CALLS)
+def test_a_call_tells_what_its_argument_is(call: str, told: dict[str, Any]) -> None:
+    assert usage(f"@triton.jit\ndef k(a, o, x, y, z):\n    {call}\n") == Usage(**told)
+
+
+@pytest.mark.parametrize(("call", "told"), CALLS)
+def test_a_helper_tells_of_what_it_is_handed_what_it_does_with_it(call: str, told: dict[str, Any]) -> None:
+    helper = f"@triton.jit\ndef h(a, o, x, y, z):\n    {call}\n"
+    kernel = "@triton.jit\ndef k(a, o, x, y, z):\n    h(a, o, x, y, z)\n"
+    alone = {"atomic"}  # who calls a helper need not know that
+    assert usage(helper + kernel) == Usage(**{name: value for name, value in told.items() if name not in alone})
+
+
+def test_a_helper_may_have_the_name_of_an_operation_of_another_kind() -> None:
+    helper = "@triton.jit\ndef to(p):\n    tl.store(p, 1.0)\n"
+    assert usage(f"{helper}@triton.jit\ndef k(a):\n    to(a + 1)\n").pointer
