@@ -92,20 +92,13 @@ def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -
 
 
 def _lanes(evaluator: Evaluator, mask: Value | None, shape: tuple[int, ...]) -> Count:
-    key = (0, *shape, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.lanes(mask, shape, evaluator.programs)
-        evaluator.kept.append(mask)
-    return evaluator.memory[key]
+    return evaluator.remembered.recall(("lanes", shape), lambda: values.lanes(mask, shape, evaluator.programs), values.factors(mask))
 
 
 def _distinct(evaluator: Evaluator, pointer: Value, mask: Value | None, shape: tuple[int, ...]) -> Count:
-    varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
-    key = (1, *shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.distinct(pointer, mask, shape, evaluator.programs)
-        evaluator.kept.append((pointer, mask))
-    return evaluator.memory[key]
+    return evaluator.remembered.recall(
+        ("distinct", shape), lambda: values.distinct(pointer, mask, shape, evaluator.programs), pointer.varying, values.factors(mask)
+    )
 
 
 _TILES = frozenset({"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce"})

@@ -25,6 +25,7 @@ from advisor.compiled.ir import Block, Function, Module, Operation
 from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk
 from advisor.compiled.padding import Padding, products
 from advisor.compiled.places import MOST_LISTED
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.values import Value
 
@@ -51,9 +52,7 @@ class Evaluator:
         self.assumed: Active | None = None  # programs in which it is only assumed that what runs now does; None: in none
         self.steps = 0
         self.work_left = EXACT_WORK
-        self.memory: dict[tuple[int, ...], NDArray[Any]] = {}
-        self.patterns: dict[tuple[int, ...], Any] = {}
-        self.kept: list[Any] = []  # arrays whose id() is a key of `memory` or `patterns` must live
+        self.remembered = Remembered()
         self.sets: dict[bytes, NDArray[Any]] = {}
         self.tags: NDArray[np.int64] | None = None  # what programs are told apart by where trips are sampled
         self.listable = MOST_LISTED
@@ -70,12 +69,6 @@ class Evaluator:
         self.padding.finish(self.result.stored, self.result.products)
         self.result.sets, self.result.divisors = self.sets, self.divisors
         return self.result
-
-    def forget(self) -> None:
-        """Forget the counts of masks and addresses, which their arrays are kept for."""
-        self.memory.clear()
-        self.patterns.clear()
-        self.kept.clear()
 
     @contextmanager
     def assuming(self, programs: Active | bool) -> Iterator[None]:

@@ -67,7 +67,7 @@ class Walk:
             here = self.active if i < shortest else self.active & (trips > i)
             after = self.trip(np.array([i]), state, here, times)
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
-                self.evaluator.forget()
+                self.evaluator.remembered.forget()
             if i < shortest:
                 state = after
             else:
@@ -131,7 +131,7 @@ class Walk:
         places: list[tuple[NDArray[Any], dict[Part, Places]]] = []
         for i, (position, share) in enumerate(_positions(trips, random)):
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
-                evaluator.forget()
+                evaluator.remembered.forget()
             here = self.active & (share > 0) & (position < trips)
             if not here.any():
                 continue

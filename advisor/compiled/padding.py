@@ -95,8 +95,8 @@ class Padding:
         """Of one execution the share of the product, and of its depth, that its operands leave, per program."""
         (height, depth), (_, width) = op.types[0].shape, op.types[1].shape
         masks = [self.masks.get(operand[0][0]) if operand else None for operand in (product.left, product.right)]
-        key = (2, id(op), *(each for mask in masks for each in (-1, *(id(p) for p in (mask.parts if mask is not None else ())))))
-        if key not in evaluator.memory:
+
+        def shares() -> tuple[Count, Count]:
             edges = [_whole(height), _whole(depth), _whole(depth), _whole(width)]
             for i, (operand, mask) in enumerate(zip((product.left, product.right), masks, strict=True)):
                 if operand is not None:
@@ -105,11 +105,9 @@ class Padding:
                     edges[2 * i] = _along(evaluator, mask, first, shape)
                     edges[2 * i + 1] = _along(evaluator, mask, second, shape)
             deep = (edges[1] & edges[2]).mean(axis=1)
-            both = np.broadcast_arrays(edges[0].mean(axis=1) * deep * edges[3].mean(axis=1), deep)
-            evaluator.memory[key] = np.stack(both)
-            evaluator.kept.append(masks)
-        filled, deep = evaluator.memory[key]
-        return filled, deep
+            return edges[0].mean(axis=1) * deep * edges[3].mean(axis=1), deep
+
+        return evaluator.remembered.recall(("filled", id(op)), shares, *(values.factors(mask) for mask in masks))
 
     def finish(self, stored: Mapping[Side, NDArray[np.bool_]], products: Mapping[Part, Padded]) -> None:
         """Leave out of what was counted the rows and columns that no store keeps; where none was seen, all are."""
@@ -128,11 +126,7 @@ def _whole(size: int) -> NDArray[np.bool_]:
 
 
 def _along(evaluator: Evaluator, mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    key = (3, axis, *shape, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.along(mask, axis, shape)
-        evaluator.kept.append(mask)
-    return evaluator.memory[key]
+    return evaluator.remembered.recall(("along", axis, shape), lambda: values.along(mask, axis, shape), values.factors(mask))
 
 
 # ------------------------------------------------------------------------------------------------ what leads where

@@ -82,12 +82,9 @@ def key_of(array: Integers) -> bytes:
 
 def record(evaluator: Evaluator, part: Part, pointer: Value, mask: Value | None, active: Active) -> None:
     """Note what an execution of an access touches in the programs that are active. Of an unknown mask its known factors count."""
-    varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
-    key = (2, *pointer.shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
-    pattern = evaluator.patterns.get(key)
-    if pattern is None:
-        pattern = evaluator.patterns[key] = _pattern(evaluator, pointer, mask)
-        evaluator.kept.append((pointer, mask))
+    pattern = evaluator.remembered.recall(
+        ("pattern", pointer.shape), lambda: _pattern(evaluator, pointer, mask), pointer.varying, values.factors(mask)
+    )
     start: Integers = pattern.lows
     for summand in pointer.parts:
         if all(n == 1 for n in summand.shape[1:]):
@@ -145,13 +142,12 @@ def _add(
 
 def _pattern(evaluator: Evaluator, pointer: Value, mask: Value | None) -> _Pattern:
     """What lanes add, group by group of dimensions whose offsets or masks hang together."""
-    offsets = [p for p in pointer.parts if any(n > 1 for n in p.shape[1:])]
     lows: Integers = np.zeros(1, np.int64)
     touching: Any = np.ones(1, bool)
     relative: list[Integers] = []
     combined: Integers = np.zeros(1, np.int64)
     listed: tuple[Integers, Active | None] | None = None
-    for group in values.groups(offsets, mask, len(pointer.shape)):
+    for group in values.groups(pointer.varying, mask, len(pointer.shape)):
         active: Any = group.active
         if active is not None:
             touching = touching & active.any(axis=tuple(range(1, active.ndim)))
