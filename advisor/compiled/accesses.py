@@ -2,77 +2,134 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.compiled import values
-from advisor.compiled.execution import Access, Active, Count
+from advisor.compiled.descriptor_blocks import block_addresses, block_elements
+from advisor.compiled.environment import Environment
+from advisor.compiled.execution import Access, Active, Count, Execution, Part, Running
 from advisor.compiled.ir import Operation
-from advisor.compiled.places import record
+from advisor.compiled.places import PlaceRecorder
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.slicing import address_operands
 from advisor.compiled.values import Value, contiguous
 
-if TYPE_CHECKING:
-    from advisor.compiled.evaluate import Evaluator
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Request:
+    """What one execution of a memory operation asks for.
 
-def count_access(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], active: Active, times: Count) -> None:
-    """Add what a memory operation does in the programs that are active, `times` each, to what was found of it.
-
-    What it does where it is only assumed to run, under a mask that is not known, or at an address that hangs on something assumed,
-    is no more than assumed; where its address is not known, it still touches something.
+    Attributes:
+        pointer: Addresses of its lanes; of a block whose place is not known, its descriptor.
+        mask: Which lanes are active; None: all.
+        shape: Of its lanes.
+        masked: Whether something may leave lanes out.
+        certain: Whether the mask is known, and nothing it hangs on is assumed.
+        block: Elements per program of a block whose place is not known; None where lanes tell.
     """
-    names = address_operands(op)
-    pointer = evaluator.value(environment, op.operands[0])
-    tensor = next((t for t in op.types if t.shape), op.types[0] if op.types else None)
-    shape = tensor.shape if tensor is not None else ()
-    mask: Value | None = None
-    descriptor = "descriptor" in op.name
-    tile = _tile(evaluator, op, environment, pointer) if descriptor else None
-    if descriptor and tile is None:
-        issued = _descriptor_lanes(evaluator, op, environment, pointer)
-        fresh, masked = issued, True
-    else:
-        if tile is not None:
-            pointer, mask = tile
-            shape, masked = pointer.shape, True
-        else:
-            mask = evaluator.value(environment, names[1]) if len(names) > 1 else None
-            masked = mask is not None
-        issued = _lanes(evaluator, mask, shape)
-        fresh = _distinct(evaluator, pointer, mask, shape) if pointer.known else issued
+
+    pointer: Value
+    mask: Value | None
+    shape: tuple[int, ...]
+    masked: bool
+    certain: bool
+    block: Count | None = None
+
+    @property
+    def unlocated(self) -> bool:
+        """Whether its addresses are not known."""
+        return self.block is not None or not self.pointer.known or not self.pointer.parts
+
+
+def request(
+    op: Operation, environment: Environment, shapes: Mapping[str, tuple[int, ...]], found: Execution
+) -> Request:
+    """What a memory operation asks for. What of it is not known is named in `found`.
+
+    Args:
+        op: The operation.
+        environment: Of the function that it stands in.
+        shapes: Of the tensors behind descriptors that the launch makes, by argument.
+        found: Takes what is not known.
+    """
+    operands = environment.values(address_operands(op))
+    pointer, others = operands[0], operands[1:]
+    certain = not any(operand.assumed for operand in operands)
+    if "descriptor" in op.name:
+        tensor = shapes.get(pointer.base or "")
+        block = block_addresses(op, pointer, others, tensor)
+        if block is None:
+            elements, reasons = block_elements(op, pointer, others, tensor, found.programs)
+            found.assume(reasons, "a block", op, "the prediction takes it for full, the bound for empty")
+            return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements)
+        return Request(pointer=block[0], mask=block[1], shape=block[0].shape, masked=True, certain=certain)
+    mask = others[0] if others else None
     if mask is not None and not mask.known:
-        evaluator.unknown(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
-    if not descriptor or tile is not None:
-        evaluator.padding.accessed(evaluator, op, mask, shape, active)
-    unlocated = not pointer.known or not pointer.parts or (descriptor and tile is None)
-    certain = (mask is None or mask.known) and not (descriptor and tile is None)
-    certain &= not any(evaluator.value(environment, name).assumed for name in names)
-    for assumed, members in evaluator.parts(active) if certain else [(True, active)]:
-        part = (id(op), assumed)
-        access = evaluator.result.accesses.get(part)
-        if access is None:
-            zero = np.zeros(evaluator.programs)
-            access = Access(op, zero.copy(), zero.copy(), zero.copy(), pointer.base, masked=masked)
-            evaluator.result.accesses[part] = access
-        count = np.where(members, times, 0.0)
-        access.executions += count
-        access.lanes += count * issued
-        access.distinct += count * np.minimum(fresh, issued)
-        if access.base != pointer.base:
-            access.base = None
-        if unlocated:
-            access.unknown_extent = access.unlocated = True
-        else:
-            binding = None if (issued == _elements(shape)).all() else mask
-            _reach(access, pointer, binding, members)
-            record(evaluator, part, pointer, binding, members)
-        if access.contiguous is None and not descriptor:  # the copy engine fetches a block, not threads their lanes
-            access.contiguous = contiguous(pointer, shape)
+        found.assume(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
+        certain = False
+    return Request(pointer=pointer, mask=mask, shape=_shape(op), masked=mask is not None, certain=certain)
+
+
+def _shape(op: Operation) -> tuple[int, ...]:
+    """Of the lanes of an operation: the first tensor's that it has to do with."""
+    return next((kind.shape for kind in op.types if kind.shape), ())
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCounter:
+    """Counts what memory operations ask for."""
+
+    remembered: Remembered
+    places: PlaceRecorder
+
+    def count(self, op: Operation, asked: Request, running: Running, found: Execution) -> None:
+        """Add one execution to what was found of an operation.
+
+        What it does where it is only assumed to run, under a mask that is not known, or at an address that hangs on something assumed,
+        is no more than assumed; where its address is not known, it still touches something.
+        """
+        issued, distinct = self._lanes(asked, found.programs)
+        for assumed, some in running.parts() if asked.certain else [(True, running)]:
+            part = (id(op), assumed)
+            access = _access_of(part, op, asked, found)
+            counts = some.counts
+            access.executions += counts
+            access.lanes += counts * issued
+            access.distinct += counts * distinct
+            if access.base != asked.pointer.base:
+                access.base = None
+            if asked.unlocated:
+                access.unknown_extent = access.unlocated = True
+            else:  # a mask that binds nowhere is left out
+                binding = None if (issued == _elements(asked.shape)).all() else asked.mask
+                _reach(access, asked.pointer, binding, some.active)
+                self.places.record(asked.pointer, binding, some, found.places.setdefault(part, {}))
+            if access.contiguous is None and "descriptor" not in op.name:  # the copy engine fetches a block, not threads their lanes
+                access.contiguous = contiguous(asked.pointer, asked.shape)
+
+    def _lanes(self, asked: Request, programs: int) -> tuple[Count, Count]:
+        """Lanes that are active, per program, and distinct addresses of them."""
+        if asked.block is not None:
+            return asked.block, asked.block
+        pointer, mask, shape, factors = asked.pointer, asked.mask, asked.shape, values.factors(asked.mask)
+        issued = self.remembered.recall(("lanes", shape), lambda: values.lanes(mask, shape, programs), factors)
+        if not pointer.known:
+            return issued, issued
+        distinct = self.remembered.recall(
+            ("distinct", shape), lambda: values.distinct(pointer, mask, shape, programs), pointer.varying, factors
+        )
+        return issued, np.minimum(distinct, issued)
+
+
+def _access_of(part: Part, op: Operation, asked: Request, found: Execution) -> Access:
+    """What was found of an operation so far; nothing at first."""
+    if part not in found.accesses:
+        zero = np.zeros(found.programs)
+        found.accesses[part] = Access(op, zero.copy(), zero.copy(), zero.copy(), asked.pointer.base, masked=asked.masked)
+    return found.accesses[part]
 
 
 def _elements(shape: tuple[int, ...]) -> float:
@@ -80,7 +137,7 @@ def _elements(shape: tuple[int, ...]) -> float:
 
 
 def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -> None:
-    """Widen where an access reaches by what the programs that are active touch; a mask that binds nowhere is left out."""
+    """Widen where an access reaches by what the programs that are active touch."""
     try:
         reach = values.extent(pointer, mask, active)
     except (ValueError, MemoryError):
@@ -89,82 +146,3 @@ def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -
     if reach is not None:
         access.low = reach[0] if access.low is None else min(access.low, reach[0])
         access.high = reach[1] if access.high is None else max(access.high, reach[1])
-
-
-def _lanes(evaluator: Evaluator, mask: Value | None, shape: tuple[int, ...]) -> Count:
-    key = (0, *shape, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.lanes(mask, shape, evaluator.programs)
-        evaluator.kept.append(mask)
-    return evaluator.memory[key]
-
-
-def _distinct(evaluator: Evaluator, pointer: Value, mask: Value | None, shape: tuple[int, ...]) -> Count:
-    varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
-    key = (1, *shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.distinct(pointer, mask, shape, evaluator.programs)
-        evaluator.kept.append((pointer, mask))
-    return evaluator.memory[key]
-
-
-_TILES = frozenset({"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce"})
-_BLOCK = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)")
-
-
-def _tile(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> tuple[Value, Value | None] | None:
-    """Addresses of the block that a descriptor is used at, and which of its lanes lie inside the tensor.
-
-    None where something of it is not known.
-    """
-    block = next((found.group(1) for kind in op.types if (found := _BLOCK.search(kind.text))), "")
-    shape = tuple(int(n) for n in block.split("x")[:-1])
-    layout = pointer.layout or _row_major(evaluator.inputs.shapes.get(pointer.base or ""))
-    if layout is None or op.name not in _TILES:
-        return None
-    sizes, strides = layout
-    starts = [evaluator.value(environment, name) for name in address_operands(op)[1:]]
-    if not len(shape) == len(sizes) == len(strides) == len(starts) or not all(v.known for v in (pointer, *sizes, *strides, *starts)):
-        return None
-    offset, inside = values.with_shape(pointer, shape), []
-    same = (-1, *(1,) * len(shape))  # in all lanes of a program
-    for axis, (length, start, size, stride) in enumerate(zip(shape, starts, sizes, strides, strict=True)):
-        first = start.scalar().reshape(same)
-        lanes = np.arange(length).reshape([-1 if d == axis + 1 else 1 for d in range(len(shape) + 1)])
-        steps = values.multiply(Value((first, lanes), shape), values.with_shape(stride, shape), shape)
-        offset = values.add(offset, steps, shape)
-        within = (first + lanes >= 0) & (first + lanes < size.scalar().reshape(same))
-        if not within.all():
-            inside.append(within)
-    return offset, Value(tuple(inside), shape, True) if inside else None
-
-
-def _row_major(shape: tuple[int, ...] | None) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
-    """Sizes and strides of a descriptor from the host. How far apart its rows are is not said; which elements are the same is."""
-    if shape is None:
-        return None
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return tuple(values.number(int(n)) for n in shape), tuple(values.number(int(n)) for n in strides)
-
-
-def _descriptor_lanes(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value], pointer: Value) -> Count:
-    """Elements of a descriptor's block that lie inside its tensor."""
-    block = op.result if op.result is not None else next((t for t in reversed(op.types) if t.shape), None)
-    if block is None:
-        return np.ones(evaluator.programs)
-    sizes = evaluator.inputs.shapes.get(pointer.base or "")
-    starts = address_operands(op)[1:]
-    total = np.full(evaluator.programs, float(block.elements))
-    if sizes is None or len(sizes) != len(starts):
-        if sizes is None:
-            parts = (*pointer.layout[0], *pointer.layout[1], *(evaluator.value(environment, n) for n in starts)) if pointer.layout else ()
-            reasons = frozenset[str]().union(*(v.reasons for v in parts)) or {f"the shape of descriptor {pointer.base}"}
-            evaluator.unknown(frozenset(reasons), "a block", op, "the prediction takes it for full, the bound for empty")
-        return total
-    extent = block.shape[-len(starts) :] if starts else ()
-    for size, length, name in zip(sizes, extent, starts, strict=False):
-        start = evaluator.value(environment, name)
-        if start.known:
-            inside = np.clip(size - start.scalar(), 0, length) - np.clip(-start.scalar(), 0, length)
-            total = total * np.maximum(inside, 0) / length
-    return total

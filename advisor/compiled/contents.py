@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.ir import Operation
 from advisor.compiled.values import Value
-
-if TYPE_CHECKING:
-    from advisor.compiled.evaluate import Evaluator
 
 FROM = "values loaded from "
 """Begins the reason why a value is not known where its argument is."""
 
 
-def loaded(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value]) -> Value:
-    """The value of a `tt.load`."""
-    pointer = evaluator.value(environment, op.operands[0])
-    shape = op.result.shape if op.result else ()
-    contents, base = evaluator.inputs.contents, pointer.base
+def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[str, Any], where: str = "") -> Value:
+    """The value of a `tt.load`.
+
+    Args:
+        operands: Its pointer, and what it has of mask and value of masked lanes.
+        shape: Of the result; () for scalars.
+        contents: What memory holds, by argument: a list, or one number for all of it.
+        where: ` in line 12`, for what is not known.
+    """
+    pointer, base = operands[0], operands[0].base
     if base is None or base not in contents:
-        return values.unknown({f"{FROM}{base}" if base else f"values loaded{op.in_line}"}, shape)
+        return values.unknown({f"{FROM}{base}" if base else f"values loaded{where}"}, shape)
     content = contents[base]
     if isinstance(content, (int, float, bool)):
         return values.number(plain(content), shape)
@@ -35,18 +37,19 @@ def loaded(evaluator: Evaluator, op: Operation, environment: Mapping[str, Value]
         if (flat == flat[0]).all():
             return values.number(plain(flat[0].item()), shape)
         return values.unknown(pointer.reasons, shape)
-    address = np.clip(pointer.array(), 0, flat.size - 1)
-    out = flat[address]
-    if out.dtype.kind in "iub" and out.dtype != np.bool_:
-        out = out.astype(np.int64)
-    elif out.dtype.kind == "f":
-        out = out.astype(np.float64)
-    mask = evaluator.value(environment, op.operands[1]) if len(op.operands) > 1 else None
-    if mask is not None and mask.known:
-        other = evaluator.value(environment, op.operands[2]) if len(op.operands) > 2 else values.number(0, shape)
-        other = other if other.known else values.number(0, shape)
-        return values.assume(values.of(np.where(mask.array(), out, other.array()), shape), mask.assumed or pointer.assumed)
-    return values.assume(values.of(out, shape), mask is not None or pointer.assumed)
+    out = _widened(flat[np.clip(pointer.array(), 0, flat.size - 1)])
+    mask = operands[1] if len(operands) > 1 else None
+    if mask is None or not mask.known:
+        return values.assume(values.of(out, shape), mask is not None or pointer.assumed)
+    other = operands[2] if len(operands) > 2 and operands[2].known else values.number(0, shape)
+    return values.assume(values.of(np.where(mask.array(), out, other.array()), shape), mask.assumed or pointer.assumed)
+
+
+def _widened(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in the types that values are worked out in."""
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def not_given(reasons: Iterable[str]) -> list[str]:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from advisor.compiled.costs import Cost, cost, element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.divisors import Divisor, divisors
-from advisor.compiled.evaluate import Evaluator
+from advisor.compiled.evaluate import evaluate
 from advisor.compiled.execution import Access, Execution, Inputs, Part
 from advisor.compiled.footprints import footprints, likely_footprints, unlocated
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
+from advisor.compiled.loops import EXACT_WORK
 from advisor.compiled.places import Family, families, together
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
@@ -77,10 +78,8 @@ def read_demand(
     chunk = _chunk(module, len(indices))
     collected = _Collected(scale=total / max(len(indices), 1), divisors=divisors(module), indices=None if exact else indices)
     for start in range(0, len(indices), chunk):
-        part = indices[start : start + chunk]
-        evaluator = Evaluator(module, inputs, full, part)
-        evaluator.work_left /= -(-len(indices) // chunk)  # one allowance for all sets of programs
-        collected.take(evaluator.run())
+        work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
+        collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
     certain = {key for key, totals in collected.accesses.items() if totals["certain_executions"]}
     for key, access in sorted(collected.kept.items(), key=lambda item: item[0] not in certain):  # the one that is counted speaks first
         if access.unknown_extent and access.base:

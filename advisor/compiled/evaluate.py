@@ -8,23 +8,24 @@ follows from it, is kept apart from what certainly does (`Part`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.accesses import count_access
+from advisor.compiled.accesses import AccessCounter, request
 from advisor.compiled.arithmetic import compute, constant
 from advisor.compiled.contents import loaded, plain
-from advisor.compiled.execution import Active, Count, Execution, Inputs, LoopCount
+from advisor.compiled.environment import Environment
+from advisor.compiled.execution import Active, Count, Execution, Inputs, Running
 from advisor.compiled.ir import Block, Function, Module, Operation
-from advisor.compiled.loops import EXACT_TRIPS, EXACT_WORK, MAX_TRIPS, Walk
-from advisor.compiled.padding import Padding, products
-from advisor.compiled.places import MOST_LISTED
+from advisor.compiled.loops import MAX_TRIPS, Effort, Walk, bounds
+from advisor.compiled.padding import Padding
+from advisor.compiled.places import PlaceRecorder
+from advisor.compiled.products import products
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.slicing import MEMORY, for_parts, needed_values, reachable, weight, while_arguments
 from advisor.compiled.values import Value
 
@@ -35,65 +36,48 @@ MOST_DIVISORS = 8
 HEAVIER = "the prediction assumes its heavier side, the bound neither"
 
 
-class Evaluator:
-    """Evaluates a kernel for the programs `indices` (flat, x fastest) of a grid."""
+def evaluate(module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], work: float) -> Execution:
+    """Evaluate a kernel for some programs of a grid.
 
-    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64]) -> None:
+    Args:
+        module: Holds the kernel, and the functions that it calls.
+        inputs: The launch as the kernel sees it.
+        grid: Programs along x, y and z.
+        indices: The programs to evaluate, flat, x fastest.
+        work: Elements that may be worked out in long loops that are walked one by one.
+    """
+    return _Evaluator(module, inputs, grid, indices, Effort(work)).run()
+
+
+class _Evaluator:
+    """Walks the operations of a module. What it finds goes into the `found` of each call; the rest is what all calls share."""
+
+    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], effort: Effort) -> None:
+        functions = module.functions.values()
         self.module = module
-        self.function = module.kernel
         self.inputs = inputs
         self.grid = grid
         self.indices = indices
         self.programs = len(indices)
-        self.needed = {f.name: needed_values(f) for f in module.functions.values()}
-        self.padding = Padding({key: found for f in module.functions.values() for key, found in products(f).items()})
-        self.result = Execution(self.programs)
-        self.assumed: Active | None = None  # programs in which it is only assumed that what runs now does; None: in none
-        self.steps = 0
-        self.work_left = EXACT_WORK
-        self.memory: dict[tuple[int, ...], NDArray[Any]] = {}
-        self.patterns: dict[tuple[int, ...], Any] = {}
-        self.kept: list[Any] = []  # arrays whose id() is a key of `memory` or `patterns` must live
-        self.sets: dict[bytes, NDArray[Any]] = {}
-        self.tags: NDArray[np.int64] | None = None  # what programs are told apart by where trips are sampled
-        self.listable = MOST_LISTED
+        self.effort = effort
+        self.needed = {f.name: needed_values(f) for f in functions}
+        self.remembered = Remembered()
+        self.places = PlaceRecorder(indices, self.remembered)
+        self.accesses = AccessCounter(self.remembered, self.places)
+        self.padding = Padding({key: found for f in functions for key, found in products(f).items()}, self.remembered)
         self.divisors: set[int] = set()
 
     def run(self) -> Execution:
         """Evaluate the kernel."""
-        environment: dict[str, Value] = {}
-        function = self.function
-        for name, kind in zip(function.arguments, function.argument_types, strict=True):
-            environment[name] = self._argument(name[1:], kind.text)
-        everyone = np.ones(self.programs, bool)
-        self._function(function, environment, everyone, np.ones(self.programs))
-        self.padding.finish(self.result.stored, self.result.products)
-        self.result.sets, self.result.divisors = self.sets, self.divisors
-        return self.result
-
-    def forget(self) -> None:
-        """Forget the counts of masks and addresses, which their arrays are kept for."""
-        self.memory.clear()
-        self.patterns.clear()
-        self.kept.clear()
-
-    @contextmanager
-    def assuming(self, programs: Active | bool) -> Iterator[None]:
-        """What runs inside is only assumed to, in some programs (True: in all), beside those in which it was before."""
-        outer = self.assumed
-        if np.any(programs):
-            self.assumed = np.logical_or(np.zeros(self.programs, bool) if outer is None else outer, programs)
-        try:
-            yield
-        finally:
-            self.assumed = outer
-
-    def parts(self, active: Active) -> list[tuple[bool, Active]]:
-        """The active programs in which what runs now certainly does (False), and those in which that is assumed (True)."""
-        if self.assumed is None:
-            return [(False, active)]
-        split = [(False, active & ~self.assumed), (True, active & self.assumed)]
-        return [each for each in split if each[1].any()]
+        kernel, found = self.module.kernel, Execution(self.programs)
+        arguments = {
+            name: self._argument(name[1:], kind.text) for name, kind in zip(kernel.arguments, kernel.argument_types, strict=True)
+        }
+        everyone = Running(np.ones(self.programs, bool), np.ones(self.programs))
+        self._function(kernel, Environment(self.needed[kernel.name], arguments), everyone, found)
+        self.padding.finish(found)
+        found.sets, found.divisors = self.places.sets, self.divisors
+        return found
 
     def _argument(self, name: str, text: str) -> Value:
         if text.startswith(("!tt.ptr", "!tt.tensordesc")):
@@ -102,9 +86,7 @@ class Evaluator:
             return values.number(plain(self.inputs.scalars[name]))
         return values.unknown({f"argument {name}"})
 
-    def _function(
-        self, function: Function, environment: dict[str, Value], active: Active, times: Count
-    ) -> list[Value]:
+    def _function(self, function: Function, environment: Environment, running: Running, found: Execution) -> list[Value]:
         """Walk a function's blocks; the branches of Triton's functions only lead forward.
 
         A branch that is not certain halves the share of a program's paths on each side. Where a whole share comes together again,
@@ -112,8 +94,8 @@ class Evaluator:
         """
         by_label = {b.label: b for b in function.blocks}
         start = id(function.blocks[0]) if function.blocks else 0
-        masks: dict[int, Active] = {start: active}
-        shares: dict[int, Count] = {start: active.astype(np.float64)}
+        masks: dict[int, Active] = {start: running.active}
+        shares: dict[int, Count] = {start: running.active.astype(np.float64)}
         returned: list[Value] = []
         for block in function.blocks:
             here = masks.get(id(block))
@@ -121,126 +103,133 @@ class Evaluator:
                 continue
             runs, share = bool(here.any()), shares[id(block)]
             if runs:
-                with self.assuming(here & (share < 1)):
-                    self._block(block, environment, here, times)
+                self._block(block, environment, running.among(here).assuming(here & (share < 1)), found)
             last = block.operations[-1] if block.operations else None
             if last is None:
                 continue
             if last.name == "tt.return" and runs:
-                out = [values.assume(self.value(environment, o), bool((here & (share < 1)).any())) for o in last.operands]
+                certain = not (here & (share < 1)).any()
+                out = [values.assume(value, not certain) for value in environment.values(last.operands)]
                 returned = [values.select_programs(here, n, o) for n, o in zip(out, returned, strict=False)] if returned else out
-            for target, chosen, part, passed in self._successors(last, environment, here, share, by_label):
-                if target is None:
-                    continue
+            for target, chosen, part, passed in self._successors(last, environment, here, share, by_label, found):
                 for name, operand in zip(target.arguments, passed if runs else (), strict=False):
-                    new = values.assume(self.value(environment, operand), bool((chosen & (part < 1)).any()))
-                    environment[name] = values.select_programs(chosen, new, environment[name]) if name in environment else new
+                    new = values.assume(environment.value(operand), bool((chosen & (part < 1)).any()))
+                    before = environment.found.get(name)
+                    environment.found[name] = new if before is None else values.select_programs(chosen, new, before)
                 masks[id(target)] = chosen | masks.get(id(target), False)
                 shares[id(target)] = part + shares.get(id(target), 0.0)
         return returned
 
     def _successors(
-        self, last: Operation, environment: dict[str, Value], here: Active, share: Count, by_label: dict[str, Block]
-    ) -> list[tuple[Block | None, Active, Count, list[str]]]:
+        self, last: Operation, environment: Environment, here: Active, share: Count, by_label: dict[str, Block], found: Execution
+    ) -> Iterator[tuple[Block, Active, Count, list[str]]]:
         """Where a block leads: the next ones, the programs that go there, the share of their paths, the values passed."""
         if last.name == "cf.br":
             label, passed = last.successors[0]
-            return [(by_label.get(label), here, share, passed)]
-        if last.name != "cf.cond_br":
-            return []
-        condition = self.value(environment, last.operands[0])
-        (yes, yes_passed), (no, no_passed) = last.successors[:2]
-        if condition.known:
-            chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
-        else:
-            reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
-            chosen = np.full(self.programs, reach[yes] >= reach[no])
-            if here.any():
-                self.unknown(condition.reasons, "a branch", last, HEAVIER)
-        parts = (share * chosen, share * ~chosen) if condition.certain else (share / 2, share / 2)
-        return [(by_label.get(yes), here & chosen, parts[0], yes_passed), (by_label.get(no), here & ~chosen, parts[1], no_passed)]
-
-    def value(self, environment: Mapping[str, Value], name: str) -> Value:
-        """The value of a name; unknown where it was not computed."""
-        found = environment.get(name)
-        return found if found is not None else values.unknown({"a value only known at run time"})
-
-    def unknown(self, reasons: frozenset[str], what: str, op: Operation, assumption: str) -> None:
-        """Name what is not known, and what is assumed in its place at an operation."""
-        where = f"{what}{op.in_line}"
-        for reason in sorted(reasons):
-            self.result.unknown.setdefault(reason, f"{where}: {assumption}")
-
-    def _block(self, block: Block, environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
-        """Evaluate one block; returns what its `scf.yield` gives."""
-        self.result.block_of[id(block)] = block
-        for assumed, members in self.parts(active):
-            part, count = (id(block), assumed), np.where(members, times, 0.0)
-            if part in self.result.blocks:
-                self.result.blocks[part] += count
+            sides = [(label, passed, here, share)]
+        elif last.name == "cf.cond_br":
+            condition = environment.value(last.operands[0])
+            (yes, yes_passed), (no, no_passed) = last.successors[:2]
+            if condition.known:
+                chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
             else:
-                self.result.blocks[part] = count
-        for op in block.operations:
-            self.steps += 1
-            self._operation(op, environment, active, times)
-        last = block.operations[-1] if block.operations else None
-        if last is not None and last.name in ("scf.yield", "scf.condition"):
-            return [self.value(environment, o) for o in last.operands]
-        return []
-
-    def _operation(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        name = op.name
-        if name in MEMORY:
-            count_access(self, op, environment, active, times)
-            if name == "tt.load" and op.results[0] in self._names:
-                environment[op.results[0]] = loaded(self, op, environment)
-            elif op.results and op.results[0] in self._names:
-                environment[op.results[0]] = values.unknown({f"the result of {name}{op.in_line}"}, op.result.shape if op.result else ())
-            return
-        self.padding.execute(self, op, active, times)
-        if name == "scf.for":
-            self._for(op, environment, active, times)
-        elif name == "scf.if":
-            self._if(op, environment, active, times)
-        elif name == "scf.while":
-            self._while(op, environment, active, times)
-        elif name == "tt.call":
-            self._call(op, environment, active, times)
-        elif op.results and any(r in self._names for r in op.results):
-            self._pure(op, environment)
-        elif op.regions and name.startswith(("ttg.", "scf.")):
-            for region in op.regions:
-                for block in region:
-                    self._block(block, environment, active, times)
-
-    @property
-    def _names(self) -> set[str]:
-        return self.needed[self.function.name]
-
-    def _pure(self, op: Operation, environment: dict[str, Value]) -> None:
-        shape = op.result.shape if op.result else ()
-        if op.name == "arith.constant":
-            value = constant(op)
-        elif op.name == "tt.get_program_id":
-            value = values.of(self._program_id(DIMENSIONS.get(_axis(op), 0)), ())
-        elif op.name == "tt.get_num_programs":
-            value = values.number(self.grid[DIMENSIONS.get(_axis(op), 0)])
-        elif op.name == "tt.make_tensor_descriptor":
-            pointer, *layout = (self.value(environment, o) for o in op.operands)
-            rank = len(layout) // 2
-            value = replace(pointer, layout=(tuple(layout[:rank]), tuple(layout[rank:])))
-        elif op.name == "tt.make_tensor_ptr":
-            value = self.value(environment, op.operands[0])
+                reach = {label: weight(reachable(by_label, label)) for label in (yes, no)}
+                chosen = np.full(self.programs, reach[yes] >= reach[no])
+                if here.any():
+                    found.assume(condition.reasons, "a branch", last, HEAVIER)
+            parts = (share * chosen, share * ~chosen) if condition.certain else (share / 2, share / 2)
+            sides = [(yes, yes_passed, here & chosen, parts[0]), (no, no_passed, here & ~chosen, parts[1])]
         else:
-            if op.name in DIVISIONS and not shape:
-                self._divided(self.value(environment, op.operands[1]))
-            try:
-                value = compute(op, [self.value(environment, o) for o in op.operands])
-            except MemoryError:
-                value = values.unknown({f"a value too large to work out{op.in_line}"}, shape)
-        environment[op.results[0]] = values.assume(value, any(self.value(environment, o).assumed for o in op.operands))
+            return
+        for label, passed, active, part in sides:
+            if label in by_label:
+                yield by_label[label], active, part, passed
+
+    def _region(self, region: list[Block], environment: Environment, running: Running, found: Execution) -> list[Value]:
+        """Evaluate a region; returns what its terminator gives."""
+        out: list[Value] = []
+        for block in region:
+            out = self._block(block, environment, running, found)
+        return out
+
+    def _block(self, block: Block, environment: Environment, running: Running, found: Execution) -> list[Value]:
+        """Evaluate one block; returns what its terminator gives."""
+        found.block_of[id(block)] = block
+        for assumed, some in running.parts():
+            part = (id(block), assumed)
+            if part in found.blocks:
+                found.blocks[part] += some.counts
+            else:
+                found.blocks[part] = some.counts
+        for op in block.operations:
+            self.effort.steps += 1
+            self._operation(op, environment, running, found)
+        last = block.operations[-1] if block.operations else None
+        return environment.values(last.operands) if last is not None and last.name in ("scf.yield", "scf.condition") else []
+
+    def _operation(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        if op.name in MEMORY:
+            self._access(op, environment, running, found)
+            return
+        self.padding.execute(op, running, found)
+        if op.name == "scf.for":
+            self._for(op, environment, running, found)
+        elif op.name == "scf.if":
+            self._if(op, environment, running, found)
+        elif op.name == "scf.while":
+            self._while(op, environment, running, found)
+        elif op.name == "tt.call":
+            self._call(op, environment, running, found)
+        elif any(result in environment.needed for result in op.results):
+            self._pure(op, environment)
+        elif op.name.startswith(("ttg.", "scf.")):
+            for region in op.regions:
+                self._region(region, environment, running, found)
+
+    # ----------------------------------------------------------------------------------------- operations that give values
+
+    def _access(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        asked = request(op, environment, self.inputs.shapes, found)
+        if asked.block is None:
+            self.padding.accessed(op, asked.mask, asked.shape, running.active, found)
+        self.accesses.count(op, asked, running, found)
+        if not op.results or op.results[0] not in environment.needed:
+            return
+        shape = op.result.shape if op.result else ()
+        if op.name == "tt.load":
+            value = loaded(environment.values(op.operands), shape, self.inputs.contents, op.in_line)
+        else:
+            value = values.unknown({f"the result of {op.name}{op.in_line}"}, shape)
+        environment.found[op.results[0]] = value
+
+    def _pure(self, op: Operation, environment: Environment) -> None:
+        operands = environment.values(op.operands)
+        value = self._result(op, operands)
+        environment.found[op.results[0]] = values.assume(value, any(operand.assumed for operand in operands))
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
-            environment[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
+            environment.found[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
+
+    def _result(self, op: Operation, operands: list[Value]) -> Value:
+        """The first result of an operation that has no effect."""
+        if op.name == "arith.constant":
+            return constant(op)
+        if op.name == "tt.get_program_id":
+            return values.of(self._program_id(DIMENSIONS.get(_axis(op), 0)), ())
+        if op.name == "tt.get_num_programs":
+            return values.number(self.grid[DIMENSIONS.get(_axis(op), 0)])
+        if op.name == "tt.make_tensor_descriptor":
+            pointer, *layout = operands
+            rank = len(layout) // 2
+            return replace(pointer, layout=(tuple(layout[:rank]), tuple(layout[rank:])))
+        if op.name == "tt.make_tensor_ptr":
+            return operands[0]
+        shape = op.result.shape if op.result else ()
+        if op.name in DIVISIONS and not shape:
+            self._divided(operands[1])
+        try:
+            return compute(op, operands)
+        except MemoryError:
+            return values.unknown({f"a value too large to work out{op.in_line}"}, shape)
 
     def _divided(self, divisor: Value) -> None:
         if not divisor.known:
@@ -256,135 +245,102 @@ class Evaluator:
 
     # -------------------------------------------------------------------------------------------------- control flow
 
-    def _if(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        condition = self.value(environment, op.operands[0])
+    def _if(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        condition = environment.value(op.operands[0])
         if condition.known:
             chosen = np.broadcast_to(condition.scalar().astype(bool), self.programs)
         else:
             heavier = weight(op.regions[0]) >= (weight(op.regions[1]) if len(op.regions) > 1 else 0.0)
             chosen = np.full(self.programs, heavier)
-            self.unknown(condition.reasons, "a branch", op, HEAVIER)
-        results: list[list[Value]] = [[], []]
-        for i, region in enumerate(op.regions[:2]):
-            here = active & (chosen if i == 0 else ~chosen)
+            found.assume(condition.reasons, "a branch", op, HEAVIER)
+        within = running.assuming(not condition.certain)
+        sides: list[list[Value]] = [[], []]
+        for i, (region, taken) in enumerate(zip(op.regions, (chosen, ~chosen), strict=False)):
+            here = running.active & taken
             if here.any():
-                with self.assuming(not condition.certain):
-                    results[i] = self.region(region, environment, here, times)
+                sides[i] = self._region(region, environment, within.among(here), found)
         for i, name in enumerate(op.results):
-            if name not in self._names:
+            if name not in environment.needed:
                 continue
-            yes = results[0][i] if i < len(results[0]) else None
-            no = results[1][i] if i < len(results[1]) else None
+            yes, no = (side[i] if i < len(side) else None for side in sides)
             if yes is not None and no is not None:
-                merged = values.select_programs(np.asarray(chosen), yes, no)
+                merged = values.select_programs(chosen, yes, no)
             else:
                 merged = yes or no or values.unknown({f"the result of a branch{op.in_line}"})
-            environment[name] = values.assume(merged, not condition.certain)
+            environment.found[name] = values.assume(merged, not condition.certain)
 
-    def region(self, region: list[Block], environment: dict[str, Value], active: Active, times: Count) -> list[Value]:
-        """Evaluate a region; returns what its terminator gives."""
-        out: list[Value] = []
-        for block in region:
-            out = self._block(block, environment, active, times)
-        return out
-
-    def _loop_count(self, op: Operation) -> LoopCount:
-        found = self.result.loops.get(id(op))
-        if found is None:
-            found = LoopCount(op, np.zeros(self.programs), np.zeros(self.programs))
-            self.result.loops[id(op)] = found
-        return found
-
-    def _for(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        counter, low_name, high_name, step_name, carried = for_parts(op)
-        low, high, step = (self.value(environment, n) for n in (low_name, high_name, step_name))
-        loop = self._loop_count(op)
-        reasons = low.reasons | high.reasons | step.reasons
-        if reasons:
+    def _for(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        _, low_name, high_name, step_name, carried = for_parts(op)
+        low, high, step = environment.values((low_name, high_name, step_name))
+        loop = found.loop(op)
+        if reasons := low.reasons | high.reasons | step.reasons:
             loop.reasons |= reasons
-            self.unknown(reasons, "the trips of a loop", op, self._trips_assumed())
-            trips = np.full(self.programs, float(self.inputs.assumed_trips))
-            start = low.scalar() if low.known else np.zeros(1, np.int64)
-            pace = step.scalar() if step.known else np.ones(1, np.int64)
-        else:
-            start, pace = low.scalar(), step.scalar()
-            trips = np.maximum(np.ceil((high.scalar() - start) / np.where(pace == 0, 1, pace)), 0.0)
-        trips = np.where(active, np.broadcast_to(trips, self.programs), 0.0)
-        count = np.where(active, times, 0.0)
-        loop.entries += count
-        loop.trips += count * trips
-        names = [(n, s) for n, s in carried]
-        state = {n: self.value(environment, s) for n, s in names if n in self._names}
-        body = op.regions[0]
-        longest = int(trips.max()) if trips.size else 0
-        walker = Walk(self, op, body, counter, start, pace, [n for n, _ in names], environment, active, times)
+            found.assume(reasons, "the trips of a loop", op, self._trips_assumed())
+        start, pace, each = bounds(low, high, step, self.inputs.assumed_trips)
+        trips = np.where(running.active, np.broadcast_to(each, self.programs), 0.0)
+        counts = running.counts
+        loop.entries += counts
+        loop.trips += counts * trips
         certain = low.certain and high.certain and step.certain
-        with self.assuming(not certain):
-            if longest > EXACT_TRIPS:
-                final, sampled = walker.shortened(trips, state)
-                loop.sampled |= sampled
-            else:
-                final = walker.exact(trips, state)
-        for i, name in enumerate(op.results):
-            if name in self._names and i < len(names):
-                result = final.get(names[i][0], values.unknown({f"the result of a loop{op.in_line}"}))
-                environment[name] = values.assume(result, not certain)
+        walk = Walk(
+            op=op, start=start, pace=pace, environment=environment, running=running.assuming(not certain), found=found,
+            body=lambda now, into: self._region(op.regions[0], environment, now, into),
+            effort=self.effort, remembered=self.remembered,
+        )  # fmt: skip
+        final, sampled = walk.all(trips, {name: environment.value(first) for name, first in carried if name in environment.needed})
+        loop.sampled |= sampled
+        for name, (inner, _) in zip(op.results, carried, strict=False):
+            if name in environment.needed:
+                result = final.get(inner, values.unknown({f"the result of a loop{op.in_line}"}))
+                environment.found[name] = values.assume(result, not certain)
 
     def _trips_assumed(self) -> str:
         return f"the prediction assumes {self.inputs.assumed_trips}, the bound none"
 
-    def _while(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        loop = self._loop_count(op)
-        count = np.where(active, times, 0.0)
-        loop.entries += count
-        names = while_arguments(op)
+    def _while(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        loop = found.loop(op)
+        loop.entries += running.counts
+        carried = while_arguments(op)
         before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
-        for name, start in names:
-            environment[name] = self.value(environment, start)
-        here = active.copy()
+        for name, first in carried:
+            environment.found[name] = environment.value(first)
         passed: list[Value] = []
-        outer, certain = self.assumed, True
+        certain = True
         for trip in range(MAX_TRIPS):
-            out = self.region(before, environment, here, times)
+            out = self._region(before, environment, running, found)
             if not out:
                 break
             condition, now = out[0], out[1:]
-            passed = [values.select_programs(here, n, o) for n, o in zip(now, passed, strict=False)] if passed else now
-            if not condition.known:
-                loop.reasons |= condition.reasons
-                self.unknown(condition.reasons, "the trips of a loop", op, self._trips_assumed())
-                here = here & (trip < self.inputs.assumed_trips)
+            passed = [values.select_programs(running.active, n, o) for n, o in zip(now, passed, strict=False)] if passed else now
+            if condition.known:
+                again = np.broadcast_to(condition.scalar().astype(bool), self.programs)
             else:
-                here = here & np.broadcast_to(condition.scalar().astype(bool), self.programs)
+                loop.reasons |= condition.reasons
+                found.assume(condition.reasons, "the trips of a loop", op, self._trips_assumed())
+                again = np.full(self.programs, trip < self.inputs.assumed_trips)
+            running = running.among(running.active & again)
             if not condition.certain:  # it may have been the last trip, so those that follow are assumed
-                self.assumed, certain = np.ones(self.programs, bool), False
-            if not here.any() or not after:
+                running, certain = running.assuming(True), False
+            if not running.active.any() or not after:
                 break
-            for name, value in zip(after[0].arguments, now, strict=False):
-                environment[name] = value
-            loop.trips += np.where(here, times, 0.0)
-            out = self.region(after, environment, here, times)
-            for (name, _), value in zip(names, out, strict=False):
-                environment[name] = values.select_programs(here, value, environment[name])
+            environment.found.update(zip(after[0].arguments, now, strict=False))
+            loop.trips += running.counts
+            out = self._region(after, environment, running, found)
+            for (name, _), value in zip(carried, out, strict=False):
+                environment.found[name] = values.select_programs(running.active, value, environment.found[name])
         else:
-            self.result.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
-        self.assumed = outer
+            found.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):
-            environment[name] = values.assume(value, not certain)
+            environment.found[name] = values.assume(value, not certain)
 
-    def _call(self, op: Operation, environment: dict[str, Value], active: Active, times: Count) -> None:
-        found = re.search(r"@(\"[^\"]*\"|[\w$.-]+)", op.text)
-        callee = self.module.functions.get(found.group(1).strip('"')) if found else None
+    def _call(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+        name = re.search(r"@(\"[^\"]*\"|[\w$.-]+)", op.text)
+        callee = self.module.functions.get(name.group(1).strip('"')) if name else None
         if callee is None:
             return
-        inner = {n: self.value(environment, o) for n, o in zip(callee.arguments, op.operands, strict=False)}
-        outer, self.function = self.function, callee
-        try:
-            returned = self._function(callee, inner, active, times)
-        finally:
-            self.function = outer
-        for name, value in zip(op.results, returned, strict=False):
-            environment[name] = value
+        given = dict(zip(callee.arguments, environment.values(op.operands), strict=False))
+        returned = self._function(callee, Environment(self.needed[callee.name], given), running, found)
+        environment.found.update(zip(op.results, returned, strict=False))
 
 
 def _axis(op: Operation) -> str:

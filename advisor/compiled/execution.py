@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from advisor.compiled.ir import Block, Operation
 
 Active = NDArray[np.bool_]
 Count = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Part = tuple[int, bool]
 """Of what a block or an access does (its `id`), what is certain, or what is assumed in place of something unknown (True)."""
-Places = dict[tuple[int, tuple[bytes, ...], bytes], list[NDArray[np.int64]]]
+Places = dict[tuple[int, tuple[bytes, ...], bytes], list[Integers]]
 """By tag of the programs, sets of the lanes and set of starts (keys of `Execution.sets`): what is added to the starts, per trip."""
 
 
@@ -29,7 +30,6 @@ class Inputs:
         sizes: Elements of an argument's memory.
         shapes: Shape per tensor descriptor.
         assumed_trips: Trips of a loop whose bounds are not known.
-        strides: Not used for evaluation; kept for descriptors made on the host.
     """
 
     scalars: Mapping[str, int | float | bool]
@@ -37,6 +37,46 @@ class Inputs:
     sizes: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed_trips: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """The programs that run what is evaluated now.
+
+    Attributes:
+        active: Which they are.
+        times: How often each of them runs it; of the others this says nothing.
+        assumed: The programs in which it is only assumed to run; None: in none.
+        tags: What programs are told apart by where the trips of a loop are sampled; None: by nothing.
+    """
+
+    active: Active
+    times: Count
+    assumed: Active | None = None
+    tags: Integers | None = None
+
+    @property
+    def counts(self) -> Count:
+        """How often each program runs it."""
+        return np.where(self.active, self.times, 0.0)
+
+    def among(self, active: Active) -> Running:
+        """The same of other programs."""
+        return replace(self, active=active)
+
+    def assuming(self, programs: Active | bool) -> Running:
+        """The same, only assumed in some programs (True: in all), beside those in which it was before."""
+        if not np.any(programs):
+            return self
+        before = np.zeros(len(self.active), bool) if self.assumed is None else self.assumed
+        return replace(self, assumed=np.logical_or(before, programs))
+
+    def parts(self) -> list[tuple[bool, Running]]:
+        """What certainly runs (False), and what is assumed to (True)."""
+        if self.assumed is None:
+            return [(False, self)]
+        split = [(False, self.active & ~self.assumed), (True, self.active & self.assumed)]
+        return [(assumed, self.among(active)) for assumed, active in split if active.any()]
 
 
 @dataclass(slots=True, eq=False)
@@ -98,3 +138,14 @@ class Execution:
     divisors: set[int] = field(default_factory=set)  # that scalars are divided by
     products: dict[Part, Padded] = field(default_factory=dict)
     stored: dict[tuple[int, int], Active] = field(default_factory=dict)  # by store and dimension: which places of it [programs, size]
+
+    def loop(self, op: Operation) -> LoopCount:
+        """What was found of a loop so far; nothing at first."""
+        if id(op) not in self.loops:
+            self.loops[id(op)] = LoopCount(op, np.zeros(self.programs), np.zeros(self.programs))
+        return self.loops[id(op)]
+
+    def assume(self, reasons: Iterable[str], what: str, op: Operation, assumption: str) -> None:
+        """Name what is not known, and what is assumed in its place at an operation."""
+        for reason in sorted(reasons):
+            self.unknown.setdefault(reason, f"{what}{op.in_line}: {assumption}")

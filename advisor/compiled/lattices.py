@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.compiled.places import Family, Integers, key_of
+from advisor.compiled.execution import Integers
+from advisor.compiled.places import Family, key_of
 
 MOST_RUNS = 1_000_000
 """Runs of bytes that are united one by one."""

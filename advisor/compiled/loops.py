@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.execution import Active, Count, Execution, Part, Places
-from advisor.compiled.ir import Block, Operation
+from advisor.compiled.carried import Advance, advance
+from advisor.compiled.environment import Environment
+from advisor.compiled.execution import Active, Count, Execution, Integers, Part, Places, Running
+from advisor.compiled.ir import Operation
 from advisor.compiled.places import between, tags_of
 from advisor.compiled.regularity import regularity
+from advisor.compiled.remembered import Remembered
+from advisor.compiled.slicing import for_parts
 from advisor.compiled.values import Value
-
-if TYPE_CHECKING:
-    from advisor.compiled.evaluate import Evaluator
 
 EXACT_TRIPS = 96
 """Loops up to this many trips are walked one by one; longer ones at their ends and at samples, and checked."""
@@ -33,136 +34,180 @@ STEP_WORK = 5000.0
 FORGET_TRIPS = 64
 """Trips after which what is remembered of masks and addresses is forgotten: those of earlier trips do not come again."""
 
+State = dict[str, Value]
+"""What a loop carries from trip to trip, by name."""
+
 
 @dataclass(slots=True)
-class Walk:
-    """The trips of one entry into a loop. `assumed`: carried values that a trip only assumes."""
+class Effort:
+    """What the evaluation has taken, and what it may still take.
 
-    evaluator: Evaluator
+    Attributes:
+        work_left: Elements that may still be worked out in long loops that are walked one by one.
+        steps: Operations evaluated.
+    """
+
+    work_left: float
+    steps: int = 0
+
+
+def bounds(low: Value, high: Value, step: Value, assumed_trips: int) -> tuple[Integers, Integers, Count]:
+    """Where a loop's counter starts, how far a trip moves it, and the trips, per program or the same for all.
+
+    Where any of its bounds is not known, so many trips are assumed.
+    """
+    if low.known and high.known and step.known:
+        start, pace = low.scalar(), step.scalar()
+        return start, pace, np.maximum(np.ceil((high.scalar() - start) / np.where(pace == 0, 1, pace)), 0.0)
+    start = low.scalar() if low.known else np.zeros(1, np.int64)
+    pace = step.scalar() if step.known else np.ones(1, np.int64)
+    return start, pace, np.full(1, float(assumed_trips))
+
+
+@dataclass(slots=True, kw_only=True)
+class Walk:
+    """One entry into an `scf.for`.
+
+    Attributes:
+        start: Of the counter.
+        pace: What a trip adds to it.
+        running: The programs that enter.
+        body: Evaluates the loop's body in `environment`, adds what that does to what was found, and returns what it yields.
+        remembered: Of masks and addresses, what does not outlive some trips.
+        names: Of all that is carried.
+        assumed: Of these, those that a trip only assumes.
+    """
+
     op: Operation
-    body: list[Block]
-    counter: str
     start: NDArray[Any]
     pace: NDArray[Any]
-    names: list[str]
-    environment: dict[str, Value]
-    active: Active
-    times: Count
+    environment: Environment
+    running: Running
+    found: Execution
+    body: Callable[[Running, Execution], list[Value]]
+    effort: Effort
+    remembered: Remembered
+    counter: str = field(init=False)
+    names: list[str] = field(init=False)
     assumed: set[str] = field(init=False, default_factory=set)
 
-    def trip(self, position: NDArray[Any], state: dict[str, Value], here: Active, times: Count) -> dict[str, Value]:
+    def __post_init__(self) -> None:
+        self.counter, _, _, _, carried = for_parts(self.op)
+        self.names = [name for name, _ in carried]
+
+    def all(self, trips: Count, state: State) -> tuple[State, bool]:
+        """Every trip, or of a long loop as many as tell what all do.
+
+        Returns:
+            The state after them, and whether some stand for others.
+        """
+        longest = int(trips.max()) if trips.size else 0
+        return self._shortened(trips, state) if longest > EXACT_TRIPS else (self._exact(trips, state), False)
+
+    def _trip(self, position: NDArray[Any], state: State, running: Running, found: Execution) -> State:
         """One trip at `position` (per program, or one for all); returns the state after it."""
         at = self.start + position * self.pace
-        self.environment[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
-        self.environment.update(state)
-        out = self.evaluator.region(self.body, self.environment, here, times)
+        self.environment.found[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
+        self.environment.found.update(state)
+        out = self.body(running, found)
         return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
 
-    def exact(self, trips: Count, state: dict[str, Value], limit: int = MAX_TRIPS) -> dict[str, Value]:
+    def _exact(self, trips: Count, state: State, limit: int = MAX_TRIPS) -> State:
         """Every trip; of more than `limit` the first, which then stand for all."""
         longest = int(trips.max()) if trips.size else 0
-        shortest = int(trips[self.active].min()) if self.active.any() else 0
-        times = self.times * np.maximum(trips / limit, 1.0) if longest > limit else self.times
+        shortest = self._shortest(trips)
+        running = self.running
+        if longest > limit:
+            running = replace(running, times=running.times * np.maximum(trips / limit, 1.0))
         for i in range(min(longest, limit)):
-            here = self.active if i < shortest else self.active & (trips > i)
-            after = self.trip(np.array([i]), state, here, times)
+            here = running if i < shortest else running.among(running.active & (trips > i))
+            after = self._trip(np.array([i]), state, here, self.found)
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
-                self.evaluator.forget()
+                self.remembered.forget()
             if i < shortest:
                 state = after
             else:
-                state = {n: values.select_programs(here, v, state[n]) for n, v in after.items()}
+                state = {n: values.select_programs(here.active, v, state[n]) for n, v in after.items()}
         if longest > limit:
-            self.evaluator.result.approximations.add(
+            self.found.approximations.add(
                 f"a loop{self.op.in_line} was followed for some of its {longest:,} trips, the others count as these"
             )
         return state
 
-    def shortened(self, trips: Count, state: dict[str, Value]) -> tuple[dict[str, Value], bool]:
-        """A long loop, by samples where trips do alike, else one by one as far as that is affordable.
+    def _shortest(self, trips: Count) -> int:
+        """Trips that all programs make."""
+        active = self.running.active
+        return int(trips[active].min()) if active.any() else 0
 
-        Returns:
-            The state after it, and whether some trips stand for others.
-        """
-        evaluator, longest = self.evaluator, int(trips.max())
-        steps = evaluator.steps
-        deltas = self._deltas(state)
+    def _shortened(self, trips: Count, state: State) -> tuple[State, bool]:
+        """A long loop, by samples where trips do alike, else one by one as far as that is affordable."""
+        effort, longest = self.effort, int(trips.max())
+        steps = effort.steps
+        advances = self._advances(state)
         irregular = regularity(self.op)
-        known = {n: v.known for n, v in self.environment.items()}
+        known = {n: v.known for n, v in self.environment.found.items()}
         # What is not known is assumed the same in all trips; a branch that was not taken yet may turn out known.
         deciding = any(known.get(name, True) for name in irregular.deciding)
-        carried = deltas is None or any(name in state and state[name].known for name in irregular.carried)
-        work = max((evaluator.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
-        affordable = min(int(evaluator.work_left / work), MAX_TRIPS)
+        carried = advances is None or any(name in state and state[name].known for name in irregular.carried)
+        work = max((effort.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
+        affordable = min(int(effort.work_left / work), MAX_TRIPS)
         # Where an access goes somewhere else in each trip, no few of them say where: a page from a table.
         scattered = longest * work <= ADDRESS_WORK and any(known.get(name, True) for name in irregular.addresses)
         if (carried or deciding or scattered) and longest <= affordable:
-            evaluator.work_left -= longest * work
-            return self.exact(trips, state), False
-        if deltas is None or carried:
-            return self.exact(trips, state, max(affordable, EXACT_TRIPS)), True
+            effort.work_left -= longest * work
+            return self._exact(trips, state), False
+        if advances is None or carried:
+            return self._exact(trips, state, max(affordable, EXACT_TRIPS)), True
         if deciding:
-            evaluator.result.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
-            evaluator.work_left -= affordable * work
-        return self.sampled(trips, state, deltas, max(affordable, SAMPLES) if deciding else None), True
+            self.found.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
+            effort.work_left -= affordable * work
+        return self._sampled(trips, state, advances, max(affordable, SAMPLES) if deciding else None), True
 
     def _typical_size(self) -> float:
         """Elements of the values that a trip works out, on average."""
         sizes = [sum(part.size for part in value.parts) for op in self.op.walk() for name in op.results
-                 if (value := self.environment.get(name)) is not None]  # fmt: skip
+                 if (value := self.environment.found.get(name)) is not None]  # fmt: skip
         return sum(sizes) / max(len(sizes), 1)
 
-    def sampled(
-        self, trips: Count, state: dict[str, Value], deltas: dict[str, tuple[Any, ...]], random: int | None = None
-    ) -> dict[str, Value]:
-        """Trips at both ends and at samples between; what is carried advances by `deltas`.
+    def _sampled(self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None) -> State:
+        """Trips at both ends and at samples between; what is carried advances as in the first trips.
 
         Between two samples the counts are taken as those of the nearer one; equal samples make that exact. Where trips are not alike,
         `random` samples are drawn, so that none falls on the same trip of every period.
         """
-        evaluator, longest, shortest = self.evaluator, trips.max(), trips[self.active].min() if self.active.any() else 0
-        uniform = longest == shortest
+        uniform = trips.max() == self._shortest(trips)
 
-        def at(position: NDArray[Any]) -> dict[str, Value]:
-            return {n: values.assume(_advanced(v, deltas[n], position), v.assumed or n in self.assumed) for n, v in state.items()}
+        def at(position: NDArray[Any]) -> State:
+            return {n: values.assume(advances[n].after(v, position), v.assumed or n in self.assumed) for n, v in state.items()}
 
-        outer, tags = evaluator.result.places, evaluator.tags
-        evaluator.tags = tags_of(trips, uniform)
-        places: list[tuple[NDArray[Any], dict[Part, Places]]] = []
+        running = replace(self.running, tags=tags_of(trips, uniform))
+        places: list[tuple[Integers, dict[Part, Places]]] = []
         for i, (position, share) in enumerate(_positions(trips, random)):
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
-                evaluator.forget()
-            here = self.active & (share > 0) & (position < trips)
+                self.remembered.forget()
+            here: Active = running.active & (share > 0) & (position < trips)
             if not here.any():
                 continue
             used = position[:1] if uniform else position
-            evaluator.result.places = {}
-            self.trip(used, at(used), here, self.times * share)
-            places.append((used, evaluator.result.places))
-        between(outer, places, evaluator.tags)
-        evaluator.result.places, evaluator.tags = outer, tags
+            found = replace(self.found, places={})  # all but the places is added to what was found
+            self._trip(used, at(used), replace(running, active=here, times=running.times * share), found)
+            places.append((used, found.places))
+        between(self.found.places, places, running.tags)
         return at(trips[:1] if uniform else trips)
 
-    def _deltas(self, state: dict[str, Value]) -> dict[str, tuple[Any, ...]] | None:
+    def _advances(self, state: State) -> dict[str, Advance] | None:
         """What the first trip and the second add to the state, without counting; None where they differ."""
-        evaluator = self.evaluator
-        kept = evaluator.result
-        evaluator.result = Execution(evaluator.programs)
-        try:
-            one = self.trip(np.array([0]), state, self.active, self.times)
-            two = self.trip(np.array([1]), one, self.active, self.times)
-        finally:
-            evaluator.result = kept
+        uncounted = Execution(self.found.programs)
+        one = self._trip(np.array([0]), state, self.running, uncounted)
+        two = self._trip(np.array([1]), one, self.running, uncounted)
         self.assumed = {name for name, value in two.items() if value.assumed}
-        deltas = {}
+        advances = {}
         for name in state:
-            a, b = _difference(state[name], one[name]), _difference(one[name], two[name])
-            if a is None or b is None or len(a) != len(b):
+            first, second = advance(state[name], one[name]), advance(one[name], two[name])
+            if first is None or second is None or not first.same(second):
                 return None
-            if not all(x == y if isinstance(x, tuple) else np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
-                return None
-            deltas[name] = a
-        return deltas
+            advances[name] = first
+        return advances
 
 
 def _positions(trips: Count, random: int | None) -> Iterator[tuple[NDArray[Any], Count]]:
@@ -179,49 +224,3 @@ def _positions(trips: Count, random: int | None) -> Iterator[tuple[NDArray[Any],
     for i in range(ends):
         position = trips - ends + i
         yield np.maximum(position, 0).astype(np.int64), (position >= ends).astype(float)
-
-
-def _difference(before: Value, after: Value) -> tuple[Any, ...] | None:
-    """What was added to each part; None where that cannot be said."""
-    if before is after:
-        return tuple(np.zeros((), np.int64) for _ in before.parts)
-    if not (before.known and after.known) or before.base != after.base or before.boolean or after.boolean:
-        return None if before.known or after.known else ()
-    old, new = _by_pattern(before), _by_pattern(after)
-    out = []
-    for pattern, part in new.items():
-        previous = old.pop(pattern, None)
-        if previous is None:
-            out.append(part)
-        elif previous is part:
-            out.append(np.zeros((), np.int64))
-        else:
-            out.append(part - previous)
-    # The parts of `before` in the order of `after`, so that `_advanced` can add them up again.
-    return (tuple(new), *out) if not old else None
-
-
-def _by_pattern(value: Value) -> dict[tuple[int, ...], NDArray[Any]]:
-    """The summands by the dimensions they vary along: those that differ between programs, and the same in all, together."""
-    found: dict[tuple[int, ...], NDArray[Any]] = {}
-    for part in value.parts:
-        pattern = part.shape[1:]
-        found[pattern] = found[pattern] + part if pattern in found else part
-    return found
-
-
-def _advanced(value: Value, delta: tuple[Any, ...], position: NDArray[Any]) -> Value:
-    if not value.known or not delta or not isinstance(delta[0], tuple):
-        return value
-    patterns, steps = delta[0], delta[1:]
-    old = _by_pattern(value)
-    parts = []
-    for pattern, step in zip(patterns, steps, strict=True):
-        base = old.get(pattern)
-        if step.shape == () and step == 0:
-            if base is not None:
-                parts.append(base)
-            continue
-        moved = step * position.reshape((-1,) + (1,) * len(pattern))
-        parts.append(moved if base is None else base + moved)
-    return Value(tuple(parts), value.shape, False, value.base)

@@ -8,53 +8,35 @@ Where neither can be told, nothing counts as padding.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.arithmetic import CASTS, constant
-from advisor.compiled.execution import Active, Count, Padded, Part
-from advisor.compiled.ir import Block, Function, Operation
-from advisor.compiled.slicing import for_parts
+from advisor.compiled.execution import Active, Count, Execution, Padded, Running
+from advisor.compiled.ir import Operation
+from advisor.compiled.products import Product, Side
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.values import Value
-
-if TYPE_CHECKING:
-    from advisor.compiled.evaluate import Evaluator
-
-Side = tuple[int, int]
-"""A memory operation (its `id`) and a dimension of what it loads or stores."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """Where a product's operands come from and where its result goes.
-
-    Attributes:
-        left: The dimensions of the load that rows and depth of the left operand are, unchanged but for casts and factors; None: none is.
-        right: The same of depth and columns of the right one.
-        rows: The dimensions of stores that rows of the result end in; None: they are needed for something else too.
-        columns: The same of its columns.
-    """
-
-    left: tuple[Side, Side] | None
-    right: tuple[Side, Side] | None
-    rows: frozenset[Side] | None
-    columns: frozenset[Side] | None
 
 
 @dataclass(slots=True)
 class Padding:
-    """The products of a function by their `id`, and the masks that tell how much of each is padding."""
+    """The products of a module by the `id` of their operations, and the masks that tell how much of each is padding.
 
-    products: dict[int, Product]
-    masks: dict[int, Value | None] = field(default_factory=dict)  # of the last execution of the loads that operands come from
+    Attributes:
+        masks: Of the last execution of each load that operands come from.
+        loads: These loads, by `id`.
+        stores: The stores that results end in, by `id`, and the dimensions of them that do.
+    """
+
+    products: Mapping[int, Product]
+    remembered: Remembered
+    masks: dict[int, Value | None] = field(default_factory=dict)
     loads: frozenset[int] = field(init=False)
-    stores: Mapping[int, tuple[int, ...]] = field(init=False)  # the dimensions that results end in
+    stores: Mapping[int, tuple[int, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         products = self.products.values()
@@ -64,203 +46,66 @@ class Padding:
             stores.setdefault(operation, set()).add(axis)
         self.stores = {operation: tuple(sorted(axes)) for operation, axes in stores.items()}
 
-    def accessed(self, evaluator: Evaluator, op: Operation, mask: Value | None, shape: tuple[int, ...], active: Active) -> None:
+    def accessed(self, op: Operation, mask: Value | None, shape: tuple[int, ...], active: Active, found: Execution) -> None:
         """Note the mask of a load or store that a product has to do with."""
         key = id(op)
         if key in self.loads:
             before = self.masks.get(key)
             self.masks[key] = mask if mask is None or before is None else values.select_programs(active, mask, before)
         for axis in self.stores.get(key, ()):
-            used = _along(evaluator, mask, axis, shape) & active[:, None]
-            before_used = evaluator.result.stored.get((key, axis))
-            evaluator.result.stored[(key, axis)] = used if before_used is None else before_used | used
+            used = self._along(mask, axis, shape) & active[:, None]
+            before_used = found.stored.get((key, axis))
+            found.stored[(key, axis)] = used if before_used is None else before_used | used
 
-    def execute(self, evaluator: Evaluator, op: Operation, active: Active, times: Count) -> None:
-        """Count a product in the programs that are active: all of it, and of that what its operands leave."""
+    def execute(self, op: Operation, running: Running, found: Execution) -> None:
+        """Count a product: all of it, and of that what its operands leave. Other operations are none."""
         product = self.products.get(id(op))
         if product is None:
             return
-        filled, deep = self._filled(evaluator, op, product)
-        for assumed, members in evaluator.parts(active):
-            part: Part = (id(op), assumed)
-            if part not in evaluator.result.products:
-                zero = np.zeros(evaluator.programs)
-                evaluator.result.products[part] = Padded(op, zero.copy(), zero.copy(), zero.copy())
-            found, count = evaluator.result.products[part], np.where(members, times, 0.0)
-            found.executions += count
-            found.filled += count * filled
-            found.deep += count * deep
+        filled, deep = self._filled(op, product)
+        for assumed, some in running.parts():
+            part = (id(op), assumed)
+            if part not in found.products:
+                zero = np.zeros(found.programs)
+                found.products[part] = Padded(op, zero.copy(), zero.copy(), zero.copy())
+            padded, counts = found.products[part], some.counts
+            padded.executions += counts
+            padded.filled += counts * filled
+            padded.deep += counts * deep
 
-    def _filled(self, evaluator: Evaluator, op: Operation, product: Product) -> tuple[Count, Count]:
+    def _filled(self, op: Operation, product: Product) -> tuple[Count, Count]:
         """Of one execution the share of the product, and of its depth, that its operands leave, per program."""
-        (height, depth), (_, width) = op.types[0].shape, op.types[1].shape
         masks = [self.masks.get(operand[0][0]) if operand else None for operand in (product.left, product.right)]
-        key = (2, id(op), *(each for mask in masks for each in (-1, *(id(p) for p in (mask.parts if mask is not None else ())))))
-        if key not in evaluator.memory:
-            edges = [_whole(height), _whole(depth), _whole(depth), _whole(width)]
-            for i, (operand, mask) in enumerate(zip((product.left, product.right), masks, strict=True)):
-                if operand is not None:
-                    (_, first), (_, second) = operand
-                    shape = (edges[2 * i].shape[1], edges[2 * i + 1].shape[1])[:: 1 if first < second else -1]
-                    edges[2 * i] = _along(evaluator, mask, first, shape)
-                    edges[2 * i + 1] = _along(evaluator, mask, second, shape)
-            deep = (edges[1] & edges[2]).mean(axis=1)
-            both = np.broadcast_arrays(edges[0].mean(axis=1) * deep * edges[3].mean(axis=1), deep)
-            evaluator.memory[key] = np.stack(both)
-            evaluator.kept.append(masks)
-        filled, deep = evaluator.memory[key]
-        return filled, deep
 
-    def finish(self, stored: Mapping[Side, NDArray[np.bool_]], products: Mapping[Part, Padded]) -> None:
+        def shares() -> tuple[Count, Count]:
+            (height, depth), (_, width) = op.types[0].shape, op.types[1].shape  # the right operand's may be packed: another depth
+            rows, left_depth = self._edges(product.left, masks[0], (height, depth))
+            right_depth, columns = self._edges(product.right, masks[1], (depth, width))
+            deep = (left_depth & right_depth).mean(axis=1)
+            return rows.mean(axis=1) * deep * columns.mean(axis=1), deep
+
+        return self.remembered.recall(("filled", id(op)), shares, *(values.factors(mask) for mask in masks))
+
+    def _edges(
+        self, operand: tuple[Side, Side] | None, mask: Value | None, shape: tuple[int, int]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Where along both dimensions of an operand its load leaves anything; all of it where it comes from none."""
+        if operand is None:
+            return np.ones((1, shape[0]), bool), np.ones((1, shape[1]), bool)
+        (_, first), (_, second) = operand
+        as_loaded = shape if first < second else shape[::-1]
+        return self._along(mask, first, as_loaded), self._along(mask, second, as_loaded)
+
+    def _along(self, mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        return self.remembered.recall(("along", axis, shape), lambda: values.along(mask, axis, shape), values.factors(mask))
+
+    def finish(self, found: Execution) -> None:
         """Leave out of what was counted the rows and columns that no store keeps; where none was seen, all are."""
-        for (key, _), found in products.items():
-            kept = found.deep
+        for (key, _), padded in found.products.items():
+            kept = padded.deep
             for sides in (self.products[key].rows, self.products[key].columns):
-                used = [stored[side] for side in sides or () if side in stored]
+                used = [found.stored[side] for side in sides or () if side in found.stored]
                 if used:
                     share = np.logical_or.reduce(used).mean(axis=1)
                     kept = kept * np.where(share > 0, share, 1.0)
-            found.filled = np.minimum(found.filled, kept)
-
-
-def _whole(size: int) -> NDArray[np.bool_]:
-    return np.ones((1, size), bool)
-
-
-def _along(evaluator: Evaluator, mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    key = (3, axis, *shape, *(id(p) for p in (mask.parts if mask is not None else ())))
-    if key not in evaluator.memory:
-        evaluator.memory[key] = values.along(mask, axis, shape)
-        evaluator.kept.append(mask)
-    return evaluator.memory[key]
-
-
-# ------------------------------------------------------------------------------------------------ what leads where
-
-
-def products(function: Function) -> dict[int, Product]:
-    """The products of a function, by the `id` of their operations."""
-    dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled") and all(len(t.shape) == 2 for t in op.types[:2])]
-    names = _Names(function.blocks) if dots else None
-    found = {}
-    for op in dots:
-        assert names is not None
-        plain = op.name == "tt.dot"  # operands of a scaled product may be packed
-        left, right = (names.source(name) if plain else None for name in op.operands[:2])
-        found[id(op)] = Product(left=left, right=right, rows=names.ends(op.results[0], 0), columns=names.ends(op.results[0], 1))
-    return found
-
-
-_SAME = frozenset(
-    {
-        "tt.fp_to_fp", "tt.bitcast", "tt.clampf", "tt.extern_elementwise", "tt.precise_sqrt", "tt.precise_divf", "tt.mulhiui",
-        "tt.elementwise_inline_asm",
-    }
-)  # fmt: skip
-"""Operations, beside those of `arith` and `math`, that give in each place what they make of that place of their operands."""
-
-
-class _Names:
-    """Who makes and who takes each value of a function. A name may stand for several values: then whatever any of them does counts."""
-
-    def __init__(self, blocks: list[Block]) -> None:
-        self.makers: dict[str, list[Operation | None]] = {}  # None: an argument of a region
-        self.takers: dict[str, list[tuple[Operation, Operation | None]]] = {}  # with the operation that they stand in
-        self._visit(blocks, None)
-
-    def _visit(self, blocks: list[Block], owner: Operation | None) -> None:
-        for block in blocks:
-            for name in block.arguments:
-                self.makers.setdefault(name, []).append(None)
-            for op in block.operations:
-                for name in op.results:
-                    self.makers.setdefault(name, []).append(op)
-                for name in dict.fromkeys(op.operands):
-                    self.takers.setdefault(name, []).append((op, owner))
-                for _, passed in op.successors:
-                    for name in passed:
-                        self.takers.setdefault(name, []).append((op, owner))
-                if op.name == "scf.for":
-                    for name, _ in for_parts(op)[4]:
-                        self.makers.setdefault(name, []).append(None)
-                for region in op.regions:
-                    self._visit(region, op)
-
-    def _maker(self, name: str) -> Operation | None:
-        makers = self.makers.get(name, ())
-        return makers[0] if len(makers) == 1 else None
-
-    def source(self, name: str) -> tuple[Side, Side] | None:
-        """The load whose lanes a tile's are, 0 where they are masked off, and the dimensions of it that the tile's are; None: none is."""
-        op = self._maker(name)
-        if op is None:
-            return None
-        if op.name in CASTS or op.name == "arith.mulf":
-            return next((found for each in op.operands if (found := self.source(each)) is not None), None)
-        if op.name == "tt.trans":
-            found = self.source(op.operands[0])
-            return found[::-1] if found is not None else None
-        if op.name == "tt.descriptor_load" and op.result is not None and op.types[0].shape == op.result.shape:
-            return (id(op), 0), (id(op), 1)
-        return ((id(op), 0), (id(op), 1)) if op.name == "tt.load" and self._zero(op.operands[2:]) else None
-
-    def _zero(self, other: list[str]) -> bool:
-        """Whether what a load gives in place of lanes that are masked off is 0, or nobody asks."""
-        op = self._maker(other[0]) if other else None
-        if op is None or op.name != "arith.constant":
-            return not other
-        value = constant(op)
-        return value.known and not value.array().any()
-
-    def ends(self, name: str, axis: int) -> frozenset[Side] | None:
-        """The stores that a dimension of a value ends in, and the dimensions it is of what they store; None: not in stores alone."""
-        found: set[Side] = set()
-        seen, waiting = set(), [(name, axis)]
-        while waiting:
-            place = waiting.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            for op, owner in self.takers.get(place[0], ()):
-                if op.name in ("tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.atomic_rmw"):
-                    value = op.operands[-1 if "descriptor" in op.name else 1]
-                    block = "descriptor" not in op.name or len(op.types[0].shape) == len(op.types[-1].shape)
-                    if op.operands.count(place[0]) > 1 or value != place[0] or not block:
-                        return None
-                    found.add((id(op), place[1]))
-                    continue
-                onward = _onward(op, owner, *place)
-                if onward is None:
-                    return None
-                waiting.extend(onward)
-        return frozenset(found)
-
-
-def _onward(op: Operation, owner: Operation | None, name: str, axis: int) -> list[tuple[str, int]] | None:
-    """The values, and their dimension, that a place along a dimension of an operand alone decides; None where it decides more."""
-    at = [i for i, each in enumerate(op.operands) if each == name]
-    if op.name == "scf.yield" and owner is not None and owner.name in ("scf.for", "scf.if"):
-        carried = [n for n, _ in for_parts(owner)[4]] if owner.name == "scf.for" else []
-        return [(each, axis) for i in at for each in (*carried[i : i + 1], *owner.results[i : i + 1])]
-    if op.name == "scf.for":
-        parts = for_parts(op)
-        if name in parts[1:4]:
-            return None
-        starts = [i for i, (_, start) in enumerate(parts[4]) if start == name]
-        return [(each, axis) for i in starts for each in (parts[4][i][0], *op.results[i : i + 1])]
-    if op.name == "tt.dot":
-        rank = len(op.types[0].shape)
-        kept = all(i >= 2 or axis == (rank - 2, rank - 1)[i] or axis < rank - 2 for i in at)
-        return [(op.results[0], axis)] if kept else None
-    if op.name in ("tt.reduce", "tt.scan", "tt.expand_dims"):
-        along = int(op.attribute("axis") or 0)
-        if op.name == "tt.expand_dims":
-            return [(op.results[0], axis + (axis >= along))]
-        moved = axis - (axis > along) if op.name == "tt.reduce" else axis
-        return None if axis == along else [(each, moved) for each in op.results]
-    if op.name == "tt.trans":
-        order = re.search(r"array<i32: ([\d, ]+)>", op.text)
-        return [(op.results[0], [int(n) for n in order.group(1).split(",")].index(axis))] if order else None
-    if op.name == "tt.broadcast":
-        return [(op.results[0], axis)] if op.types[0].shape[axis] == op.types[-1].shape[axis] else None
-    return [(each, axis) for each in op.results] if op.name in _SAME or op.name.startswith(("arith.", "math.")) else None
+            padded.filled = np.minimum(padded.filled, kept)

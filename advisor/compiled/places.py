@@ -8,21 +8,17 @@ one run of elements. What cannot be held this way is left out: fewer elements th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
-from advisor.compiled.execution import Active, Count, Part, Places
+from advisor.compiled.execution import Active, Count, Integers, Part, Places, Running
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.values import Value
-
-if TYPE_CHECKING:
-    from advisor.compiled.evaluate import Evaluator
-
-Integers = NDArray[np.int64]
 
 MOST_PATTERNS = 64
 """Patterns of lanes among the programs of one execution; where each program has its own (rows from a table), addresses are listed."""
@@ -80,116 +76,139 @@ def key_of(array: Integers) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=12).digest()
 
 
-def record(evaluator: Evaluator, part: Part, pointer: Value, mask: Value | None, active: Active) -> None:
-    """Note what an execution of an access touches in the programs that are active. Of an unknown mask its known factors count."""
-    varying = tuple(id(p) for p in pointer.parts if any(n > 1 for n in p.shape[1:]))
-    key = (2, *pointer.shape, -1, *varying, -1, *(id(p) for p in (mask.parts if mask is not None else ())))
-    pattern = evaluator.patterns.get(key)
-    if pattern is None:
-        pattern = evaluator.patterns[key] = _pattern(evaluator, pointer, mask)
-        evaluator.kept.append((pointer, mask))
-    start: Integers = pattern.lows
-    for summand in pointer.parts:
-        if all(n == 1 for n in summand.shape[1:]):
-            start = start + summand.reshape(-1)
-    start = np.asarray(start, np.int64)
-    found = evaluator.result.places.setdefault(part, {})
-    members = active & pattern.touching
-    labels, tags = pattern.classes, evaluator.tags
-    if labels is None and tags is None:
-        _add(evaluator, found, -1, next(iter(pattern.keys.values()), ()), start, members, pattern)
-        return
-    label = np.broadcast_to(np.int64(0) if labels is None else labels, members.shape)
-    if tags is not None:
-        label = label * _ODD + tags
-    for value, first in zip(*np.unique(label[members], return_index=True), strict=True):
-        chosen = members & (label == value)
-        at = np.flatnonzero(members)[first]
-        kind = int(np.broadcast_to(labels, members.shape)[at]) if labels is not None else next(iter(pattern.keys))
-        _add(evaluator, found, -1 if tags is None else int(tags[at]), pattern.keys[kind], start, chosen, pattern)
+@dataclass(slots=True)
+class PlaceRecorder:
+    """Notes what executions of accesses touch.
 
+    Attributes:
+        indices: Of the programs, flat.
+        sets: The sets that places are told by, by their keys.
+        listable: Addresses that may still be listed one by one.
+    """
 
-def _add(
-    evaluator: Evaluator, found: Places, tag: int, keys: tuple[bytes, ...], start: Integers, members: Active, pattern: _Pattern
-) -> None:
-    if not members.any():
-        return
-    every = bool(members.all())
-    own = start if every or len(start) == 1 else start[members]
-    if pattern.listed is not None:
-        offsets, counted = pattern.listed
-        own = own[:, None] + (offsets if every or len(offsets) == 1 else offsets[members])
-        indices = np.broadcast_to(evaluator.indices[members][:, None] if len(own) > 1 else np.int64(-1), own.shape)
-        if counted is not None:
-            counted = np.broadcast_to(counted, (len(members), own.shape[1]))[members] if len(counted) > 1 else counted
-            counted = np.broadcast_to(counted[: len(own)], own.shape)
-            own, indices = own[counted], indices[counted]
-        own, indices = own.reshape(-1), indices.reshape(-1)
-        if own.size > evaluator.listable:
+    indices: Integers
+    remembered: Remembered
+    sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
+    listable: int = MOST_LISTED
+
+    def record(self, pointer: Value, mask: Value | None, running: Running, found: Places) -> None:
+        """Add to `found` what an execution touches in the programs that are active. Of an unknown mask its known factors count."""
+        pattern = self.remembered.recall(
+            ("pattern", pointer.shape), lambda: self._pattern(pointer, mask), pointer.varying, values.factors(mask)
+        )
+        start: Integers = pattern.lows
+        for summand in pointer.parts:
+            if all(n == 1 for n in summand.shape[1:]):
+                start = start + summand.reshape(-1)
+        start = np.asarray(start, np.int64)
+        members = running.active & pattern.touching
+        labels, tags = pattern.classes, running.tags
+        if labels is None and tags is None:
+            self._add((-1, next(iter(pattern.keys.values()), ())), start, members, pattern, found)
             return
-        evaluator.listable -= own.size
-    else:
-        indices = evaluator.indices if every else evaluator.indices[members]
-    if not own.size:
-        return
-    first = int(own[0])
-    profile = own - own[0]
-    if not profile.any():
+        label = np.broadcast_to(np.int64(0) if labels is None else labels, members.shape)
+        if tags is not None:
+            label = label * _ODD + tags
+        for value, first in zip(*np.unique(label[members], return_index=True), strict=True):
+            chosen = members & (label == value)
+            at = np.flatnonzero(members)[first]
+            kind = int(np.broadcast_to(labels, members.shape)[at]) if labels is not None else next(iter(pattern.keys))
+            self._add((-1 if tags is None else int(tags[at]), pattern.keys[kind]), start, chosen, pattern, found)
+
+    def _add(
+        self, kind: tuple[int, tuple[bytes, ...]], start: Integers, members: Active, pattern: _Pattern, found: Places
+    ) -> None:
+        """Add the starts of some programs that are alike in tag and pattern."""
+        if not members.any():
+            return
+        every = bool(members.all())
+        own = start if every or len(start) == 1 else start[members]
+        indices = self.indices if every else self.indices[members]
+        if pattern.listed is not None:
+            own, indices = _listed(own, indices, members, *pattern.listed)
+            if own.size > self.listable:
+                return
+            self.listable -= own.size
+        if not own.size:
+            return
+        first = int(own[0])
+        profile = own - own[0]
         name = b""
-    else:
-        name = key_of(profile) + (b"" if every else key_of(indices))
-        if name not in evaluator.sets:
-            evaluator.sets[name] = np.stack([indices, profile])
-    found.setdefault((tag, keys, name), []).append(np.array([first]))
+        if profile.any():
+            name = key_of(profile) + (b"" if every else key_of(indices))
+            if name not in self.sets:
+                self.sets[name] = np.stack([indices, profile])
+        found.setdefault((*kind, name), []).append(np.array([first]))
 
-
-def _pattern(evaluator: Evaluator, pointer: Value, mask: Value | None) -> _Pattern:
-    """What lanes add, group by group of dimensions whose offsets or masks hang together."""
-    offsets = [p for p in pointer.parts if any(n > 1 for n in p.shape[1:])]
-    lows: Integers = np.zeros(1, np.int64)
-    touching: Any = np.ones(1, bool)
-    relative: list[Integers] = []
-    combined: Integers = np.zeros(1, np.int64)
-    listed: tuple[Integers, Active | None] | None = None
-    for group in values.groups(offsets, mask, len(pointer.shape)):
-        active: Any = group.active
-        if active is not None:
-            touching = touching & active.any(axis=tuple(range(1, active.ndim)))
-        if not group.offsets:
-            continue
-        summed: Any = group.address
-        if active is not None:
-            summed, active = np.broadcast_arrays(summed, active)
-            active = active.reshape(active.shape[0], -1)
-        flat = summed.reshape(summed.shape[0], -1)
-        far = np.iinfo(np.int64).max
-        low = flat.min(axis=1) if active is None else np.where(active, flat, far).min(axis=1)
-        low = np.where(low == far, 0, low)
-        own = flat - low[:, None]
-        if active is not None:
-            own = np.where(active, own, -1)
-        label = _rows(own)
-        if len(np.unique(label)) > MOST_PATTERNS:
-            if listed is None:
-                listed = (flat, active)
+    def _pattern(self, pointer: Value, mask: Value | None) -> _Pattern:
+        """What lanes add, group by group of dimensions whose offsets or masks hang together."""
+        lows: Integers = np.zeros(1, np.int64)
+        touching: Any = np.ones(1, bool)
+        relative: list[Integers] = []
+        combined: Integers = np.zeros(1, np.int64)
+        listed: tuple[Integers, Active | None] | None = None
+        for group in values.groups(pointer.varying, mask, len(pointer.shape)):
+            if group.active is not None:
+                touching = touching & group.active.any(axis=tuple(range(1, group.active.ndim)))
+            if not group.offsets:
                 continue
-            own, label = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)  # one lane stands for all: fewer, never more
-        lows = lows + low
-        relative.append(own)
-        combined = combined * _ODD + label
-    keys: dict[int, tuple[bytes, ...]] = {}
-    kinds, at = np.unique(combined, return_index=True)
-    for kind, i in zip(kinds, at, strict=True):
-        names = []
-        for own in relative:
-            row = np.unique(own[i if len(own) > 1 else 0])
-            row = row[row >= 0]
-            if len(row) > 1:
-                name = key_of(row)
-                evaluator.sets.setdefault(name, row)
-                names.append(name)
-        keys[int(kind)] = tuple(names)
-    return _Pattern(lows, np.asarray(touching), None if len(kinds) == 1 else combined, keys, listed)
+            offsets, active = _lanes_of(group)
+            low, own = _relative(offsets, active)
+            label = _rows(own)
+            if len(np.unique(label)) > MOST_PATTERNS:
+                if listed is None:
+                    listed = (offsets, active)
+                    continue
+                own, label = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)  # one lane stands for all: fewer, never more
+            lows = lows + low
+            relative.append(own)
+            combined = combined * _ODD + label
+        kinds, at = np.unique(combined, return_index=True)
+        keys = {int(kind): tuple(self._keys(own[i if len(own) > 1 else 0] for own in relative)) for kind, i in zip(kinds, at, strict=True)}
+        return _Pattern(lows, np.asarray(touching), None if len(kinds) == 1 else combined, keys, listed)
+
+    def _keys(self, rows: Iterable[Integers]) -> Iterator[bytes]:
+        """Keys of the sets that rows of offsets are; of lanes that are not active an offset is below 0."""
+        for row in rows:
+            lanes = np.unique(row)
+            lanes = lanes[lanes >= 0]
+            if len(lanes) > 1:
+                name = key_of(lanes)
+                self.sets.setdefault(name, lanes)
+                yield name
+
+
+def _listed(own: Integers, indices: Integers, members: Active, offsets: Integers, counted: Active | None) -> tuple[Integers, Integers]:
+    """Every address of the lanes that count, and the program that each is of: -1 where all start alike."""
+    every = bool(members.all())
+    own = own[:, None] + (offsets if every or len(offsets) == 1 else offsets[members])
+    programs = np.broadcast_to(indices[:, None] if len(own) > 1 else np.int64(-1), own.shape)
+    if counted is not None:
+        counted = np.broadcast_to(counted, (len(members), own.shape[1]))[members] if len(counted) > 1 else counted
+        counted = np.broadcast_to(counted[: len(own)], own.shape)
+        own, programs = own[counted], programs[counted]
+    return own.reshape(-1), programs.reshape(-1)
+
+
+def _lanes_of(group: values.Group) -> tuple[Integers, Active | None]:
+    """Offsets of the lanes of a group, and which are active, [programs or 1, lanes]."""
+    offsets: Any = group.address
+    active: Any = group.active
+    if active is not None:
+        offsets, active = np.broadcast_arrays(offsets, active)
+        active = active.reshape(active.shape[0], -1)
+    return offsets.reshape(offsets.shape[0], -1), active
+
+
+def _relative(offsets: Integers, active: Active | None) -> tuple[Integers, Integers]:
+    """The least offset of the active lanes per program, and all from there on: -1 where a lane is not active."""
+    if active is None:
+        low = offsets.min(axis=1)
+        return low, offsets - low[:, None]
+    far = np.iinfo(np.int64).max
+    low = np.where(active, offsets, far).min(axis=1)
+    low = np.where(low == far, 0, low)
+    return low, np.where(active, offsets - low[:, None], -1)
 
 
 def _rows(array: Integers) -> Integers:

@@ -67,10 +67,20 @@ class Value:
         """A scalar's values [programs] or [1]."""
         return self.array().reshape(-1)
 
+    @property
+    def varying(self) -> Parts:
+        """The parts that differ between lanes."""
+        return tuple(part for part in self.parts if any(n > 1 for n in part.shape[1:]))
+
 
 def unknown(reasons: Iterable[str], shape: tuple[int, ...] = (), base: str | None = None) -> Value:
     """A value that is not known."""
     return Value((), shape, False, base, frozenset(reasons) or frozenset({"a value only known at run time"}))
+
+
+def factors(mask: Value | None) -> Parts:
+    """What has to hold for a lane to be active; nothing where there is no mask."""
+    return () if mask is None else mask.parts
 
 
 def number(value: Any, shape: tuple[int, ...] = ()) -> Value:
@@ -240,10 +250,10 @@ class Group:
 
 def groups(offsets: Sequence[NDArray[Any]], mask: Value | None, rank: int) -> Iterator[Group]:
     """The offsets of an access and the factors of its mask, by the dimensions that they share."""
-    both = [*offsets, *(mask.parts if mask is not None else ())]
+    both = [*offsets, *factors(mask)]
     for dims, members in joined(both, rank):
-        factors = [both[i] for i in members if i >= len(offsets)]
-        active = functools.reduce(np.logical_and, factors) if factors else None
+        own = [both[i] for i in members if i >= len(offsets)]
+        active = functools.reduce(np.logical_and, own) if own else None
         yield Group(dims, [both[i] for i in members if i < len(offsets)], active)
 
 
@@ -281,9 +291,8 @@ def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs
 
     Dimensions whose offsets are summed apart are counted apart and multiplied: exact unless rows overlap.
     """
-    offsets = [p for p in offset.parts if any(n > 1 for n in p.shape[1:])]
     total = np.ones(programs)
-    for group in groups(offsets, mask, len(shape)):
+    for group in groups(offset.varying, mask, len(shape)):
         active: Any = group.active
         if not group.offsets:  # lanes along these dimensions share their addresses: one, where any is active
             if active is not None:
@@ -342,7 +351,7 @@ def contiguous(pointer: Value, shape: tuple[int, ...]) -> int | None:
     """
     if not pointer.known or not shape:
         return None if not pointer.known else 1
-    if not any(n > 1 for p in pointer.parts for n in p.shape[1:]):
+    if not pointer.varying:
         return None
     best = 1
     for d, size in enumerate(shape):

@@ -72,7 +72,7 @@ def test_trips_and_masks_per_program(n: int) -> None:
 def test_sampled_loops_agree_with_walked_ones(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
     assert sampled.loops[0].sampled
-    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_TRIPS", 10**9)
+    monkeypatch.setattr("advisor.compiled.loops.EXACT_TRIPS", 10**9)
     walked = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))
     assert not walked.loops[0].sampled
     assert sampled.load_bytes == walked.load_bytes == sum(4 * n * pid for pid in range(4))

@@ -63,7 +63,7 @@ def test_what_a_loop_does_every_so_often_is_counted(condition: str, n: int, tmp_
 
 @pytest.mark.parametrize("condition", [SET_BACK, REMAINDER])
 def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_WORK", 0.0)
+    monkeypatch.setattr("advisor.compiled.demand.EXACT_WORK", 0.0)
     got = counted(condition, 9600, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact
     assert len(got.approximations) == 1 and got.loops[0].trips == 9600 * PROGRAMS
@@ -76,7 +76,7 @@ def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Poo
     """Else a large grid would take as many times as long as it has sets."""
     alone = counted(SET_BACK, 1000, tmp_path, pool)
     monkeypatch.setattr("advisor.compiled.demand._chunk", lambda module, programs: 1)
-    monkeypatch.setattr("advisor.compiled.evaluate.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
+    monkeypatch.setattr("advisor.compiled.demand.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
     got = counted(SET_BACK, 1000, tmp_path, pool)
     assert alone.exact and not got.exact and len(got.approximations) == 1
 
