@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
-from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf
+from advisor.learned.analytical import SHARED_ERROR, SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
 from advisor.learned.features import BEST
@@ -116,6 +116,11 @@ class LearnedPredictor:
         is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the library
         chooses its configuration, no space was searched, and nobody knows what could be won.
         """
+        p = self._p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
+        return within_bound(p, problem, gpu, latency_us, at_least)
+
+    def _p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
+                   ceiling: Prediction, configuration: ConfigurationBatch | None, at_least: float) -> Array:  # fmt: skip
         plain = _p_of_intervals(latency_us, prediction, ceiling, at_least)
         moe = self._moe(problem)
         if moe is None or not moe.core.winners.size:
@@ -191,10 +196,11 @@ def _at_least(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, A
 
 def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
     """P(now / ceiling >= at_least), both normal in log latency with the widths of their own intervals: learned ones are narrow, analytical
-    ones wide, and where the two meet both count."""
+    ones wide, and where the two meet both count. Two analytical ones err together."""
     now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)
     if latency_us is None:
-        spread = np.hypot(spread, _sigma(prediction))
+        other, together = _sigma(prediction), np.where(prediction.learned | ceiling.learned, 0.0, SHARED_ERROR)
+        spread = np.sqrt(spread**2 + other**2 - 2 * together * spread * other)
     with np.errstate(invalid="ignore"):
         margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
     return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)
