@@ -20,15 +20,17 @@ whose latency_us is below the bound.
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
+from advisor.hardware import GpuSpec, load_gpu
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from advisor.hardware import GpuSpec
     from advisor.pipelines import Demand
 
 HELP = "predict the latency of every row of a CSV file"
@@ -44,14 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
-    import sys
-    from pathlib import Path
-
     import numpy as np
 
     from advisor import pipelines
     from advisor.configs.rows import read_rows, write_rows
-    from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.learned.base import ANALYTICAL
     from advisor.learned.caveats import unmeasured_vendor
