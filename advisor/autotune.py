@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning.configurations import check_config
+from advisor.autotuning.configurations import check_config, expand
 from advisor.autotuning.keys import Bucket
 from advisor.autotuning.lookup import best_config
 from advisor.autotuning.outputs import check_tolerance
@@ -20,8 +21,6 @@ from advisor.schema import FAMILIES
 from advisor.settings import check_mode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from advisor.autotuning.decision import Decision
     from advisor.autotuning.tuner import Tuner
 
@@ -106,10 +105,7 @@ def autotune(
     }  # fmt: skip
 
     def decorator(fn: Any) -> Tuner:
-        from pathlib import Path
-
         from advisor.autotuning.cache import Cache
-        from advisor.autotuning.configurations import expand
         from advisor.autotuning.tuner import Options, Tuner
 
         return Tuner(

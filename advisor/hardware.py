@@ -27,6 +27,7 @@ else:  # pragma: no cover
 
 MAX_FILE_BYTES = 1_000_000
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
     """What one GPU can do per clock and per second, and what limits occupancy on it.

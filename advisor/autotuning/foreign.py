@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from advisor.autotuning.cache import Cache, ProblemKey, Row
-from advisor.autotuning.configurations import CONFIG_OPTIONS
+from advisor.autotuning.configurations import CONFIG_OPTIONS, identity
 from advisor.errors import InputError, NotOursError
 
 MAX_FILE_BYTES = 200_000_000
@@ -83,11 +84,11 @@ def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
         found.append((_identity(config["kwargs"], config), median, low, high))
     finite = [each for each in found if each[1] == each[1] and each[1] != float("inf")]
     best = min(finite, key=lambda each: each[1])[0] if finite else None
-    for identity, median, low, high in found:
-        ok = (identity, median, low, high) in finite
+    for name, median, low, high in found:
+        ok = (name, median, low, high) in finite
         yield ForeignTiming(
-            kernel=kernel, key=key, gpu=None, config=identity, us=median if ok else None, low_us=low if ok else None,
-            high_us=high if ok else None, failed=not ok, best=identity == best,
+            kernel=kernel, key=key, gpu=None, config=name, us=median if ok else None, low_us=low if ok else None,
+            high_us=high if ok else None, failed=not ok, best=name == best,
         )  # fmt: skip
 
 
@@ -162,10 +163,6 @@ def add_by_name(cache: Cache, timings: list[ForeignTiming], gpu: str, origin: st
 
 
 def _identity(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    from types import SimpleNamespace
-
-    from advisor.autotuning.configurations import identity
-
     values = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
     values |= {name: options[name] for name in CONFIG_OPTIONS if name in options}
     return identity(SimpleNamespace(kwargs=dict(kwargs), pre_hook=None, **values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import inspect
 import os
 import sys
@@ -238,8 +239,6 @@ def triton_timings_file(fn: Any, key: tuple, configs: Sequence[Any]) -> Path | N
 
     The name of its folder is a hash that Triton computes from compiler, target, kernel, environment, key and configurations.
     """
-    import hashlib
-
     function = jitted(fn)
     if not hasattr(function, "cache_key") or is_interpreted() or any(config.pre_hook for config in configs):
         return None

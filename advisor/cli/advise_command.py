@@ -11,20 +11,24 @@ DIR/side-by-side.html has too (--format json prints one list of their results).
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
+from advisor.cli.progress import progress_bar
+from advisor.errors import AdvisorError, NothingMatchedError, UsageError
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from advisor.advise.drafts import Measured
-    from advisor.hardware import GpuSpec
     from advisor.learned.base import Predictor
     from advisor.schema import Result
     from advisor.targets import Request, Target
@@ -35,8 +39,6 @@ HELP = "how fast a launch could be, what holds it back, what to change"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor advise`."""
-    from advisor.cli.kernel_options import add_kernel_arguments
-
     parser.add_argument("target", metavar="TARGET", help="a table, a kernel, a record of launches, or a cache: see above")
     parser.add_argument("--gpu", metavar="NAME", action="append", default=[],
                         help="GPU, by any name `advisor gpus` knows, or a TOML file that describes one; repeat it, or separate with "
@@ -60,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Advise, for every GPU asked for."""
-    from pathlib import Path
-
     from advisor.autotuning.exchange import cache_file
-    from advisor.errors import UsageError
-    from advisor.hardware import load_gpu
 
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
@@ -117,11 +115,7 @@ def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result | None]:
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result of a target
     that is no folder of tables."""
-    from pathlib import Path
-
-    from advisor.cli.kernel_options import given_for_a_kernel
     from advisor.configs.routing import read_routing
-    from advisor.errors import UsageError
     from advisor.learned import load_predictor
     from advisor.targets import Request
     from advisor.targets.resolve import is_folder
@@ -160,8 +154,6 @@ def _is_code(text: str) -> bool:
 
 def _is_triton_cache(text: str) -> bool:
     """Whether a target is a cache of Triton, part of one, or an entry of it."""
-    from pathlib import Path
-
     path = Path(text.partition("::")[0])
     try:
         if not (path.is_dir() or path.with_suffix(".ttir").is_file()):
@@ -190,10 +182,6 @@ def _cached_gpu(text: str) -> GpuSpec | None:
 def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> tuple[str, Result]:
     """A kernel in source or a record of launches, by what the compiler makes of it."""
     from advisor.advise.of_compiled import advise_compiled
-    from advisor.cli.kernel_options import launch_options
-    from advisor.cli.progress import progress_bar
-    from advisor.errors import UsageError
-    from advisor.hardware import load_gpu
 
     named = [("--model", arguments.model), ("--hidden-size", arguments.hidden_size), ("--top-k", arguments.top_k),
              ("--tensor-parallel", arguments.tensor_parallel), ("--expert-parallel", arguments.expert_parallel),
@@ -215,15 +203,9 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """What `@advisor.autotune` found out: a report per GPU; their JSON documents, where those are asked for."""
-    from pathlib import Path
-
     from advisor.autotuning.exchange import read_cache_file
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.report import advise_tuned
-    from advisor.cli.kernel_options import given_for_a_kernel
-    from advisor.cli.progress import progress_bar
-    from advisor.errors import NothingMatchedError, UsageError
-    from advisor.hardware import match_device_name
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
@@ -252,8 +234,6 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
 
 def _resolve(text: str, request: Request) -> Target:
     """The target; a table that fits several models asks, where there is someone to answer, and else says what it assumes."""
-    from dataclasses import replace
-
     from advisor.configs.models import candidates
     from advisor.configs.names import is_table_name, parse_table_name
     from advisor.targets.resolve import resolve_target
@@ -330,10 +310,6 @@ def _shown(result: Result, style: str, page: str) -> str:
 
 def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> str:
     """Advise on every table below a folder: a line each; the table's report under the output folder."""
-    import json
-    from dataclasses import replace
-
-    from advisor.errors import AdvisorError, NothingMatchedError
     from advisor.rendering.figures import share_text
     from advisor.targets.resolve import tables_in
     from advisor.targets.tables import table_target

@@ -8,11 +8,16 @@ Where not one table could be read, the exit code is 2.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.errors import UsageError
+from advisor.hardware import match_device_name
 
 if TYPE_CHECKING:
     from advisor.configs.audit import Audit, AuditIssue
@@ -41,10 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check and print."""
-    from pathlib import Path
-
     from advisor.configs.audit import CHECKS, AuditIssue, audit
-    from advisor.errors import UsageError
 
     gates = arguments.fail_on
     known = {*CHECKS, "predicted-regret", *SEVERITIES}
@@ -57,7 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
     regrets: list[tuple[str, float, int]] = []
     if not arguments.no_regret:
         from advisor.audit_regret import regrets as predict_regrets
-        from advisor.hardware import match_device_name
         from advisor.learned import load_predictor
         from advisor.learned.caveats import unmeasured_vendor
 
@@ -97,9 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
-    import dataclasses
-    import json
-
     counts = Counter(issue.check for issue in issues)
     document = {
         "files": found.files, "tables": len(found.tables), "tables_predicted": predicted, "counts": dict(counts.most_common()),

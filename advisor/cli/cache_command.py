@@ -14,10 +14,13 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.settings import read_settings
 
 if TYPE_CHECKING:
     from advisor.autotuning.cache import Cache, ProblemKey
@@ -56,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     from advisor.autotuning.cache import FILE_NAME, Cache, copy_of
-    from advisor.errors import NothingMatchedError
-    from advisor.settings import read_settings
 
     folder = Path(arguments.dir) if arguments.dir else read_settings().cache_dir
     if arguments.action == "prune" and arguments.damaged:
@@ -75,7 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.exchange import entries
-    from advisor.errors import NothingMatchedError
     from advisor.rendering.figures import clean
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
@@ -107,8 +107,6 @@ def _label(config: str | None) -> str:
 
 
 def _document(entry: Entry) -> dict[str, object]:
-    from dataclasses import asdict
-
     return {
         "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "triton": entry.key.triton, "family": entry.key.family,
         "problem": json.loads(entry.key.problem) if entry.key.problem else None,
@@ -120,7 +118,6 @@ def _document(entry: Entry) -> dict[str, object]:
 
 def _export(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.exchange import csv_rows, entries, rows_as_csv, to_json
-    from advisor.errors import NothingMatchedError
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if not found:
@@ -154,7 +151,6 @@ def _listed(names: list[str]) -> str:
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.exchange import files_below, import_path
-    from advisor.errors import NothingMatchedError, NotOursError
 
     problems = files = 0
     for text in arguments.paths:
@@ -181,8 +177,6 @@ def _check_kept(cache: Cache) -> None:
     Raises:
         InputError: What was done is lost.
     """
-    from advisor.errors import InputError
-
     if cache.in_memory:
         raise InputError(f"{cache.path}: cannot be written, and is as it was", None, "a tuning cache in a folder you may write to",
                          "make room, or name another folder with --dir; the warning above says which")  # fmt: skip
@@ -190,7 +184,6 @@ def _check_kept(cache: Cache) -> None:
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.models import gpu_model
-    from advisor.errors import UsageError
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME, --damaged or --all")

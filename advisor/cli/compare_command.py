@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
     from advisor.comparison_schema import ComparisonResult
-    from advisor.errors import UsageError
     from advisor.learned.base import Predictor
 
 HELP = "two results or revisions: verdicts, a pull-request comment, an exit code"
@@ -92,7 +92,6 @@ def exit_code(result: ComparisonResult) -> int:
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison_json import comparison_from_json
-    from advisor.errors import UsageError
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
@@ -102,7 +101,6 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison import Options
-    from advisor.errors import UsageError
     from advisor.learned import load_predictor
     from advisor.targets import Request
 
@@ -125,7 +123,6 @@ def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predic
     from advisor.comparison import compare_files, compare_trees
     from advisor.comparison.compare import folder_settings
     from advisor.comparison.trees import FolderTree
-    from advisor.errors import InputError, UsageError
 
     sides = list(arguments.sides)
     if arguments.merge_base is None:
@@ -149,7 +146,6 @@ def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predic
 def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options, predictor: Predictor) -> ComparisonResult:
     from advisor.comparison import compare_trees, git
     from advisor.comparison.trees import RevisionTree
-    from advisor.errors import InputError
 
     folder = git.repository(Path(arguments.repository))
     if folder is None and sides and all(Path(side).exists() for side in sides):
@@ -177,8 +173,6 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
 
 def _one_path(name: str, sides: list[str]) -> UsageError:
     """That a path has nothing of its kind beside it."""
-    from advisor.errors import UsageError
-
     return UsageError(f"{name} is a path, and is compared with another one", " ".join(sides), "two files, two folders or two revisions",
                       "name the other side, or where its baseline lies with --baseline DIR")  # fmt: skip
 
@@ -187,7 +181,6 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import baselines, compare_files, new_result
     from advisor.comparison.compare import missing_baseline, refuse_gpus
-    from advisor.errors import UsageError
     from advisor.measurement.rows import read_measured
     from advisor.result_json import from_json
 

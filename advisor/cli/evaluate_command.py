@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from advisor.cli.options import check_writable
+from advisor.errors import UsageError
+
 HELP = "errors, coverage, ranking and diagnosis quality on measured rows"
 
 
@@ -35,8 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
-    from advisor.cli.options import check_writable
-    from advisor.errors import UsageError
     from advisor.learned import evaluate as evaluation
     from advisor.learned import weights
 

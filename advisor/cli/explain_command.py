@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 
+from advisor.errors import UsageError
+
 HELP = "what a rule means and what to do about it"
 
 
@@ -16,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     from advisor.diagnosis.catalogue import all_rules
-    from advisor.errors import UsageError
 
     by_id = {rule.id: rule for rule in all_rules()}
     if arguments.rule not in by_id:

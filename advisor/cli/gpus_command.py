@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import json
 
+from advisor.hardware import list_gpus, load_gpu
+
 HELP = "what GPUs are known, and their figures"
 
 
@@ -17,8 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or one GPU."""
-    from advisor.hardware import list_gpus, load_gpu
-
     if arguments.name:
         gpu = load_gpu(arguments.name)
         values = dataclasses.asdict(gpu)

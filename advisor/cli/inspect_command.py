@@ -13,23 +13,25 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from advisor.cli import options
+from advisor.cli.kernel_options import add_kernel_arguments, launch_options
+from advisor.errors import AdvisorError, InputError, UsageError
+from advisor.hardware import GpuSpec, load_gpu
+
 if TYPE_CHECKING:
     from advisor.compiled.kernel import Target
     from advisor.compiled.launch import Inspection
-    from advisor.hardware import GpuSpec
 
 HELP = "compiled resources and demand per source line of any kernel"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor inspect`."""
-    from advisor.cli.kernel_options import add_kernel_arguments
-    from advisor.cli.options import named_sizes
-
     parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file, or a cache of Triton")
     parser.add_argument("--target", metavar="ARCH", help="what to compile for: sm_80, sm_90, sm_100, gfx942, …")
     parser.add_argument("--gpu", metavar="NAME", help="a GPU of ceilings/ (`advisor gpus`): compiles for it, and adds times and bounds")
-    parser.add_argument("--sizes", type=named_sizes, metavar="M=…,N=…", help="problem of a kernel that its file describes (KERNELS)")
+    parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…",
+                        help="problem of a kernel that its file describes (KERNELS)")  # fmt: skip
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="its type")
     parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
     add_kernel_arguments(parser)
@@ -39,13 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, count, show."""
-    from advisor.cli.kernel_options import launch_options
     from advisor.compiled.launch import inspect_launch
     from advisor.compiled.launch_options import one_launch
     from advisor.compiled.target import compile_target, gpu_of, is_kernel_target, open_kernel
     from advisor.compiled.triton_cache import is_cache_target
-    from advisor.errors import UsageError
-    from advisor.hardware import load_gpu
 
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
@@ -64,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
     """What to compile for; None: neither is given."""
     from advisor.compiled.kernel import Target
-    from advisor.errors import UsageError
 
     if gpu is None:
         return target
@@ -77,12 +75,9 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
 def _cached(arguments: argparse.Namespace, target: Target | None, gpu: GpuSpec | None) -> int:
     """Every entry of a cache that runs on the target, one after the other; the others are counted on stderr."""
-    from advisor.cli import options
-    from advisor.cli.kernel_options import launch_options
     from advisor.compiled.pool import borrowed
     from advisor.compiled.target import gpu_of
     from advisor.compiled.triton_cache import UNRECORDED, cached_kernels, cached_launch, inspect_cached, staleness
-    from advisor.errors import AdvisorError, InputError, UsageError
 
     wanted = _agreed(target, gpu)
     shown: list[str] = []

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.cli.options import LARGEST_SIZE, add_model_arguments, positive_integer, positive_integers, token_counts, warn
 from advisor.cli.progress import StatusLine
-from advisor.errors import UsageError
+from advisor.errors import NothingMatchedError, UsageError
+from advisor.hardware import load_gpu, match_device_name
 
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
@@ -155,7 +156,6 @@ def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str,
 def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
     """The launches of a record, as they were."""
     from advisor.autotuning.recognise import problem_of_record
-    from advisor.errors import NothingMatchedError
     from advisor.measurement.replay import NOT_CHECKED, recorded_launches
 
     _refuse(arguments, PROBLEM_OPTIONS, "a record says what was launched", "leave them out, or measure the kernel itself")
@@ -291,7 +291,6 @@ def _ordering_gpu(arguments: argparse.Namespace) -> Any:
     """The GPU whose model orders the configurations: none where only the default one is asked for."""
     if arguments.configurations == 1:
         return None
-    from advisor.hardware import load_gpu, match_device_name
     from advisor.measurement import find_device
 
     if arguments.gpu:

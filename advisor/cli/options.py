@@ -8,13 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from advisor.errors import UsageError, printable
+from advisor.hardware import GpuSpec, load_gpu
 from advisor.writing import replacing
-
-if TYPE_CHECKING:
-    from advisor.hardware import GpuSpec
 
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
@@ -106,8 +103,6 @@ def gpu_names(groups: Sequence[str]) -> list[str]:
 
 def gpu_column(name: str | None, count: int) -> dict[str, list[object]]:
     """The column that says which GPU rows are for, where `--gpu` says so in place of theirs; nothing where it does not."""
-    from advisor.hardware import load_gpu
-
     return {} if name is None else {"gpu": [load_gpu(name).name] * count}
 
 

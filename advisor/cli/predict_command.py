@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
+from advisor.hardware import GpuSpec, load_gpu
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +99,6 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     import numpy as np
 
     from advisor import pipelines
-    from advisor.hardware import load_gpu
     from advisor.learned.base import ANALYTICAL
     from advisor.learned.reached import tunable_ceiling
     from advisor.pipelines.from_rows import batches

@@ -10,13 +10,14 @@ stand apart, so that a short list names different tiles. A problem that no confi
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.hardware import load_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -34,12 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Rank and write."""
-    from pathlib import Path
-
     import numpy as np
 
     from advisor.configs.rows import read_rows, write_rows
-    from advisor.hardware import load_gpu
     from advisor.learned import load_predictor
     from advisor.learned.caveats import unmeasured_vendor
     from advisor.learned.data import settle_dtypes

@@ -13,6 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from advisor.errors import UsageError
+from advisor.writing import unwritable
+
 SHOWN = 10
 """Warnings that are printed; all are in the record."""
 
@@ -31,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the program with the recorder on its path; its exit code is returned."""
     from advisor.configs.launches import FORMAT, read_launches
-    from advisor.errors import UsageError
-    from advisor.writing import unwritable
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:

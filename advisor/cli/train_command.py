@@ -10,6 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from advisor.cli.options import check_writable
+from advisor.hardware import load_gpu
+
 HELP = "fit the learned model to measured launches"
 
 
@@ -34,8 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
-    from advisor.cli.options import check_writable
-    from advisor.hardware import load_gpu
     from advisor.learned import weights
     from advisor.learned.training import train
 

@@ -16,6 +16,7 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -164,8 +165,6 @@ class _Watch(StatusLine):
     """Progress on stderr: a line that rewrites itself on a terminal, a line every 10 s in a pipe."""
 
     def __init__(self) -> None:
-        import time
-
         super().__init__()
         self.clock = time.monotonic
         self.said_at = self.clock()

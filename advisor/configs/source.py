@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -417,8 +418,6 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
     Raises:
         InputError: It is not Python.
     """
-    import warnings
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in somebody's file are not ours to warn about

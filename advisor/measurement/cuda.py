@@ -18,6 +18,7 @@ from typing import Any
 from advisor.configs.described import kernel_problem
 from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
+from advisor.measurement.ceilings import measure_on_cuda
 from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
@@ -137,8 +138,6 @@ class CudaDevice:
 
     def measure_ceilings(self) -> dict[str, float]:
         """Copy and L2 bandwidth, matrix products, an empty launch."""
-        from advisor.measurement.ceilings import measure_on_cuda
-
         return measure_on_cuda(self)
 
     def flush_l2(self) -> None:

@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from advisor import pipelines
 from advisor.configs.described import kernel_problem
 from advisor.errors import AdvisorError, UsageError
 from advisor.hardware import GpuSpec, load_gpu
+from advisor.measurement.ceilings import specified_figures
 from advisor.measurement.failures import WrongOutputError
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, problem_key
@@ -108,8 +110,6 @@ class FakeDevice:
 
     def measure_ceilings(self) -> dict[str, float]:
         """What the description says, a little less."""
-        from advisor.measurement.ceilings import specified_figures
-
         return {name: value * (1.1 if name.endswith("_us") else 0.9) for name, value in specified_figures(self._gpu).items()}
 
     def latency_us(self, problem: Problem, configuration: Configuration) -> float:
@@ -121,8 +121,6 @@ class FakeDevice:
         return self._latencies[key]
 
     def _model(self, problem: Problem, configuration: Configuration) -> float:
-        from advisor import pipelines
-
         try:
             analysis = pipelines.analyse(
                 pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self._gpu

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from advisor import pipelines
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Problem
@@ -73,7 +74,6 @@ def predicted_latency_us(problem: Problem, configurations: Sequence[Configuratio
     """The analytical model's latencies, [configurations]; inf where one cannot launch; None where there is no model."""
     if gpu is None or not configurations:
         return None
-    from advisor import pipelines
 
     try:
         analysis = pipelines.analyse(

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor import pipelines
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
@@ -244,7 +245,6 @@ def fits(problem: Problem, gpu: GpuSpec | None) -> bool:
     """Whether the problem's tensors leave room for a reference, and for what a launch needs beside them."""
     if gpu is None:
         return True
-    from advisor import pipelines
 
     sizes = problem.sizes
     if problem.family == "fused_moe":  # every expert's weights are there, also those of idle ones

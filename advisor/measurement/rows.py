@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from advisor import pipelines
 from advisor.configs.routing import check_routing
 from advisor.configs.rows import FAMILY_PARAMETERS, failed
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
-from advisor.errors import InputError
+from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
 from advisor.measurement.launch import Launch, Outcome
@@ -82,8 +83,6 @@ def bound_us(problem: Problem, gpu: GpuSpec | None) -> float | None:
     """The problem's bound in microseconds; None where the GPU or the operator has no model."""
     if gpu is None:
         return None
-    from advisor import pipelines
-    from advisor.errors import AdvisorError
 
     try:
         batch = pipelines.problem_batch([problem])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,6 +199,4 @@ def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
 
 def _normal_quantile(coverage: float) -> float:
     """Half-width, in standard deviations, of the interval that holds `coverage` of a normal distribution."""
-    from statistics import NormalDist
-
     return NormalDist().inv_cdf(0.5 + min(max(coverage, 0.01), 0.999) / 2)

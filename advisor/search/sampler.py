@@ -24,6 +24,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
+from advisor.learned import load_predictor
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
@@ -77,8 +78,6 @@ class AdvisorSampler(BaseSampler):
     def for_problem(cls, problem: Problem, *, gpu: GpuSpec, space: SearchSpace | None = None, predictor: Predictor | None = None,
                     unit_us: float = 1.0) -> AdvisorSampler:  # fmt: skip
         """A sampler for one problem; the family's space and the shipped predictor unless others are given."""
-        from advisor.learned import load_predictor
-
         space = space or SearchSpace.of_problem(problem, gpu.vendor)
         return cls(space, prior_of([problem], space, gpu, predictor or load_predictor()), unit_us=unit_us)
 

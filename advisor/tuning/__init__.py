@@ -10,19 +10,20 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
 from advisor.hardware import match_device_name
 from advisor.measured.file import holds_simulated
+from advisor.measurement import find_device
+from advisor.search.stopping import StoppingRule
+from advisor.search.storage import database_errors_named, open_storage
+from advisor.search.study import Budget, Tuner
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan
 from advisor.tuning.report import Tuned, report
 from advisor.worker_processes import end_with_parent, sigterm_as_interrupt
-
-if TYPE_CHECKING:
-    from advisor.search.study import Tuner
 
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""
@@ -63,14 +64,11 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
     """
     began = time.monotonic()
     if order.recorded is None:
-        from advisor.measurement import find_device
-
         try:
             order = replace(order, device=find_device(order.device))  # once for all: looking takes seconds, of the time limit too
         except NoGpuError as error:
             remedy = "run where there is one, or replay measured rows with --recorded ROWS.csv"
             raise NoGpuError(error.what, error.got, error.limit, remedy) from None
-    from advisor.search.storage import database_errors_named, open_storage
 
     plan = make_plan(order)
     deadlines = Deadlines.of(plan, began)
@@ -115,9 +113,6 @@ def _check_gpu(plan: Plan, measured: str) -> None:
 
 def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
     """The search over a plan's decisions, on its storage."""
-    from advisor.search.stopping import StoppingRule
-    from advisor.search.study import Budget, Tuner
-
     order = plan.order
     return Tuner(
         space=plan.space, decisions=plan.decisions, storage=order.storage, name=plan.name, watch=watch,
@@ -136,7 +131,6 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = visible.split(",") if visible else None
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)] if gpus else str(number)
-    from advisor.search.storage import database_errors_named
 
     try:
         with sigterm_as_interrupt():  # a trial that its worker is told to leave is not taken for what killed it
@@ -151,8 +145,6 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
 
 def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
     """Runs workers to their end. One that dies costs its trial and nothing else: the others, or the caller, go on."""
-    from advisor.measurement import find_device
-
     cuda = order.recorded is None and find_device(order.device, look=False).kind == "cuda"
     if cuda and (found := _count_gpus()) < workers:
         raise UsageError("more workers than GPUs", workers, f"at most {found}", "several workers on one GPU disturb each other's "

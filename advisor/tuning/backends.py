@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from advisor.measured.file import holds_simulated
-from advisor.measurement import Batch, DeviceSpec, Launch, Outcome, Recording, Scheduler, Side, verdict
+from advisor.measurement import (
+    Batch,
+    DeviceSpec,
+    KernelRef,
+    Launch,
+    NotRecordedError,
+    Outcome,
+    Recording,
+    Scheduler,
+    Side,
+    find_device,
+    verdict,
+)
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
-
-if TYPE_CHECKING:
-    from advisor.measurement import KernelRef
 
 FIRST_ROUNDS = 3
 """After so many rounds a measurement that loses is cut short."""
@@ -64,8 +72,6 @@ class RecordedBackend:
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
         """Compares recorded latencies; below 0.5 % they count as equal."""
-        from dataclasses import replace
-
         sides = []
         for configuration in (base, head):
             parts = {name: self._latency(name, configuration) for name in task.launches}
@@ -75,8 +81,6 @@ class RecordedBackend:
         return replace(found, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
-        from advisor.measurement import NotRecordedError
-
         try:
             return self.recording.latency_us(self.subjects[name].problem, configuration)
         except NotRecordedError:
@@ -106,7 +110,6 @@ class MeasuringBackend:
 
     def __init__(self, device: str | DeviceSpec, subjects: Mapping[str, Subject], launched: Callable[[Configuration, str], Configuration],
                  search_until: float | None = None) -> None:  # fmt: skip
-        from advisor.measurement import find_device
 
         self.subjects, self.launched, self.search_until = subjects, launched, search_until
         found = find_device(device, look=False)  # the worker that opens it finds out

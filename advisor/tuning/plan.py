@@ -18,7 +18,7 @@ from advisor.configs.tables import Table, clamp, read_table, select
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import load_predictor
-from advisor.measurement import DeviceSpec, KernelRef, configurations, find_kernels, read_kernels
+from advisor.measurement import DeviceSpec, KernelRef, Scheduler, configurations, find_device, find_kernels, read_kernels
 from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
 from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
@@ -166,8 +166,6 @@ def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None
     By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
     """
     if recording is None:
-        from advisor.measurement import find_device
-
         device = find_device(order.device, look=False)
         if device.path is None:
             assert kernel is not None
@@ -283,8 +281,6 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
 
 def _launches(order: Order) -> bool:
     """Whether anything is launched: rows that are replayed say themselves what was."""
-    from advisor.measurement import find_device
-
     return order.recorded is None and find_device(order.device, look=False).path is None
 
 
@@ -295,8 +291,6 @@ def _gpu(order: Order) -> GpuSpec:
     if order.recorded is not None:
         found = match_device_name(read_recording(order.recorded).gpu)
     else:
-        from advisor.measurement import Scheduler, find_device
-
         device = find_device(order.device)
         if device.gpu is not None:
             found = match_device_name(device.gpu)

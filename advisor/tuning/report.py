@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from advisor.advise import advise
 from advisor.advise.drafts import Measured
@@ -16,19 +15,18 @@ from advisor.advise.exports import triton_config
 from advisor.advise.verdict import verdict
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
+from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering.figures import microseconds
 from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
-from advisor.search.backend import NOT_COMPARED, NOT_RECORDED
+from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
+from advisor.search.report import search_reports
+from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
+from advisor.search.winner import Winner, decide
 from advisor.targets import PlannedLaunch, Target
 from advisor.tuning import history
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row, TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
-
-if TYPE_CHECKING:
-    from advisor.search.backend import Backend
-    from advisor.search.study import Decision, Tuner
-    from advisor.search.winner import Winner
 
 WORTH_NAMING = 1.1
 """The speedup that `p_speedup_10pct` is about."""
@@ -55,9 +53,6 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         command: The command line that repeats it.
         deadline: On `time.monotonic`; what is not compared by then has not won.
     """
-    from advisor.search.report import search_reports
-    from advisor.search.winner import decide
-
     winners: dict[str, Winner] = {}
     rows: list[Row] = []
     searches: list[SearchReport] = []
@@ -98,8 +93,6 @@ def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
 
 def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
     """One line of the before/after table."""
-    from advisor.search.study import counts
-
     versus = winner.versus
     better = "improved" if decision.incumbent is not None else "new"
     return Row(
@@ -139,8 +132,6 @@ def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:
 
     Launches that share a configuration have ceilings of their own, which no search for both of them finds.
     """
-    from advisor.search.study import STOPPED_CAUSE, measured_latencies
-
     study = tuner.study(decision.task.id)
     if study.user_attrs.get(STOPPED_CAUSE) != "tried all" or len(decision.task.launches) > 1:
         return None
@@ -200,8 +191,6 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
 
 def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
     """What is predicted of one launch, microseconds."""
-    from advisor.pipelines import configuration_batch, problem_batch
-
     found = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
     return float(found.us[0])
 

@@ -302,7 +302,7 @@ def test_without_a_gpu_the_remedy_is_one_that_tune_knows(tmp_path, capsys, monke
     def find_device(spec: str) -> None:
         raise no_gpu(f"nothing at {spec}")
 
-    monkeypatch.setattr("advisor.measurement.find_device", find_device)
+    monkeypatch.setattr("advisor.tuning.find_device", find_device)
     assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
     assert "--recorded ROWS.csv" in capsys.readouterr().err
 
@@ -320,7 +320,7 @@ def test_the_gpu_is_looked_for_once(tmp_path, monkeypatch):
         raise no_gpu("only told that it would be opened")
 
     monkeypatch.setattr(probe, "probe_gpu", probe_gpu)
-    monkeypatch.setattr("advisor.measurement.Scheduler", scheduler)
+    monkeypatch.setattr("advisor.tuning.plan.Scheduler", scheduler)
     monkeypatch.setattr("advisor.tuning.backends.Scheduler", scheduler)
     assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
     assert len(looked) == 1 and opened == ["NVIDIA H200"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor import pipelines
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.importers.record import KernelRecord
@@ -35,7 +36,6 @@ def launched_ctas(launch: Launch, gpu: GpuSpec | None) -> int | None:
     """CTAs of the launch's grid; None where there is no model of it."""
     if gpu is None:
         return None
-    from advisor import pipelines
 
     try:
         demand = pipelines.demand(
