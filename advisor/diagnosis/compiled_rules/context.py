@@ -76,9 +76,7 @@ class CompiledContext:
     @cached_property
     def operations(self) -> tuple[tuple[Operation, int], ...]:
         """Operations of the TTIR with the number of loops around each."""
-        from advisor.compiled.demand import loop_depths
-
-        depths = loop_depths(self.module)
+        depths = self.module.loop_depths()
         return tuple((op, depths.get(id(op), 0)) for f in self.module.functions.values() for op in f.walk())
 
     @cached_property
