@@ -20,6 +20,7 @@ from advisor.compiled.value_flow import (
     last_name,
     made_of_floats,
     made_pointer,
+    summed,
     type_given,
 )  # fmt: skip
 from advisor.configs.imported import imported_kernel
@@ -136,8 +137,8 @@ class _Visitor:
             elif isinstance(node, ast.For):
                 self._indices(node.iter)
                 for inner in ast.walk(node.iter):
-                    if isinstance(inner, ast.Name) and inner.id in self.found:
-                        self.found[inner.id].integer = True
+                    if (use := self._parameter(inner)) is not None:
+                        use.integer = True
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
                 for leaf in (*self.origins.loaded(node.left), *self.origins.loaded(node.right)):
                     self.found[leaf].counted = True
@@ -145,20 +146,12 @@ class _Visitor:
                 isinstance(s, ast.Constant) and isinstance(s.value, float) for s in (node.left, node.right)
             )):
                 for side in (node.left, node.right):
-                    if isinstance(side, ast.Name) and side.id in self.found:
-                        self.found[side.id].number = True
+                    if (use := self._parameter(side)) is not None:
+                        use.number = True
 
     def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
         """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
-        if isinstance(node, ast.AugAssign):
-            node = ast.BinOp(left=node.target, op=node.op, right=node.value)
-        open_, terms = [node], []
-        while open_:
-            inner = open_.pop()
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Add, ast.Sub, ast.Mult)):
-                open_ += [inner.left, inner.right]
-            elif isinstance(inner, ast.expr):
-                terms.append(inner)
+        terms = summed(node)
         values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
         return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 
@@ -186,8 +179,8 @@ class _Visitor:
     def _flag(self, node: ast.expr) -> None:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node = node.operand
-        if isinstance(node, ast.Name) and node.id in self.found:
-            self.found[node.id].boolean = True
+        if (use := self._parameter(node)) is not None:
+            use.boolean = True
 
     def _compare(self, node: ast.Compare) -> None:
         sides = [node.left, *node.comparators]
@@ -199,11 +192,9 @@ class _Visitor:
             elif isinstance(side, (ast.Tuple, ast.List, ast.Set)):
                 values = [e.value for e in side.elts if isinstance(e, ast.Constant)]
             elif isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
-                try:
+                with suppress(NotLiteralError):
                     constant = self.reader.source.constant(side.id)
                     values = [constant.value if isinstance(constant, Constexpr) else constant]
-                except NotLiteralError:
-                    values = []
             elif isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.triton_roots:
                 for name in names:
                     self.found[name].element_type = True
@@ -216,48 +207,61 @@ class _Visitor:
         root = name.split(".")[0]
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
         if last == "dot":
-            integers = self._is_int32_sum(node, keywords)
-            for operand in node.args[:2]:
-                for leaf in self.origins.unchanged(operand):
-                    self.found[leaf].int8 |= integers
-                    self.found[leaf].real |= not integers
+            self._dot(node, keywords)
         if last in MEMORY_CALLS and root in self.reader.source.triton_roots | {"tl", "triton"}:
-            pointer = node.args[0] if node.args else keywords.get("pointer", keywords.get("base"))
-            other = keywords.get("other", node.args[2] if len(node.args) > 2 else None)
-            if pointer is not None:
-                roots = self.origins.roots(pointer)
-                for leaf in roots:
-                    self.found[leaf].pointer = True
-                    self.found[leaf].chosen |= len(set(roots)) > 1
-                    self.found[leaf].atomic |= last.startswith("atomic")
-                    added = node.args[1] if len(node.args) > 1 else keywords.get("val")
-                    self.found[leaf].bits |= last.startswith("atomic") and is_integer(added)
-                    self.found[leaf].real |= last == "load" and is_float(other)
-                self._indices(pointer)
-                self._offsets([pointer, *(node.args if last.startswith("make_") else ())])
-            mask = keywords.get("mask") or (node.args[2] if last == "store" and len(node.args) > 2 else None)
-            mask = mask or (node.args[1] if last == "load" and len(node.args) > 1 else None)
-            if mask is not None:
-                self._mark_loaded(mask, "boolean")
+            self._memory(last, node, keywords)
         elif last in ("load", "store", "gather", "scatter") and root in self.found:
-            self.found[root].descriptor = True
-            if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) and not self.found[root].blocks:
-                self.found[root].blocks = [self.origins.coordinate(e) for e in node.args[0].elts]
-        elif last == "arange":
-            for argument in node.args:
-                for inner in ast.walk(argument):
-                    self._extent(inner)
-        elif last in ("zeros", "full", "zeros_like", "broadcast_to", "reshape"):
-            for inner in ast.walk(node.args[0]) if node.args else ():
+            self._described(self.found[root], node)
+        elif last in ("arange", "zeros", "full", "zeros_like", "broadcast_to", "reshape"):
+            for inner in (each for size in (node.args if last == "arange" else node.args[:1]) for each in ast.walk(size)):
                 self._extent(inner)
         elif last == "static_range":
-            for inner in (i for bound in node.args[:2] for i in ast.walk(bound)):  # the third is the step
-                if isinstance(inner, ast.Name) and inner.id in self.found:
-                    self.found[inner.id].range_bound = True
-        elif last == "to" and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in self.found:
-            self.found[node.args[0].id].element_type = True
+            for inner in (each for bound in node.args[:2] for each in ast.walk(bound)):  # the third is the step
+                if (use := self._parameter(inner)) is not None:
+                    use.range_bound = True
+        elif last == "to" and node.args and (use := self._parameter(node.args[0])) is not None:
+            use.element_type = True
         elif helper := self.reader.helper(name):
             self._helper(*helper, node)
+        self._converted(node)
+        self._options(last, node, keywords)
+
+    def _parameter(self, node: ast.AST) -> Usage | None:
+        """What is known of the parameter that an expression names; None: it names none."""
+        return self.found.get(node.id) if isinstance(node, ast.Name) else None
+
+    def _dot(self, node: ast.Call, keywords: dict[str, ast.expr]) -> None:
+        integers = self._is_int32_sum(node, keywords)
+        for leaf in (each for operand in node.args[:2] for each in self.origins.unchanged(operand)):
+            self.found[leaf].int8 |= integers
+            self.found[leaf].real |= not integers
+
+    def _memory(self, operation: str, node: ast.Call, keywords: dict[str, ast.expr]) -> None:
+        """A load, a store or an atomic operation, or what makes a pointer to a block."""
+        first, second, third = (*node.args, None, None, None)[:3]
+        pointer = first if first is not None else keywords.get("pointer", keywords.get("base"))
+        if pointer is not None:
+            atomic, roots = operation.startswith("atomic"), self.origins.roots(pointer)
+            for leaf in roots:
+                self.found[leaf].pointer = True
+                self.found[leaf].chosen |= len(set(roots)) > 1
+                self.found[leaf].atomic |= atomic
+                self.found[leaf].bits |= atomic and is_integer(second if second is not None else keywords.get("val"))
+                self.found[leaf].real |= operation == "load" and is_float(keywords.get("other", third))
+            self._indices(pointer)
+            self._offsets([pointer, *(node.args if operation.startswith("make_") else ())])
+        mask = keywords.get("mask") or {"store": third, "load": second}.get(operation)
+        if mask is not None:
+            self._mark_loaded(mask, "boolean")
+
+    def _described(self, use: Usage, node: ast.Call) -> None:
+        """What goes through a descriptor that is a parameter."""
+        use.descriptor = True
+        if node.args and isinstance(node.args[0], (ast.List, ast.Tuple)) and not use.blocks:
+            use.blocks = [self.origins.coordinate(each) for each in node.args[0].elts]
+
+    def _converted(self, node: ast.Call) -> None:
+        """What is made an integer of a type that is named, or a pointer, as it is loaded."""
         value = None if is_bitcast(node) else converted(node)
         if isinstance(value, ast.Call) and is_load(value) and value.args:
             leaves, kind = self.origins.roots(value.args[0]), type_given(node)
@@ -267,16 +271,18 @@ class _Visitor:
         if (address := made_pointer(node)) is not None:
             for leaf in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[leaf].addresses = True
-        for key, value in [*keywords.items(), *(("input_precision", value) for value in node.args[3:4] if last == "dot")]:
-            if key in TEXTS and isinstance(value, ast.Name) and value.id in self.found:
-                self.found[value.id].text = key
-            if key in ("dtype", "out_dtype") and isinstance(value, ast.Name) and value.id in self.found:
-                self.found[value.id].element_type = True
-        for argument in node.args[1:] if last in ("zeros", "full", "cast") else ():
-            if isinstance(argument, ast.Name) and argument.id in self.found and last != "full":
-                self.found[argument.id].element_type = True
-        if last == "full" and len(node.args) > 2 and isinstance(node.args[2], ast.Name) and node.args[2].id in self.found:
-            self.found[node.args[2].id].element_type = True
+
+    def _options(self, last: str, node: ast.Call, keywords: dict[str, ast.expr]) -> None:
+        """Types and texts that a call is given."""
+        types = {"zeros": node.args[1:], "cast": node.args[1:], "full": node.args[2:3]}.get(last, [])
+        texts = [("input_precision", value) for value in node.args[3:4] if last == "dot"]
+        for key, value in [*keywords.items(), *texts, *(("dtype", value) for value in types)]:
+            if (use := self._parameter(value)) is None:
+                continue
+            if key in TEXTS:
+                use.text = key
+            elif key in ("dtype", "out_dtype"):
+                use.element_type = True
 
     def _narrowed(self, leaves: Iterable[str], kind: str) -> None:
         """Mark tensors whose values are made of a narrow type as they are loaded; of several, the widest."""
@@ -284,14 +290,12 @@ class _Visitor:
             self.found[leaf].narrow = max(self.found[leaf].narrow, kind, key=lambda each: int(each[1:] or 0))
 
     def _extent(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name):
-            if node.id in self.found:
-                self.found[node.id].extent = True
-            else:
-                for value in self.origins.reaching.values(node):
-                    for inner in ast.walk(value):
-                        if isinstance(inner, ast.Name) and inner.id in self.found:
-                            self.found[inner.id].extent = True
+        if (use := self._parameter(node)) is not None:
+            use.extent = True
+        elif isinstance(node, ast.Name):
+            for inner in (each for value in self.origins.reaching.values(node) for each in ast.walk(value)):
+                if (use := self._parameter(inner)) is not None:
+                    use.extent = True
 
     def _helper(self, reader: Reader, helper: JitFunction, node: ast.Call) -> None:
         theirs = reader.usage(helper, self.depth + 1)
@@ -315,8 +319,7 @@ class _Visitor:
             else:
                 for leaf in self.origins.unchanged(value):
                     self._values_of(leaf, use)
-            if isinstance(value, ast.Name) and value.id in self.found:
-                mine = self.found[value.id]
+            if (mine := self._parameter(value)) is not None:
                 mine.extent |= use.extent
                 mine.range_bound |= use.range_bound
                 mine.boolean |= use.boolean
@@ -367,8 +370,8 @@ class _Visitor:
     def _offsets(self, addresses: Sequence[ast.expr]) -> None:
         """Mark the arguments that an address is worked out with."""
         for inner in (each for address in addresses for each in self.origins.inside(address, rounded=False)):
-            if isinstance(inner, ast.Name) and inner.id in self.found:
-                self.found[inner.id].offset = True
+            if (use := self._parameter(inner)) is not None:
+                use.offset = True
 
     def _decides(self, node: ast.Compare) -> None:
         """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
