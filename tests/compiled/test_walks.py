@@ -35,14 +35,14 @@ UNKNOWN = values.unknown({"why"})
 class Body:
     """Adds 4 to what is carried in each trip, and notes where the counter was and how many trips each program made."""
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Execution) -> None:
+        self.counted = counted
         self.environment = Environment({"%s"}, {})
         self.positions: list[int] = []
         self.made = np.zeros(len(TRIPS))
-        self.counted: Execution | None = None
 
     def __call__(self, running: Running, found: Execution) -> list[Value]:
-        if self.counted is None or found.blocks is self.counted.blocks:
+        if found.blocks is self.counted.blocks:  # not those of trips that are only tried
             self.positions.append(int(self.environment.value("%i").scalar().max()) // 3)
             self.made += running.counts
         return [values.add(self.environment.value("%s"), values.number(4), ())]
@@ -50,8 +50,8 @@ class Body:
 
 def walked(trips: list[int], found: Execution | None = None) -> tuple[Body, Any, bool]:
     operation = next(op for op in parse(LOOP).kernel.walk() if op.name == "scf.for")
-    body, found = Body(), found or Execution(len(TRIPS))
-    body.counted = found
+    found = found or Execution(len(TRIPS))
+    body = Body(found)
     walk = Walk(
         op=operation, start=np.zeros(1, np.int64), pace=np.full(1, 3), environment=body.environment,
         running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))), found=found, body=body, effort=Effort(0.0),
