@@ -80,6 +80,26 @@ def test_rendering_knows_only_the_schema():
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_files_that_read_compiled_kernels_form_no_circle():
+    """Also not for type checking or inside a function: a file of a circle cannot be understood or tested without the others."""
+    left = {path.stem: imported_beside(path) for path in (PACKAGE / "compiled").glob("*.py")}
+    while free := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in free}
+    assert not left, f"these lead into a circle: {sorted(left)}"
+
+
+def imported_beside(path: Path) -> set[str]:
+    """The files of its own package that a file imports."""
+    package = ".".join(path.relative_to(ROOT).parts[:-1])
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == package:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+            found.add(node.module.removeprefix(f"{package}.").split(".")[0])
+    return found
+
+
 HEAVY = ("torch", "triton", "optuna", "plotly", "sklearn", "lightgbm", "pandas", "scipy")
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from advisor.configs.rows import Rows
-    from advisor.hardware import GpuSpec
     from advisor.learned.base import Predictor
     from advisor.pipelines import Array, Demand
 
@@ -74,8 +74,6 @@ class _Predicted:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
-    from pathlib import Path
-
     from advisor.configs.rows import read_rows, write_rows
     from advisor.learned import load_predictor
     from advisor.learned.data import settle_dtypes

@@ -108,27 +108,9 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
     name = operation.name
     shape = operation.result.shape if operation.result else ()
     element = operation.result.element if operation.result else ""
-    if name in ("arith.addi", "arith.subi"):
-        if element == "i1":
-            return values.elementwise(np.bitwise_xor, shape, *operands)
-        return values.add(operands[0], operands[1], shape, 1 if name == "arith.addi" else -1)
-    if name == "arith.muli":
-        if element == "i1":
-            return values.conjunction(operands[0], operands[1], shape)
-        return values.multiply(operands[0], operands[1], shape)
-    if name == "tt.addptr":
-        total = values.add(operands[0], operands[1], shape)
-        return Value(total.parts, shape, False, operands[0].base, total.reasons)
-    if name == "arith.andi" and element == "i1":
-        return values.conjunction(operands[0], operands[1], shape)
-    if name == "arith.ori" and element == "i1":
-        for one in operands:  # true or anything
-            if one.known and one.array().all():
-                return values.number(True, shape)
-        return values.elementwise(np.logical_or, shape, *operands)
-    if name == "arith.shli" and operands[1].known and operands[0].known and all(n == 1 for p in operands[1].parts for n in p.shape[1:]):
-        factor = values.of(np.int64(1) << np.clip(operands[1].array(), 0, 62), operands[1].shape)
-        return values.multiply(operands[0], factor, shape)
+    found = _sum_or_product(name, operands, shape) if element != "i1" else _logical(name, operands, shape)
+    if found is not None:
+        return found
     if name in BINARY:
         return values.elementwise(BINARY[name], shape, *operands)
     if name in ("arith.cmpi", "arith.cmpf"):
@@ -141,11 +123,11 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
         return values.elementwise(FLOAT_UNARY[name], shape, operands[0])
     if name == "math.fma":
         return values.elementwise(lambda a, b, c: a * b + c, shape, *operands)
-    if name in ("tt.splat", "tt.broadcast", "tt.unsplat"):
-        if name == "tt.unsplat":
-            return Value(tuple(p.reshape(p.shape[0]) for p in operands[0].parts), (), operands[0].boolean, operands[0].base,
-                         operands[0].reasons)  # fmt: skip
+    if name in ("tt.splat", "tt.broadcast"):
         return values.with_shape(operands[0], shape)
+    if name == "tt.unsplat":
+        (whole,) = operands
+        return Value(tuple(p.reshape(p.shape[0]) for p in whole.parts), (), whole.boolean, whole.base, whole.reasons)
     if name == "tt.expand_dims":
         return values.expand(operands[0], int(operation.attribute("axis") or 0), shape)
     if name == "tt.make_range":
@@ -157,6 +139,34 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
         return _reduced(operation, operands, shape)
     reasons = frozenset().union(*(o.reasons for o in operands)) if operands else frozenset()
     return values.unknown(reasons or {f"the result of {name}"}, shape, operands[0].base if operands else None)
+
+
+def _sum_or_product(name: str, operands: list[Value], shape: tuple[int, ...]) -> Value | None:
+    """What keeps the summands of integers and addresses apart; None: it is something else."""
+    if name in ("arith.addi", "arith.subi"):
+        return values.add(operands[0], operands[1], shape, 1 if name == "arith.addi" else -1)
+    if name == "arith.muli":
+        return values.multiply(operands[0], operands[1], shape)
+    if name == "tt.addptr":
+        total = values.add(operands[0], operands[1], shape)
+        return Value(total.parts, shape, False, operands[0].base, total.reasons)
+    if name == "arith.shli" and operands[0].known and operands[1].known and not operands[1].varying:
+        factor = values.of(np.int64(1) << np.clip(operands[1].array(), 0, 62), operands[1].shape)
+        return values.multiply(operands[0], factor, shape)
+    return None
+
+
+def _logical(name: str, operands: list[Value], shape: tuple[int, ...]) -> Value | None:
+    """Of truth values; None: it is something else."""
+    if name in ("arith.addi", "arith.subi"):
+        return values.elementwise(np.bitwise_xor, shape, *operands)
+    if name in ("arith.muli", "arith.andi"):
+        return values.conjunction(operands[0], operands[1], shape)
+    if name == "arith.ori":
+        if any(one.known and one.array().all() for one in operands):  # true or anything
+            return values.number(True, shape)
+        return values.elementwise(np.logical_or, shape, *operands)
+    return None
 
 
 def _compare(operation: Operation, operands: list[Value], shape: tuple[int, ...]) -> Value:

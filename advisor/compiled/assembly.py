@@ -11,6 +11,7 @@ from advisor.compiled.access_widths import access_widths
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.ir import parse
 from advisor.compiled.kernel import CompiledKernel
+from advisor.errors import InputError
 
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)\s*(.*?);")
 _LABEL = re.compile(r"^(\.L_\w+):")
@@ -195,14 +196,11 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]
     """Layout conversions inside loops of the TTGIR, where the data has to change threads."""
     if not compiled.ttgir:
         return []
-    from advisor.compiled.demand import loop_depths
-    from advisor.errors import InputError
-
     try:
         module = parse(compiled.ttgir, tuple(compiled.origins))
     except InputError:
         return []
-    depths = loop_depths(module)
+    depths = module.loop_depths()
     found: list[tuple[int | None, str, float]] = []
     for function in module.functions.values():
         for operation in function.walk():

@@ -127,7 +127,6 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         divisors: What divisions divide by, by the `id` of the operation; of one that is not in it every lane has its own.
     """
     name = operation.name
-    found = Cost()
     result = operation.result or (operation.types[0] if operation.types else None)
     elements = float(result.elements) if result is not None else 1.0
     if name in ("tt.dot", "tt.dot_scaled"):
@@ -135,43 +134,55 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
     if name in ("tt.reduce", "tt.scan"):
         return _reduction(operation, divisors)
     if name == "tt.map_elementwise":
-        for region in operation.regions:
-            for block in region:
-                for inner in block.operations:
-                    scaled = cost(inner, divisors)
-                    found.add(Cost(fma=scaled.fma * elements, xu=scaled.xu * elements, alu=scaled.alu * elements))
-        return found
+        found = _inside(operation, divisors, elements)
+        return Cost(fma=found.fma, xu=found.xu, alu=found.alu)
     if name in _FREE or name in MEMORY:
-        if name == "tt.atomic_rmw" or name == "tt.atomic_cas":
-            found.alu = elements
-        return found
-    wide = result is not None and result.element == "f64"
+        return Cost(alu=elements if name in ("tt.atomic_rmw", "tt.atomic_cas") else 0.0)
     divisor = (divisors or {}).get(id(operation))
-    reciprocals = elements if divisor is None else 0.0 if divisor.constant is not None else float(divisor.distinct)
     if name in _FMA:
         flop = _FMA[name] * elements
-        found.fp64, found.fma = (flop, 0.0) if wide else (0.0, flop)
-    elif name in _XU:
+        return Cost(fp64=flop) if result is not None and result.element == "f64" else Cost(fma=flop)
+    if name in _XU:
         xu, fma = _XU[name]
-        found.xu, found.fma = xu * reciprocals, fma * elements
-    elif name == "tt.extern_elementwise":
+        return Cost(xu=xu * _reciprocals(divisor, elements), fma=fma * elements)
+    if name == "tt.extern_elementwise":
         symbol = (operation.attribute("symbol") or "").replace("__nv_", "").replace("__ocml_", "")
         base = re.sub(r"(_f32|_f64|_f16)$", "", symbol)
         xu, fma = _EXTERN_XU.get(base) or _EXTERN_XU.get(base.rstrip("f")) or (1, 8)
-        found.xu, found.fma = xu * elements, fma * elements
-    elif name in INTEGER:  # there is no integer divider
-        power, other, shared, own = _DIVISION_ALU[64 if result is not None and result.element == "i64" else 32]
-        found.xu = reciprocals
-        if divisor is not None and divisor.constant is not None:
-            value = abs(int(divisor.constant))
-            found.alu = elements * (power if value & (value - 1) == 0 else other)
-        else:
-            found.alu = (elements - reciprocals) * shared + reciprocals * own
-    elif name == "tt.elementwise_inline_asm":
-        found.alu = elements / int(operation.attribute("packed_element") or 1) * max(1, inline_instructions(operation.text))
-    elif name.startswith(("arith.", "math.", "tt.")):
-        found.alu = elements * (2 if result is not None and result.element == "i64" else 1)
+        return Cost(xu=xu * elements, fma=fma * elements)
+    wide = result is not None and result.element == "i64"
+    if name in INTEGER:
+        return _division(divisor, elements, wide)
+    if name == "tt.elementwise_inline_asm":
+        return Cost(alu=elements / int(operation.attribute("packed_element") or 1) * max(1, inline_instructions(operation.text)))
+    return Cost(alu=elements * (2 if wide else 1)) if name.startswith(("arith.", "math.", "tt.")) else Cost()
+
+
+def _inside(operation: Operation, divisors: Mapping[int, Divisor] | None, count: float) -> Cost:
+    """That of so many executions of what stands in an operation."""
+    found = Cost()
+    for region in operation.regions:
+        for block in region:
+            for inner in block.operations:
+                found.add(cost(inner, divisors).times(count))
     return found
+
+
+def _reciprocals(divisor: Divisor | None, elements: float) -> float:
+    """Reciprocals that a division takes: one per lane, unless lanes share what they are divided by; none of a constant."""
+    if divisor is None:
+        return elements
+    return 0.0 if divisor.constant is not None else float(divisor.distinct)
+
+
+def _division(divisor: Divisor | None, elements: float, wide: bool) -> Cost:
+    """An integer division or remainder: there is no integer divider."""
+    power, other, shared, own = _DIVISION_ALU[64 if wide else 32]
+    reciprocals = _reciprocals(divisor, elements)
+    if divisor is not None and divisor.constant is not None:
+        value = abs(int(divisor.constant))
+        return Cost(alu=elements * (power if value & (value - 1) == 0 else other))
+    return Cost(xu=reciprocals, alu=(elements - reciprocals) * shared + reciprocals * own)
 
 
 _COMMENT = re.compile(r"//.*|/\*[\s\S]*?\*/")
@@ -227,10 +238,5 @@ def _reduction(operation: Operation, divisors: Mapping[int, Divisor] | None) -> 
     before = tensors[0].elements
     outs = operation.result_types[0].elements if operation.result_types else 1
     combined = float(before - (outs if operation.name == "tt.reduce" else 0))
-    found = Cost(smem=2.0 * 4 * 32 * operands)
-    for region in operation.regions:
-        for block in region:
-            for inner in block.operations:
-                once = cost(inner, divisors)
-                found.add(Cost(fma=once.fma * combined, xu=once.xu * combined, alu=once.alu * combined, fp64=once.fp64 * combined))
-    return found
+    found = _inside(operation, divisors, combined)
+    return Cost(fma=found.fma, xu=found.xu, alu=found.alu, fp64=found.fp64, smem=2.0 * 4 * 32 * operands)

@@ -15,15 +15,15 @@ class Environment:
 
     Attributes:
         needed: The names that decide control flow, masks or addresses: no others are worked out.
-        found: What was worked out last, by name.
+        held: What each stands for now, by name.
     """
 
     needed: Set[str]
-    found: dict[str, Value] = field(default_factory=dict)
+    held: dict[str, Value] = field(default_factory=dict)
 
     def value(self, name: str) -> Value:
         """The value of a name; unknown where it was not worked out."""
-        found = self.found.get(name)
+        found = self.held.get(name)
         return found if found is not None else values.unknown({"a value only known at run time"})
 
     def values(self, names: Iterable[str]) -> list[Value]:

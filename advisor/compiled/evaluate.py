@@ -3,6 +3,9 @@
 Only values that decide control flow, masks or addresses are computed (a backward slice); numbers of the problem never are. What
 is only known at run time (a value loaded from memory that the launch does not give) is assumed, and named; what then runs, and what
 follows from it, is kept apart from what certainly does (`Part`).
+
+This file knows those that count what operations do, and none of them knows it: they take who runs (`Running`), the values of names
+(`Environment`) and where to add what they find (`Execution`).
 """
 
 from __future__ import annotations
@@ -114,8 +117,8 @@ class _Evaluator:
             for target, chosen, part, passed in self._successors(last, environment, here, share, by_label, found):
                 for name, operand in zip(target.arguments, passed if runs else (), strict=False):
                     new = values.assume(environment.value(operand), bool((chosen & (part < 1)).any()))
-                    before = environment.found.get(name)
-                    environment.found[name] = new if before is None else values.select_programs(chosen, new, before)
+                    before = environment.held.get(name)
+                    environment.held[name] = new if before is None else values.select_programs(chosen, new, before)
                 masks[id(target)] = chosen | masks.get(id(target), False)
                 shares[id(target)] = part + shares.get(id(target), 0.0)
         return returned
@@ -200,14 +203,14 @@ class _Evaluator:
             value = loaded(environment.values(op.operands), shape, self.inputs.contents, op.in_line)
         else:
             value = values.unknown({f"the result of {op.name}{op.in_line}"}, shape)
-        environment.found[op.results[0]] = value
+        environment.held[op.results[0]] = value
 
     def _pure(self, op: Operation, environment: Environment) -> None:
         operands = environment.values(op.operands)
         value = self._result(op, operands)
-        environment.found[op.results[0]] = values.assume(value, any(operand.assumed for operand in operands))
+        environment.held[op.results[0]] = values.assume(value, any(operand.assumed for operand in operands))
         for other, kind in zip(op.results[1:], op.result_types[1:], strict=False):
-            environment.found[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
+            environment.held[other] = values.unknown({f"the result of {op.name}"}, kind.shape)
 
     def _result(self, op: Operation, operands: list[Value]) -> Value:
         """The first result of an operation that has no effect."""
@@ -267,7 +270,7 @@ class _Evaluator:
                 merged = values.select_programs(chosen, yes, no)
             else:
                 merged = yes or no or values.unknown({f"the result of a branch{op.in_line}"})
-            environment.found[name] = values.assume(merged, not condition.certain)
+            environment.held[name] = values.assume(merged, not condition.certain)
 
     def _for(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
         _, low_name, high_name, step_name, carried = for_parts(op)
@@ -292,7 +295,7 @@ class _Evaluator:
         for name, (inner, _) in zip(op.results, carried, strict=False):
             if name in environment.needed:
                 result = final.get(inner, values.unknown({f"the result of a loop{op.in_line}"}))
-                environment.found[name] = values.assume(result, not certain)
+                environment.held[name] = values.assume(result, not certain)
 
     def _trips_assumed(self) -> str:
         return f"the prediction assumes {self.inputs.assumed_trips}, the bound none"
@@ -303,7 +306,7 @@ class _Evaluator:
         carried = while_arguments(op)
         before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
         for name, first in carried:
-            environment.found[name] = environment.value(first)
+            environment.held[name] = environment.value(first)
         passed: list[Value] = []
         certain = True
         for trip in range(MAX_TRIPS):
@@ -323,15 +326,15 @@ class _Evaluator:
                 running, certain = running.assuming(True), False
             if not running.active.any() or not after:
                 break
-            environment.found.update(zip(after[0].arguments, now, strict=False))
+            environment.held.update(zip(after[0].arguments, now, strict=False))
             loop.trips += running.counts
             out = self._region(after, environment, running, found)
             for (name, _), value in zip(carried, out, strict=False):
-                environment.found[name] = values.select_programs(running.active, value, environment.found[name])
+                environment.held[name] = values.select_programs(running.active, value, environment.held[name])
         else:
             found.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):
-            environment.found[name] = values.assume(value, not certain)
+            environment.held[name] = values.assume(value, not certain)
 
     def _call(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
         name = re.search(r"@(\"[^\"]*\"|[\w$.-]+)", op.text)
@@ -340,7 +343,7 @@ class _Evaluator:
             return
         given = dict(zip(callee.arguments, environment.values(op.operands), strict=False))
         returned = self._function(callee, Environment(self.needed[callee.name], given), running, found)
-        environment.found.update(zip(op.results, returned, strict=False))
+        environment.held.update(zip(op.results, returned, strict=False))
 
 
 def _axis(op: Operation) -> str:

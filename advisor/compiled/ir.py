@@ -129,6 +129,21 @@ class Module:
                 return function
         raise IrError("the IR has no public function", limit="the text of a compiled kernel")
 
+    def loop_depths(self) -> dict[int, int]:
+        """How many loops each operation stands in, by `id` (a loop itself counts)."""
+        found: dict[int, int] = {}
+
+        def visit(blocks: list[Block], depth: int) -> None:
+            for block in blocks:
+                for operation in block.operations:
+                    found[id(operation)] = depth + (operation.name in ("scf.for", "scf.while"))
+                    for region in operation.regions:
+                        visit(region, found[id(operation)])
+
+        for function in self.functions.values():
+            visit(function.blocks, 0)
+        return found
+
 
 def parse_type(text: str) -> Type:
     """A type from its text; encodings (layouts) of tensors are dropped."""

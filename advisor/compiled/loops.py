@@ -107,8 +107,8 @@ class Walk:
     def _trip(self, position: NDArray[Any], state: State, running: Running, found: Execution) -> State:
         """One trip at `position` (per program, or one for all); returns the state after it."""
         at = self.start + position * self.pace
-        self.environment.found[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
-        self.environment.found.update(state)
+        self.environment.held[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
+        self.environment.held.update(state)
         out = self.body(running, found)
         return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
 
@@ -145,7 +145,7 @@ class Walk:
         steps = effort.steps
         advances = self._advances(state)
         irregular = regularity(self.op)
-        known = {n: v.known for n, v in self.environment.found.items()}
+        known = {n: v.known for n, v in self.environment.held.items()}
         # What is not known is assumed the same in all trips; a branch that was not taken yet may turn out known.
         deciding = any(known.get(name, True) for name in irregular.deciding)
         carried = advances is None or any(name in state and state[name].known for name in irregular.carried)
@@ -166,7 +166,7 @@ class Walk:
     def _typical_size(self) -> float:
         """Elements of the values that a trip works out, on average."""
         sizes = [sum(part.size for part in value.parts) for op in self.op.walk() for name in op.results
-                 if (value := self.environment.found.get(name)) is not None]  # fmt: skip
+                 if (value := self.environment.held.get(name)) is not None]  # fmt: skip
         return sum(sizes) / max(len(sizes), 1)
 
     def _sampled(self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None) -> State:

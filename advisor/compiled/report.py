@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from advisor.schema import Finding
 
 BAR = 12
 LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_bytes", "load_bytes", "store_bytes", "atomic_bytes")
+ACCESS_FIELDS = (
+    "kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes", "extent_bytes", "lanes", "masked",
+    "active_fraction", "contiguous", "in_loop",
+)  # fmt: skip
 
 
 def quantity(value: float) -> str:
@@ -32,7 +36,6 @@ def as_json(
 ) -> dict[str, Any]:
     """The inspection as a JSON object; amounts are of the whole launch, in FLOP, operations and bytes."""
     compiled, demand = inspection.compiled, inspection.demand
-    resources = dataclasses.asdict(compiled.resources)
     found: dict[str, Any] = {
         "kernel": compiled.name,
         "file": str(inspection.launch.source.path),
@@ -42,100 +45,129 @@ def as_json(
         "constexprs": {k: v if isinstance(v, (int, float, str, bool, type(None))) else symbol_text(v)
                        for k, v in compiled.constexprs.items()},
         "options": dict(compiled.options),
-        "resources": resources,
+        "resources": dataclasses.asdict(compiled.resources),
         "grid": list(demand.grid),
-        "demand": {
-            "programs": demand.programs, "exact": demand.exact, "tensor_flop": dict(demand.tensor_flop),
-            "fma_flop": demand.fma_flop, "fp64_flop": demand.fp64_flop, "xu_op": demand.xu_op, "alu_op": demand.alu_op,
-            "smem_bytes": demand.smem_bytes, "load_bytes": demand.load_bytes, "store_bytes": demand.store_bytes,
-            "atomic_bytes": demand.atomic_bytes, "requested_load_bytes": demand.requested_load_bytes,
-            "requested_store_bytes": demand.requested_store_bytes, "distinct_bytes": dict(demand.footprint_bytes),
-        },
+        "demand": _totals(demand),
         "classes": [dataclasses.asdict(c) for c in demand.classes],
         "loops": [{**dataclasses.asdict(loop), "reasons": list(loop.reasons)} for loop in demand.loops],
         "accesses": [
-            {k: getattr(a, k) for k in ("kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes",
-                                        "extent_bytes", "lanes", "masked", "active_fraction", "contiguous", "in_loop")}
-            | {"bytes_per_thread": list(facts.widths.get((a.kind, a.line or 0), ()))[:16]}
-            for a in demand.accesses
+            {**{name: getattr(access, name) for name in ACCESS_FIELDS},
+             "bytes_per_thread": list(facts.widths.get((access.kind, access.line or 0), ()))[:16]}
+            for access in demand.accesses
         ],
         "lines": [
             {"file": author_file(compiled, line.file), "line": line.line, **{n: getattr(line, n) for n in LINE_FIELDS}}
             for line in demand.lines
         ],
-        "instructions": {
-            "static": facts.instructions, "mix": dict(facts.mix), "matrix_instruction": facts.matrix_instruction,
-            "async_copies": facts.async_copies,
-            "loops": [{"line": loop.first_line, "depth": loop.depth, "instructions": loop.instructions, "mix": dict(loop.mix),
-                       "wide_integer": loop.wide_integer} for loop in facts.loops],
-        },
+        "instructions": _instructions(facts),
         "assumptions": list(inspection.assumptions),
         "findings": [dataclasses.asdict(f) for f in findings],
+    }  # fmt: skip
+    return found if analysis is None else {**found, **_on_gpu(analysis)}
+
+
+def _totals(demand: KernelDemand) -> dict[str, Any]:
+    return {
+        "programs": demand.programs, "exact": demand.exact, "tensor_flop": dict(demand.tensor_flop),
+        "fma_flop": demand.fma_flop, "fp64_flop": demand.fp64_flop, "xu_op": demand.xu_op, "alu_op": demand.alu_op,
+        "smem_bytes": demand.smem_bytes, "load_bytes": demand.load_bytes, "store_bytes": demand.store_bytes,
+        "atomic_bytes": demand.atomic_bytes, "requested_load_bytes": demand.requested_load_bytes,
+        "requested_store_bytes": demand.requested_store_bytes, "distinct_bytes": dict(demand.footprint_bytes),
+    }  # fmt: skip
+
+
+def _instructions(facts: CodeFacts) -> dict[str, Any]:
+    return {
+        "static": facts.instructions, "mix": dict(facts.mix), "matrix_instruction": facts.matrix_instruction,
+        "async_copies": facts.async_copies,
+        "loops": [{"line": loop.first_line, "depth": loop.depth, "instructions": loop.instructions, "mix": dict(loop.mix),
+                   "wide_integer": loop.wide_integer} for loop in facts.loops],
+    }  # fmt: skip
+
+
+def _on_gpu(analysis: KernelAnalysis) -> dict[str, Any]:
+    return {
+        "gpu": analysis.gpu.name,
+        "occupancy": dataclasses.asdict(analysis.occupancy),
+        "pipelines": [dataclasses.asdict(p) for p in analysis.pipelines],
+        "bound_us": analysis.bound.us,
+        "bound_note": PROBLEM_NOTE,
+        "likely_bound_us": analysis.likely_bound.us,
+        "config_bound_us": analysis.config_bound.us,
+        "predicted_us": analysis.predicted.us if analysis.predicted else None,
+        "binding_pipeline": analysis.binding_pipeline,
     }
-    if analysis is not None:
-        found["gpu"] = analysis.gpu.name
-        found["occupancy"] = dataclasses.asdict(analysis.occupancy)
-        found["pipelines"] = [dataclasses.asdict(p) for p in analysis.pipelines]
-        found["bound_us"] = analysis.bound.us
-        found["bound_note"] = PROBLEM_NOTE
-        found["likely_bound_us"] = analysis.likely_bound.us
-        found["config_bound_us"] = analysis.config_bound.us
-        found["predicted_us"] = analysis.predicted.us if analysis.predicted else None
-        found["binding_pipeline"] = analysis.binding_pipeline
-    return found
 
 
 def as_text(
     inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]
 ) -> str:
     """The inspection for a terminal."""
-    compiled, demand, resources = inspection.compiled, inspection.demand, inspection.compiled.resources
-    out = [f"{compiled.name}  {inspection.launch.source.path}  for {compiled.target.name}, Triton {compiled.triton_version}"]
+    compiled = inspection.compiled
     constants = " ".join(f"{k}={symbol_text(v)}" for k, v in compiled.constexprs.items())
-    out.append(f"  {constants} num_warps={resources.num_warps} num_stages={compiled.num_stages}".rstrip())
-    out += ["", "Resources"]
+    return "\n".join(
+        [
+            f"{compiled.name}  {inspection.launch.source.path}  for {compiled.target.name}, Triton {compiled.triton_version}",
+            f"  {constants} num_warps={compiled.resources.num_warps} num_stages={compiled.num_stages}".rstrip(),
+            *_resources(inspection, facts, analysis),
+            *_amounts(inspection.demand),
+            *_accesses(inspection, facts),
+            *(_times(analysis) if analysis is not None else ()),
+            *_source_lines(inspection),
+            *_findings(findings),
+            *(("", "Not given, or not known", *(f"  {text}" for text in inspection.assumptions)) if inspection.assumptions else ()),
+        ]
+    )
+
+
+def _resources(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None) -> list[str]:
+    resources = inspection.compiled.resources
     rows = [("registers per thread", resources.registers), ("spilled bytes per thread", resources.spill_bytes),
             ("shared memory", f"{resources.shared_memory_bytes:,} bytes"), ("warps", resources.num_warps),
             ("matrix instruction", facts.matrix_instruction or "none"), ("async copies", facts.async_copies or None),
             ("instructions", facts.instructions or None)]  # fmt: skip
     if facts.mix:
-        rows.append(("mix", ", ".join(f"{k} {v}" for k, v in sorted(facts.mix.items(), key=lambda i: -i[1]))))
-    for code in facts.loops:
-        mix = ", ".join(f"{k} {v}" for k, v in sorted(code.mix.items(), key=lambda i: -i[1]))
-        rows.append((f"loop at line {code.first_line}", f"{code.instructions} instructions a trip: {mix}"))
+        rows.append(("mix", _mix(facts.mix)))
+    rows += [(f"loop at line {code.first_line}", f"{code.instructions} instructions a trip: {_mix(code.mix)}") for code in facts.loops]
     if analysis is not None:
         occupancy = analysis.occupancy
         rows.append(("CTAs per SM", f"{occupancy.resident_ctas_per_sm}, limited by {occupancy.limiter} ({analysis.gpu.name})"))
-    out += [f"  {name:<26}{value}" for name, value in rows if value is not None]
-    out += ["", f"Demand of {demand.programs:,} program{'s' if demand.programs != 1 else ''}"
-                f"{_how(demand)}, grid {'x'.join(map(str, demand.grid))}"]  # fmt: skip
-    amounts = [(f"tensor, {kind}", f"{quantity(flop)}FLOP") for kind, flop in demand.tensor_flop.items()]
-    amounts += [("fma", f"{quantity(demand.fma_flop)}FLOP"), ("xu", f"{quantity(demand.xu_op)}op"),
-                ("alu", f"{quantity(demand.alu_op)}op"), ("loads", f"{quantity(demand.load_bytes)}B"),
-                ("stores", f"{quantity(demand.store_bytes)}B")]  # fmt: skip
+    return ["", "Resources", *(f"  {name:<26}{value}" for name, value in rows if value is not None)]
+
+
+def _mix(mix: Mapping[str, int]) -> str:
+    """Instructions by class, the most first."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(mix.items(), key=lambda item: -item[1]))
+
+
+def _amounts(demand: KernelDemand) -> list[str]:
+    """What the launch asks for in all, in its loops, and in each class of programs."""
+    many = "s" if demand.programs != 1 else ""
+    out = ["", f"Demand of {demand.programs:,} program{many}{_how(demand)}, grid {'x'.join(map(str, demand.grid))}"]
+    rows = [(f"tensor, {kind}", f"{quantity(flop)}FLOP") for kind, flop in demand.tensor_flop.items()]
+    rows += [("fma", f"{quantity(demand.fma_flop)}FLOP"), ("xu", f"{quantity(demand.xu_op)}op"),
+             ("alu", f"{quantity(demand.alu_op)}op"), ("loads", f"{quantity(demand.load_bytes)}B"),
+             ("stores", f"{quantity(demand.store_bytes)}B")]  # fmt: skip
     if demand.atomic_bytes:
-        amounts.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
-    out += [f"  {name:<26}{value}" for name, value in amounts]
+        rows.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
     for loop in demand.loops:
         why = f", not known: {'; '.join(loop.reasons)}" if loop.reasons else ""
-        out.append(f"  {'loop at line ' + str(loop.line):<26}{loop.mean_trips:.4g} trips{why}")
+        rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
-        out.append(f"  {f'{kind.programs:,.0f} programs, {kind.label}':<26}{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, "
-                   f"{quantity(kind.load_bytes)}B loaded, {quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips")  # fmt: skip
-    out += _accesses(inspection, facts)
-    if analysis is not None:
-        out += _times(analysis)
-    out += _source_lines(inspection)
-    if findings:
-        out += ["", "Findings"]
-        for finding in findings:
-            where = f" (line {finding.source_line})" if finding.source_line else ""
-            where += f", saves about {finding.saving_us:.2f} µs ({finding.saving_origin})" if finding.saving_us is not None else ""
-            out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}",
-                    f"      -> {finding.remedy}"]  # fmt: skip
-    if inspection.assumptions:
-        out += ["", "Not given, or not known", *(f"  {text}" for text in inspection.assumptions)]
-    return "\n".join(out)
+        rows.append((f"{kind.programs:,.0f} programs, {kind.label}",
+                     f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
+                     f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))  # fmt: skip
+    return out + [f"  {name:<26}{value}" for name, value in rows]
+
+
+def _findings(findings: Sequence[Finding]) -> list[str]:
+    out = ["", "Findings"] if findings else []
+    for finding in findings:
+        where = f" (line {finding.source_line})" if finding.source_line else ""
+        where += f", saves about {finding.saving_us:.2f} µs ({finding.saving_origin})" if finding.saving_us is not None else ""
+        out += [f"  {finding.severity}: {finding.title} [{finding.rule}]{where}", f"      {finding.evidence}",
+                f"      -> {finding.remedy}"]  # fmt: skip
+    return out
 
 
 def _how(demand: KernelDemand) -> str:

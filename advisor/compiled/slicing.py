@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from advisor.compiled.errors import IrError
 from advisor.compiled.ir import Block, Function, Operation
@@ -38,55 +37,75 @@ class Flow:
 
 def flow_of(function: Function) -> Flow:
     """The flow of a function's values."""
-    producers: dict[str, list[Operation]] = {}
-    feeds: dict[str, list[str]] = {}
-    roots: list[str] = []
+    flow = _FlowReader()
+    flow.read(function.blocks)
+    return Flow(flow.producers, flow.feeds, flow.roots)
 
-    def feed(target: str, sources: Sequence[str]) -> None:
-        feeds.setdefault(target, []).extend(sources)
 
-    def visit(blocks: list[Block], owner: Operation | None) -> None:
+class _FlowReader:
+    """Reads the flow of values from the operations of a function."""
+
+    def __init__(self) -> None:
+        self.producers: dict[str, list[Operation]] = {}
+        self.feeds: dict[str, list[str]] = {}
+        self.roots: list[str] = []
+
+    def read(self, blocks: list[Block]) -> None:
+        """Read the operations of blocks, and of those inside them that control flow has."""
         by_label = {b.label: b for b in blocks}
-        for block in blocks:
-            for op in block.operations:
-                for result in op.results:
-                    producers.setdefault(result, []).append(op)
-                if op.name in MEMORY:
-                    roots.extend(address_operands(op))
-                elif op.name == "scf.for":
-                    counter, low, high, step, carried = for_parts(op)
-                    roots.extend([low, high, step])
-                    feed(counter, [low, step])
-                    last = op.regions[0][-1].operations[-1] if op.regions[0][-1].operations else None
-                    outs = last.operands if last is not None and last.name == "scf.yield" else []
-                    for i, (name, start) in enumerate(carried):
-                        sources = [start] + ([outs[i]] if i < len(outs) else [])
-                        feed(name, sources)
-                        if i < len(op.results):
-                            feed(op.results[i], sources)
-                elif op.name == "scf.if":
-                    roots.extend(op.operands[:1])
-                    for region in op.regions:
-                        last = region[-1].operations[-1] if region[-1].operations else None
-                        if last is not None and last.name == "scf.yield":
-                            for result, value in zip(op.results, last.operands, strict=False):
-                                feed(result, [value])
-                elif op.name == "scf.while":
-                    _feed_while(op, feed, roots)
-                elif op.name.startswith("cf."):
-                    roots.extend(op.operands)
-                    for label, passed in op.successors:
-                        if label in by_label:
-                            for name, value in zip(by_label[label].arguments, passed, strict=False):
-                                feed(name, [value])
-                elif op.name == "tt.call":
-                    roots.extend(op.operands)
+        for op in (each for block in blocks for each in block.operations):
+            for result in op.results:
+                self.producers.setdefault(result, []).append(op)
+            if op.name in MEMORY:
+                self.roots.extend(address_operands(op))
+            elif op.name == "scf.for":
+                self._for(op)
+            elif op.name == "scf.if":
+                self.roots.extend(op.operands[:1])
                 for region in op.regions:
-                    if op.name.startswith(("scf.", "ttg.")):
-                        visit(region, op)
+                    self._feed(op.results, _given(region))
+            elif op.name == "scf.while":
+                self._while(op)
+            elif op.name.startswith("cf."):
+                self.roots.extend(op.operands)
+                for label, passed in op.successors:
+                    if label in by_label:
+                        self._feed(by_label[label].arguments, passed)
+            elif op.name == "tt.call":
+                self.roots.extend(op.operands)
+            if op.name.startswith(("scf.", "ttg.")):
+                for region in op.regions:
+                    self.read(region)
 
-    visit(function.blocks, None)
-    return Flow(producers, feeds, roots)
+    def _feed(self, targets: Sequence[str], sources: Sequence[str]) -> None:
+        """Each source is handed on to the target in its place."""
+        for target, source in zip(targets, sources, strict=False):
+            self.feeds.setdefault(target, []).append(source)
+
+    def _for(self, op: Operation) -> None:
+        counter, low, high, step, carried = for_parts(op)
+        self.roots.extend([low, high, step])
+        self._feed([counter, counter], [low, step])
+        names, starts = [name for name, _ in carried], [start for _, start in carried]
+        for targets in (names, op.results[: len(names)]):
+            self._feed(targets, starts)
+            self._feed(targets, _given(op.regions[0]))
+
+    def _while(self, op: Operation) -> None:
+        before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
+        names = while_arguments(op)
+        condition, passed = _given(before)[:1], _given(before)[1:]
+        self.roots.extend(condition)
+        carried = [name for name, _ in names]
+        self._feed(carried, [start for _, start in names])
+        self._feed(carried, _given(after))
+        self._feed(after[0].arguments if after else [], passed)
+        self._feed(op.results, passed)
+
+
+def _given(region: list[Block]) -> list[str]:
+    """The values that a region hands on at its end."""
+    return region[-1].operations[-1].operands if region and region[-1].operations else []
 
 
 def needed_values(function: Function) -> set[str]:
@@ -105,22 +124,6 @@ def needed_values(function: Function) -> set[str]:
             if not opaque and (op.name == "tt.load" or op.name not in MEMORY):
                 waiting.extend(op.operands)
     return needed
-
-
-def _feed_while(op: Operation, feed: Any, roots: list[str]) -> None:
-    before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
-    names = while_arguments(op)
-    condition = before[-1].operations[-1]
-    roots.extend(condition.operands[:1])
-    passed = condition.operands[1:]
-    yielded = after[-1].operations[-1].operands if after and after[-1].operations else []
-    for i, (name, start) in enumerate(names):
-        feed(name, [start, *yielded[i : i + 1]])
-    for i, value in enumerate(passed):
-        if after and i < len(after[0].arguments):
-            feed(after[0].arguments[i], [value])
-        if i < len(op.results):
-            feed(op.results[i], [value])
 
 
 def address_operands(op: Operation) -> list[str]:

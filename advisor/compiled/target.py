@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
-from advisor.configs.jit_function import MISSING
+from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch, options_passed
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
 from advisor.configs.source import SourceFile, read_source
@@ -175,12 +175,8 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
-    names = {p.name for p in function.parameters}
-    for what, given in (("constant", constexprs), ("value", arguments), ("type", types), ("content", contents),
-                        ("size", sizes), ("shape", shapes)):  # fmt: skip
-        for name in given or {}:
-            if name not in names:
-                raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+    given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
+    _check_names(kernel, {p.name for p in function.parameters}, given)
     scalars = dict(arguments or {})
     constants = dict(constexprs or {})
     launch = KernelLaunch(
@@ -191,12 +187,7 @@ def make_launch(
                     element=element or "fp16", element_given=element is not None),
     )  # fmt: skip
     known = {**scalars, **constants}
-    found: FoundLaunch | None = None
-    if grid is None:
-        # Only with what is given or stands in the file: a grid of guessed sizes would be a guess of the work itself.
-        tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
-        defaults = {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
-        found = grid_from_launches(source, kernel, known, defaults, OPTION_NAMES, num_sms)
+    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms)
     found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms)
     if found is not None:
         launch = _as_launched(launch, found)
@@ -207,6 +198,24 @@ def make_launch(
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
         return replace(launch, grid=grid_of(grid, known, source))
     return replace(launch, grid=checked_grid(grid, grid))
+
+
+def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Check that all that is given, by what it is, belongs to arguments of a kernel.
+
+    Raises:
+        UsageError: There is no such argument.
+    """
+    for what, values in given.items():
+        for name in values or {}:
+            if name not in names:
+                raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+
+
+def _defaults(function: JitFunction) -> dict[str, Any]:
+    """What a kernel's file says of its arguments: a grid of guessed sizes would be a guess of the work itself."""
+    tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
+    return {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
 
 
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:

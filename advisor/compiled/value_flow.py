@@ -111,6 +111,20 @@ def float_operands(node: ast.AST) -> list[ast.expr]:
     return []
 
 
+def summed(node: ast.AST) -> list[ast.expr]:
+    """The terms and factors of a sum or a product; the expression itself where it is neither."""
+    if isinstance(node, ast.AugAssign):
+        node = ast.BinOp(left=node.target, op=node.op, right=node.value)
+    waiting, terms = [node], []
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Add, ast.Sub, ast.Mult)):
+            waiting += [inner.left, inner.right]
+        elif isinstance(inner, ast.expr):
+            terms.append(inner)
+    return terms
+
+
 def parts(
     node: ast.expr, *, truths: bool = False, reductions: bool = True, bits: bool = True, rounded: bool = True
 ) -> list[ast.expr]:

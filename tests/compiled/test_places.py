@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,10 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.compiled import values
 from advisor.compiled.counts import KernelDemand
+from advisor.compiled.execution import Places, Running
 from advisor.compiled.lattices import Lattice, distinct_bytes
 from advisor.compiled.launch import inspect_launch
+from advisor.compiled.places import Family, PlaceRecorder, families
+from advisor.compiled.remembered import Remembered
 from advisor.compiled.target import compile_target, make_launch
+from advisor.compiled.values import Value
 from advisor.configs.source import read_source
 
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
@@ -296,3 +302,39 @@ def test_tiles_of_a_flat_grid_too_large_to_look_at_whole_count_all_of_them(order
     """
     found = demand_of(kernel, tmp_path, (313 * 313,), rows=20_000, SIZE=64).footprint_bytes["out"]
     assert 0.99 * 2 * 20_000**2 < found <= 2 * 20_000**2
+
+
+LANES = np.arange(4)[None, :]
+STARTS = np.array([[0], [100], [300]])
+
+
+def recorded(pointer: Value, mask: Value | None = None, listable: int = 1_000) -> tuple[PlaceRecorder, list[Family]]:
+    """What one execution in three programs touches, by itself."""
+    recorder = PlaceRecorder(np.arange(3), Remembered(), listable=listable)
+    found: Places = {}
+    recorder.record(pointer, mask, Running(np.ones(3, bool), np.ones(3)), found)
+    return recorder, families(found, recorder.sets)
+
+
+def elements(found: list[Family]) -> set[int]:
+    return {int(sum(each)) for family in found for each in itertools.product(family.starts, family.shifts, *family.patterns)}
+
+
+def test_lanes_that_all_programs_share_are_kept_once() -> None:
+    _, (family,) = recorded(Value((STARTS, LANES), (4,), False, "x"))
+    assert family.patterns[0].tolist() == [0, 1, 2, 3] and elements([family]) == {*range(4), *range(100, 104), *range(300, 304)}
+
+
+def test_masks_that_differ_make_families_that_do() -> None:
+    length = np.array([[4], [4], [2]])
+    _, found = recorded(Value((STARTS, LANES), (4,), False, "x"), values.of(length > LANES, (4,)))
+    assert len(found) == 2 and elements(found) == {*range(4), *range(100, 104), 300, 301}
+
+
+def test_lanes_of_each_program_are_listed_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.compiled.places.MOST_PATTERNS", 1)
+    scattered = Value((np.array([[0, 5, 9, 11], [1, 2, 3, 40], [7, 7, 7, 7]]),), (4,), False, "x")
+    recorder, found = recorded(scattered)
+    assert elements(found) == {0, 5, 9, 11, 1, 2, 3, 40, 7} and recorder.listable == 1_000 - 12
+    recorder, found = recorded(scattered, listable=11)
+    assert not found and recorder.listable == 11

@@ -13,7 +13,6 @@ import numpy as np
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts, CodeLoop, main_loop
 from advisor.compiled.counts import KernelDemand
-from advisor.compiled.demand import loop_depths
 from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.kernel import CompiledKernel
@@ -77,7 +76,7 @@ class CompiledContext:
     @cached_property
     def operations(self) -> tuple[tuple[Operation, int], ...]:
         """Operations of the TTIR with the number of loops around each."""
-        depths = loop_depths(self.module)
+        depths = self.module.loop_depths()
         return tuple((op, depths.get(id(op), 0)) for f in self.module.functions.values() for op in f.walk())
 
     @cached_property

@@ -1,0 +1,67 @@
+"""Sums over sets of programs, without a kernel that does anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advisor.compiled.collected import NOWHERE, AccessTotals, Collected
+from advisor.compiled.execution import Access, Execution
+from advisor.compiled.ir import Block, Operation, parse
+
+KERNEL = """
+module {
+  tt.func public @k(%p: tensor<4x!tt.ptr<f16>>) attributes {noinline = false} {
+    %v = tt.load %p : tensor<4x!tt.ptr<f16>> loc("k.py":5:1)
+    %w = arith.addf %v, %v : tensor<4xf16> loc("k.py":6:1)
+    tt.return
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def block() -> Block:
+    return parse(KERNEL, ("k.py",)).kernel.blocks[0]
+
+
+def access(operation: Operation, lanes: float, **rest: Any) -> Access:
+    return Access(operation, np.ones(2), np.full(2, lanes), np.full(2, lanes / 2), **{"base": "x", **rest})
+
+
+def test_what_is_assumed_is_no_part_of_what_is_certain(block: Block) -> None:
+    execution, load = Execution(2), block.operations[0]
+    execution.block_of[id(block)] = block
+    execution.blocks = {(id(block), False): np.array([1.0, 0.0]), (id(block), True): np.array([0.0, 3.0])}
+    execution.accesses = {(id(load), False): access(load, 4), (id(load), True): access(load, 2)}
+    collected = Collected(scale=10.0, divisors={})
+    collected.take(execution)
+    assert collected.all.rows()["fma"].tolist() == [4, 12] and collected.certain.rows()["fma"].tolist() == [4, 0]
+    assert collected.all.rows()["load"].tolist() == [12, 12] and collected.certain.rows()["load"].tolist() == [8, 8]
+    (totals,) = collected.accesses.values()
+    assert (totals.kind, totals.element) == ("load", "f16")
+    assert (totals.executions, totals.certain_executions, totals.lanes, totals.certain) == (40, 20, 120, 40)
+    assert collected.lines == {("k.py", 5): {"load_bytes": 10 * (16 + 8)}, ("k.py", 6): {"fma_flop": 10 * 16}}
+
+
+def test_sets_of_programs_follow_each_other(block: Block) -> None:
+    collected = Collected(scale=1.0, divisors={})
+    for times in (1.0, 2.0):
+        execution = Execution(1)
+        execution.block_of[id(block)], execution.blocks = block, {(id(block), False): np.array([times])}
+        collected.take(execution)
+    assert collected.all.rows()["fma"].tolist() == [4, 8]
+    assert collected.executions == {("k.py", line): {id(block): 3.0} for line in (5, 6)}
+
+
+def test_where_an_access_reaches_over_all_sets(block: Block) -> None:
+    totals = AccessTotals(block.operations[0], "x", False)
+    assert totals.reach == NOWHERE
+    for low, high in ((None, None), (8, 9), (2, 5), (None, None)):
+        totals.add(access(block.operations[0], 4, low=low, high=high), False, 1.0)
+    assert totals.reach == (2, 9) and totals.base == "x"
+    totals.add(access(block.operations[0], 4, base="y", unknown_extent=True, contiguous=4), False, 1.0)
+    totals.add(access(block.operations[0], 4, low=0, high=1, contiguous=1), False, 1.0)
+    assert totals.reach is None and totals.base is None and totals.contiguous == 4

@@ -1,0 +1,58 @@
+"""Blocks that descriptors are used at, at the edges of their tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advisor.compiled import values
+from advisor.compiled.descriptor_blocks import block_addresses, block_elements
+from advisor.compiled.ir import Operation, parse
+from advisor.compiled.values import Value
+
+LOAD = """
+module {
+  tt.func public @k(%d: !tt.tensordesc<4x8xf16>, %i: i32) attributes {noinline = false} {
+    %v = tt.descriptor_load %d[%i, %i] : !tt.tensordesc<4x8xf16> -> tensor<4x8xf16>
+    tt.return
+  }
+}
+"""
+TENSOR = (10, 20)
+DESCRIPTOR = Value((np.zeros(1, np.int64),), (), False, "d")
+
+
+@pytest.fixture(scope="module")
+def load() -> Operation:
+    return next(op for op in parse(LOAD).kernel.walk() if op.name == "tt.descriptor_load")
+
+
+def starts(*numbers: int) -> list[Value]:
+    return [values.number(number) for number in numbers]
+
+
+def test_a_block_inside_has_all_its_lanes(load: Operation) -> None:
+    found = block_addresses(load, DESCRIPTOR, starts(2, 8), TENSOR)
+    assert found is not None and found[1] is None
+    assert (found[0].array()[0] == (2 + np.arange(4))[:, None] * 20 + 8 + np.arange(8)).all() and found[0].base == "d"
+
+
+@pytest.mark.parametrize(("row", "column", "lanes"), [(8, 16, 2 * 4), (-1, 0, 3 * 8), (0, 19, 4), (12, 0, 0)])
+def test_a_block_over_an_edge_has_those_inside(row: int, column: int, lanes: int, load: Operation) -> None:
+    found = block_addresses(load, DESCRIPTOR, starts(row, column), TENSOR)
+    assert found is not None and values.lanes(found[1], (4, 8), 1).tolist() == [lanes]
+    assert block_elements(load, DESCRIPTOR, starts(row, column), TENSOR, 1)[0].tolist() == [lanes]
+
+
+def test_the_layout_that_the_kernel_gave_counts(load: Operation) -> None:
+    made = Value(DESCRIPTOR.parts, (), False, "p", layout=(tuple(starts(10, 20)), tuple(starts(1_000, 1))))
+    found = block_addresses(load, made, starts(1, 0), None)
+    assert found is not None and int(found[0].array().max()) == 4 * 1_000 + 7
+
+
+def test_of_a_place_that_is_not_known_elements_are_counted(load: Operation) -> None:
+    unknown = [values.unknown({"why"}), values.number(16)]
+    assert block_addresses(load, DESCRIPTOR, unknown, TENSOR) is None
+    assert block_elements(load, DESCRIPTOR, unknown, TENSOR, 2)[0].tolist() == [16, 16]
+    elements, reasons = block_elements(load, DESCRIPTOR, unknown, None, 2)
+    assert elements.tolist() == [32, 32] and reasons == {"the shape of descriptor d"}
