@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     options.write_text(output / "result.json", to_json(tuned.result))
     options.write_text(output / "report.html", to_html(tuned.result))
-    before_after = markdown(tuned.rows, tuned.result.target, tuned.source)
+    before_after = markdown(tuned.rows, tuned.result.target, tuned.source, tuned.warnings)
     written: list[Path] = []
     if arguments.export:
         written, warnings = write_exports(Path(arguments.export), tuned.result.exports, before_after, tuned.table)

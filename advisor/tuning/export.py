@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -73,14 +74,14 @@ def cells(row: Row) -> tuple[str, ...]:
     return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), f"{row.verdict}: {row.note}")
 
 
-def markdown(rows: Sequence[Row], title: str, source: str) -> str:
-    """The before/after table for a pull request, losses included."""
+def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[str] = ()) -> str:
+    """The before/after table for a pull request, losses included, and what to warn of in what is exported."""
     changed = sum(row.changed for row in rows)
     lines = [f"### {title}", "", f"{changed} of {len(rows)} entries changed ({source}). A candidate that did not win against the present "
              "entry in the same rounds is listed with its verdict, and not used.", "", "| " + " | ".join(HEADER) + " |",
              "|" + " --- |" * len(HEADER)]  # fmt: skip
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +168,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
     updates: dict[int, Configuration] = {}
     tuned = tuple(plan.tokens.values())
     warnings = []
+    unjudged: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
         if tokens is None or winner.configuration is None or not winner.changed:
@@ -177,6 +179,12 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
             warnings.append(f"{name.file_name()}: the entry found for M = {tokens} is not written: {_messages(wrong)}")
         else:
             updates[tokens] = entry
+            unjudged[plan.unjudged.get(task, ())].append(tokens)
+    for ops, entries in unjudged.items():
+        if ops:
+            listed = ", ".join(map(str, entries))
+            warnings.append(f"{name.file_name()}: {' and '.join(ops)} will run with what won for M = {listed} as well, and was not "
+                            "measured with it: it may be slower; tune both together before this is used")  # fmt: skip
     if plan.base_table is None:
         if not updates:
             return None, tuple(warnings)
