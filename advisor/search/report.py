@@ -40,7 +40,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     best = min((t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None), default=math.inf)
     usable = np.isfinite(sampler.prior.mean)
     hopeless = int((usable & (sampler.prior.bound_us >= best)).sum())
-    reason = str(study.user_attrs.get(STOPPED, "interrupted; run it again to go on"))
+    reason = str(study.user_attrs.get(STOPPED) or "interrupted; run it again to go on")
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
     if sampler.prior.stopped_by:
         reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"

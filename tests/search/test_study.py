@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import optuna
@@ -51,6 +52,25 @@ def test_a_finished_study_is_not_searched_again_but_a_larger_budget_goes_on(tmp_
         tuner = make_tuner(str(tmp_path / "j"), trials=trials)
         tuner.run(backend_of(tuner))
         assert len(tried(tuner)) == expected == len(set(tried(tuner)))
+
+
+def test_the_reason_to_stop_is_this_run_s(tmp_path, monkeypatch):
+    def stopped(tuner: Tuner) -> str:
+        return search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because.partition(";")[0]
+
+    storage = str(tmp_path / "s.journal")
+    for trials in (4, 2):  # the second has more than it asks for
+        tuner = make_tuner(storage, trials=trials)
+        tuner.run(backend_of(tuner))
+        assert stopped(tuner) == f"the limit of {trials} trials" and len(tuner.study("M16").trials) == 4
+    tuner = make_tuner(storage, trials=8)
+    backend = backend_of(tuner)
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as interrupted:
+        interrupted.setattr(backend, "measure", Mock(side_effect=KeyboardInterrupt))
+        tuner.run(backend)
+    assert stopped(tuner) == "interrupted"
+    tuner.run(backend_of(tuner))
+    assert stopped(tuner) == "the limit of 8 trials"
 
 
 def test_a_smaller_margin_goes_on_with_a_study_that_stopped_at_the_ceiling(tmp_path):
