@@ -369,6 +369,20 @@ def test_winner_within_the_noise_is_the_same_whatever_the_order(tmp_path):
     assert len(winners) == 1
 
 
+def test_what_may_win_comes_before_what_is_ranked_first(tmp_path):
+    """Of two within the noise of each other, the one that is ahead of what runs today by more than that."""
+    tuner = make_tuner(str(tmp_path / "j"), incumbent=0)
+    order = [int(i) for i in np.argsort(tuner.decisions[0].prior.mean) if i != 0]
+    latencies = dict.fromkeys((c.label() for c in tuner.space.configurations), 300.0)
+    for index, us in ((0, 200.0), (order[0], 199.8), (order[1], 198.9)):
+        latencies[tuner.space.configurations[index].label()] = us
+    backend = TableBackend({"M16": latencies})
+    tuner.run(backend)
+    assert best_of(tuner, tuner.decisions[0], 0.005)[1] == 198.9
+    assert best_of(tuner, tuner.decisions[0], 0.006)[1] == 200.0  # nothing is ahead by more than the noise
+    assert best_of(tuner, replace(tuner.decisions[0], incumbent=None), 0.005)[1] == 199.8
+
+
 def test_what_says_nothing_of_a_configuration_leaves_it_free(tmp_path):
     class Unfit(TableBackend):
         """Measures nothing the first time."""
