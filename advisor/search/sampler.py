@@ -233,16 +233,20 @@ class AdvisorSampler(BaseSampler):
         return {index for index, times in died.items() if index is not None and times >= MAX_LOST}
 
     def open_to_trial(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
-        """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and their bound is below the best.
-
-        Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and skips nothing.
-        """
+        """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and they are not `hopeless`."""
         usable = np.isfinite(self.prior.mean)
         usable &= ~self.prior.repeats(self.tried(trials, besides))
+        return usable & ~self.hopeless(trials, besides)
+
+    def hopeless(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
+        """Which configurations cannot be faster than the best measured, by their bound, [c].
+
+        Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and rules nothing out.
+        """
         seen = [(o.index, math.exp(o.log_us)) for o in self.observations(trials, besides) if o.kind == "measured" and o.log_us is not None]
-        if seen and all(us >= self.prior.bound_us[index] for index, us in seen):
-            usable &= self.prior.bound_us < min(us for _, us in seen)
-        return usable
+        if not seen or any(us < self.prior.bound_us[index] for index, us in seen):
+            return np.zeros(len(self.space), dtype=bool)
+        return self.prior.bound_us >= min(us for _, us in seen)
 
     def choose(
         self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None, allowed: np.ndarray | None = None

@@ -203,6 +203,24 @@ def test_the_report_counts_what_makes_the_launch_of_another_that_can_be_tried(tm
     assert ", 2 make the launch of another and " in search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because
 
 
+def test_the_report_counts_a_configuration_once(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), cannot=(0,))
+    size, (one,) = len(tuner.space), tuner.decisions
+    alike = np.arange(size) // 2  # each second makes the launch of the one before; but 1, for 0 cannot launch
+    latency = truth(tuner.space)
+    for refuted in (False, True):
+        bound = np.full(size, 0.99 * latency.min())
+        bound[10:] = 99.0
+        if refuted:
+            bound[int(np.argmin(latency))] = 1.01 * latency.min()  # it was measured to be faster than that
+        decision = replace(one, prior=replace(one.prior, launch=alike, bound_us=bound))
+        each = replace(tuner, decisions=[decision], name=f"refuted {refuted}", _samplers={}, _studies={})
+        each.run(backend_of(each))
+        said = search_reports(each, decision, "x")[0].stopped_because
+        repeats, hopeless = size // 2 - 1, 0 if refuted else (size - 10) // 2
+        assert f"of {size} configurations 1 cannot be tried, {repeats} make the launch of another and {hopeless} cannot be" in said
+
+
 def test_the_time_limit_is_shared_out(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), tasks=(0.0, 1.0))
     now = [0.0]
