@@ -220,7 +220,7 @@ class Tuner:
         if not (cause in ("trials", "time") or nearer):
             return True
         spent = self._out_of_trials(sum(counts(t) for t in study.get_trials(deepcopy=False)))
-        if spent is not None:
+        if spent is not None and spent.why != study.user_attrs.get(STOPPED):
             self._close(study, spent)
         return spent is not None
 
