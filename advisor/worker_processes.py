@@ -30,6 +30,20 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within it neither Ctrl-C nor SIGTERM is heard: for the last words of what leaves because of one of them, or of both."""
+    if threading.current_thread() is not threading.main_thread():  # only there are they raised
+        yield
+        return
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def end_with_parent() -> None:
     """Have this process end as soon as the one that started it is gone; nothing in the process that nobody's child is.
 

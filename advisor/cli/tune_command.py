@@ -64,18 +64,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
     from advisor.result_json import to_json
+    from advisor.search.storage import without_password
     from advisor.tuning import tune
     from advisor.tuning.export import markdown, write_exports
     from advisor.worker_processes import sigterm_as_interrupt
 
     order = _order(arguments)
+    command = shlex.join(["advisor", *(without_password(each) for each in sys.argv[1:])])  # reports are passed on
     watch = _Watch()
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
-            tuned = tune(order, workers=arguments.workers, command=shlex.join(["advisor", *sys.argv[1:]]), watch=watch)
+            tuned = tune(order, workers=arguments.workers, command=command, watch=watch)
     except json.JSONDecodeError as error:  # Optuna's journal: a line of JSON for every step, read again whenever one is added
-        raise InputError(f"{order.storage}: the study is damaged", error.doc.strip() or "an empty line", "lines of JSON, as Optuna writes",
-                         "remove that line, or start anew with another --storage") from None  # fmt: skip
+        raise InputError(f"{without_password(order.storage)}: the study is damaged", error.doc.strip() or "an empty line",
+                         "lines of JSON, as Optuna writes", "remove that line, or start anew with another --storage") from None  # fmt: skip
     except KeyboardInterrupt:
         if "://" not in order.storage and not Path(order.storage).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     options.write_text(output / "result.json", to_json(tuned.result))
     options.write_text(output / "report.html", to_html(tuned.result))
-    before_after = markdown(tuned.rows, tuned.result.target, tuned.source)
+    before_after = markdown(tuned.rows, tuned.result.target, tuned.source, tuned.warnings)
     written: list[Path] = []
     if arguments.export:
         written, warnings = write_exports(Path(arguments.export), tuned.result.exports, before_after, tuned.table)

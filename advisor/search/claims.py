@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor import processes
 from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST
+from advisor.worker_processes import undisturbed
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -72,7 +73,8 @@ def held(study: Study, beat: Callable[[], None] | None = None) -> Iterator[optun
         _wait_for_turn(study, trial, beat)
         yield trial
     except KeyboardInterrupt:  # somebody's wish, and not the configuration's doing: found dead later, it would be taken for that
-        _end_as_lost(study, trial._trial_id, INTERRUPTED)
+        with undisturbed():  # a terminal interrupts the whole group, and the caller then tells its workers once more
+            _end_as_lost(study, trial._trial_id, INTERRUPTED)
         raise
     finally:
         _OURS.discard(mine)
@@ -107,7 +109,7 @@ def end_if_lost(study: Study, trial: FrozenTrial, *, anonymous: bool = False) ->
     left = who is not None and _is_this_process(who) and (study.study_name, trial.number) not in _OURS
     if who is not None and not left and is_alive(who, study.user_attrs.get(_beat_of(who))):
         return False
-    _end_as_lost(study, trial._trial_id, DIED)
+    _end_as_lost(study, trial._trial_id, study._storage.get_trial(trial._trial_id).user_attrs.get(LOST, DIED))  # or as it said itself
     return True
 
 

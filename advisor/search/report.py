@@ -37,15 +37,14 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
         kind = state_of(trial)
         if kind.startswith("failed: "):
             failures[kind.removeprefix("failed: ")] += 1
-    best = min((t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None), default=math.inf)
     usable = np.isfinite(sampler.prior.mean)
-    hopeless = int((usable & (sampler.prior.bound_us >= best)).sum())
-    reason = str(study.user_attrs.get(STOPPED, "interrupted; run it again to go on"))
+    reason = str(study.user_attrs.get(STOPPED) or "interrupted; run it again to go on")
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
     if sampler.prior.stopped_by:
         reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"
-    again = int(repeats(sampler.prior.launch[usable]).sum())
-    reason += f", {again} make the launch of another" if again else ""
+    again = repeats(sampler.prior.launch[usable])
+    reason += f", {int(again.sum())} make the launch of another" if again.any() else ""
+    hopeless = int(sampler.hopeless(trials)[usable][~again].sum())  # each is counted once, by the first that keeps it from a trial
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     deadly = len(sampler.deadly(trials))
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,7 @@ class AdvisorSampler(BaseSampler):
         self.neighbours, self.precedents = neighbours or tuple, precedents or tuple
         self.unit_us, self.shares = unit_us, shares or prior.shares
         self._fallback = RandomSampler(seed=seed)
+        self._warned = False
 
     @classmethod
     def for_problem(cls, problem: Problem, *, gpu: GpuSpec, space: SearchSpace | None = None, predictor: Predictor | None = None,
@@ -99,6 +101,7 @@ class AdvisorSampler(BaseSampler):
             optuna.TrialPruned: Nothing is left to try.
             UsageError: The distribution holds no value of the space, or the study does not minimise one value.
         """
+        _check_minimises_one(study)
         if param_name not in self.space.columns:
             return self._fallback.sample_independent(study, trial, param_name, param_distribution)
         allowed = self._allowed(param_name, param_distribution)
@@ -114,6 +117,16 @@ class AdvisorSampler(BaseSampler):
                 study._storage.set_trial_system_attr(trial._trial_id, CHOICE, index)
             trial.system_attrs[CHOICE] = index
         return self.space.columns[param_name][index]
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        """Warns once where what a study asks for is not what the space names: those values are random."""
+        self._fallback.after_trial(study, trial, state, values)
+        others = [name for name in trial.params if name not in self.space.columns]
+        absent = [name for name in self.space.names if name not in trial.params]
+        if state == TrialState.COMPLETE and others and absent and not self._warned:
+            self._warned = True
+            warnings.warn(f"the space does not name {', '.join(others)}, which get random values, and the study did not ask for "
+                          f"{', '.join(absent)}: suggest with space.suggest(trial), or by the space's names", stacklevel=2)  # fmt: skip
 
     def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
         """Which configurations [c] have a value of one parameter that a distribution holds."""
@@ -185,8 +198,11 @@ class AdvisorSampler(BaseSampler):
         return self._launched(others) | self.deadly(others)
 
     def _launched(self, trials: Sequence[FrozenTrial]) -> set[int]:
-        """Configurations that launch what a trial launched: a kernel takes no notice of values that its study does not ask for."""
-        named = {t.number: self._named(t) for t in trials}
+        """Configurations that launch what a trial launched: a kernel takes no notice of values that its study does not ask for.
+
+        A trial that asked for more than the space names stands for itself alone: the rest of the space may go by those names.
+        """
+        named = {t.number: self._named(t) if t.params.keys() <= self.space.columns.keys() else () for t in trials}
         # Only of those that came to their end: one that failed or was pruned may have stopped before it asked for the rest.
         asked = max((named[t.number] for t in trials if t.state == TrialState.COMPLETE), key=len, default=())
         found: set[int] = set()
@@ -216,16 +232,20 @@ class AdvisorSampler(BaseSampler):
         return {index for index, times in died.items() if index is not None and times >= MAX_LOST}
 
     def open_to_trial(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
-        """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and their bound is below the best.
-
-        Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and skips nothing.
-        """
+        """Which configurations are worth a trial, [c]: they can launch, their launch was not tried, and they are not `hopeless`."""
         usable = np.isfinite(self.prior.mean)
         usable &= ~self.prior.repeats(self.tried(trials, besides))
+        return usable & ~self.hopeless(trials, besides)
+
+    def hopeless(self, trials: Sequence[FrozenTrial], besides: int | None = None) -> np.ndarray:
+        """Which configurations cannot be faster than the best measured, by their bound, [c].
+
+        Where a measurement lies below its own configuration's bound, the bound (or the measurement) is at fault and rules nothing out.
+        """
         seen = [(o.index, math.exp(o.log_us)) for o in self.observations(trials, besides) if o.kind == "measured" and o.log_us is not None]
-        if seen and all(us >= self.prior.bound_us[index] for index, us in seen):
-            usable &= self.prior.bound_us < min(us for _, us in seen)
-        return usable
+        if not seen or any(us < self.prior.bound_us[index] for index, us in seen):
+            return np.zeros(len(self.space), dtype=bool)
+        return self.prior.bound_us >= min(us for _, us in seen)
 
     def choose(
         self, study: Study, trial: FrozenTrial, *, fixed: Mapping[str, Any] | None = None, allowed: np.ndarray | None = None
@@ -242,9 +262,7 @@ class AdvisorSampler(BaseSampler):
             optuna.TrialPruned: Nothing is left to try.
             UsageError: The study does not minimise one value.
         """
-        if study.directions != [StudyDirection.MINIMIZE]:
-            raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
-                             "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
+        _check_minimises_one(study)
         trials = study.get_trials(deepcopy=False)
         open_to_it = self.space.matching(fixed or {})
         if allowed is not None:
@@ -257,6 +275,12 @@ class AdvisorSampler(BaseSampler):
         narrow = usable & self._asked_for(trials)
         own = self.observations(trials, trial.number)
         return propose(self.prior, self.neighbours(), own, narrow if narrow.any() else usable, self.shares, self.precedents())
+
+
+def _check_minimises_one(study: Study) -> None:
+    if study.directions != [StudyDirection.MINIMIZE]:
+        raise UsageError("the study must minimise a latency", ", ".join(each.name.lower() for each in study.directions), "minimize",
+                         "create it with direction='minimize', and have the objective return the latency alone")  # fmt: skip
 
 
 def _holds(distribution: BaseDistribution, value: Any) -> bool:

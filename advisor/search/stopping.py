@@ -77,6 +77,7 @@ class StoppingRule:
         limit = max(self.noise_floor, self.least_gain)
         if tried >= self.least_trials and gain < limit:
             name = "the noise floor" if self.noise_floor >= self.least_gain else "what is worth one"
-            gained = f"{100 * gain:.2g} %" if gain >= 1e-4 else "less than 0.01 %"
-            return Stop("gain", f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.2g} %")
+            digits = next((each for each in range(2, 17) if f"{100 * gain:.{each}g}" != f"{100 * limit:.{each}g}"), 17)
+            gained = f"{100 * gain:.{digits}g} %" if gain >= 1e-4 else "less than 0.01 %"
+            return Stop("gain", f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.{digits}g} %")
         return None

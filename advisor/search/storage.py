@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from optuna.storages.journal import JournalFileOpenLock
 
 _ANOTHER = "give another --storage"
+_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
+_PASSWORD_OPTION = re.compile(r"([?&][^=&]*passw(?:or)?d[^=&]*=)[^&]*", re.IGNORECASE)
 _TRIES, _TRY_AGAIN_S = 20, 0.1  # SQLite creates one table at a time: another process can be first at each of them, a dozen
 
 
@@ -49,11 +53,13 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
     except AdvisorError:
         raise
     except ImportError as error:
-        raise MissingDependencyError(f"the storage needs a package: {error}", text.partition("://")[0], None,
-                                     "pip install the database's driver, e.g. psycopg2-binary for PostgreSQL") from None  # fmt: skip
+        driver = getattr(error.__cause__ or error, "name", None)  # Optuna's own words do not name it
+        raise MissingDependencyError(f"the storage needs a package: {error}" if driver is None else f"the storage needs {driver}, which "
+                                     "is not installed", text.partition("://")[0], None, "install the database's driver" if driver is None
+                                     else f"pip install {_PACKAGES.get(driver, driver)}") from None  # fmt: skip
     except Exception as error:  # drivers raise whatever they like
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"the storage cannot be opened: {reason}", _without_password(text), "a file, or a URL such as "
+        raise InputError(f"the storage cannot be opened: {reason}", without_password(text), "a file, or a URL such as "
                          "postgresql://user@host/database", "check that it is there and may be written") from None  # fmt: skip
 
 
@@ -63,6 +69,7 @@ def _database(url: str) -> BaseStorage:
     import optuna
     from sqlalchemy.exc import DBAPIError, IntegrityError
 
+    url = _with_driver(url)
     for _ in range(_TRIES - 1):
         try:
             return optuna.storages.get_storage(url)
@@ -71,6 +78,12 @@ def _database(url: str) -> BaseStorage:
                 raise
             time.sleep(_TRY_AGAIN_S)
     return optuna.storages.get_storage(url)
+
+
+def _with_driver(url: str) -> str:
+    """The URL with the PostgreSQL driver that is installed, where it names none: SQLAlchemy takes psycopg 3 from 2.1 on, else psycopg2."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}+{'psycopg' if find_spec('psycopg') else 'psycopg2'}{separator}{rest}" if scheme == "postgresql" else url
 
 
 def _journal(path: Path) -> BaseStorage:
@@ -110,7 +123,7 @@ def database_errors_named(where: str) -> Iterator[None]:
         yield
     except optuna.exceptions.StorageInternalError as error:
         reason = str(error.__cause__ or error).partition("\n")[0]
-        raise UsageError(f"{_without_password(where)}: the storage failed ({reason})", None, "a storage that can be written to, with room",
+        raise UsageError(f"{without_password(where)}: the storage failed ({reason})", None, "a storage that can be written to, with room",
                          "see to it, then run the same command again: what was finished is kept") from None  # fmt: skip
 
 
@@ -163,7 +176,8 @@ def _whole_bytes(path: Path) -> int:
         return 0 if size else size
 
 
-def _without_password(url: str) -> str:
-    head, separator, tail = url.partition("://")
-    user, at, rest = tail.rpartition("@")
-    return f"{head}{separator}{user.partition(':')[0]}{at}{rest}" if at else url
+def without_password(text: str) -> str:
+    """A storage, or an argument that may hold one (`--storage=URL`), without the password of a URL: of the user, or an option."""
+    head, separator, tail = text.partition("://")
+    user, at, rest = _PASSWORD_OPTION.sub(r"\1***", tail).rpartition("@")
+    return f"{head}{separator}{user.partition(':')[0]}{at}{rest}" if separator else text

@@ -191,9 +191,7 @@ class Tuner:
                 if reason is not None:
                     # Others may still be measuring: what they find counts, and their reason is as good.
                     if not any(t.state == TrialState.RUNNING for t in trials):
-                        study.set_user_attr(STOPPED_WITHIN, self.stopping.margin)
-                        study.set_user_attr(STOPPED_CAUSE, reason.cause)
-                        study.set_user_attr(STOPPED, reason.why)
+                        self._close(study, reason)
                         return
                     if deadline is not None and self.clock() >= deadline:
                         return
@@ -201,6 +199,8 @@ class Tuner:
                     time.sleep(claims.POLL_S)
                     continue
                 waiting_since = math.inf
+                if study.user_attrs.get(STOPPED) is not None:  # an earlier run's, which this one goes on with
+                    self._close(study, None)
                 with contextlib.suppress(TakenForDeadError):
                     self._trial(decision, study, sampler, backend, heart)
                 if self.watch is not None:
@@ -216,16 +216,30 @@ class Tuner:
         cause = study.user_attrs.get(STOPPED_CAUSE)
         if cause is None:
             return False
-        done = sum(counts(t) for t in study.get_trials(deepcopy=False))
         nearer = cause == "ceiling" and self.stopping.margin < study.user_attrs.get(STOPPED_WITHIN, 0.0)
-        return not (cause in ("trials", "time") or nearer) or (self.budget.trials is not None and done >= self.budget.trials)
+        if not (cause in ("trials", "time") or nearer):
+            return True
+        spent = self._out_of_trials(sum(counts(t) for t in study.get_trials(deepcopy=False)))
+        if spent is not None and spent.why != study.user_attrs.get(STOPPED):
+            self._close(study, spent)
+        return spent is not None
+
+    def _close(self, study: Study, reason: Stop | None) -> None:
+        """Writes down why a study ended; None: it goes on."""
+        study.set_user_attr(STOPPED_WITHIN, self.stopping.margin)
+        study.set_user_attr(STOPPED_CAUSE, None if reason is None else reason.cause)
+        study.set_user_attr(STOPPED, None if reason is None else reason.why)
+
+    def _out_of_trials(self, begun: int) -> Stop | None:
+        limit = self.budget.trials
+        return Stop("trials", f"the limit of {limit} trial{'s' if limit > 1 else ''}") if limit is not None and begun >= limit else None
 
     def _reason(self, decision: Decision, sampler: AdvisorSampler, trials: Sequence[FrozenTrial], deadline: float | None) -> Stop | None:
         if deadline is not None and self.clock() >= deadline:
             return Stop("time", f"the time limit of {self.budget.time_limit_s:g} s for all decisions")
         begun = sum(counts(t) or t.state == TrialState.RUNNING for t in trials)
-        if self.budget.trials is not None and begun >= self.budget.trials:
-            return Stop("trials", f"the limit of {self.budget.trials} trial{'s' if self.budget.trials > 1 else ''}")
+        if (spent := self._out_of_trials(begun)) is not None:
+            return spent
         mean, deviation, best = sampler.belief(trials)
         if best is None and sum(counts(t) for t in trials) >= GIVE_UP:
             return Stop("no latency", f"none of {GIVE_UP} trials gave a latency; another --study starts anew")

@@ -43,15 +43,17 @@ def best_of(tuner: Tuner, decision: Decision, band: float) -> tuple[Configuratio
     """The best measured configuration of a decision, its latency and that of its parts; None: nothing was measured.
 
     What an earlier run of the study measured and this one may not try (w2 is held to the BLOCK_SIZE_M that w13 has by now) cannot win.
-    Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then the one the prior ranks first,
-    then the one whose name comes first. So the same measurements, or ones that differ by noise, give the same winner.
+    Of those within `band` of the fastest, which noise alone could have ordered: the incumbent; then, of those that are ahead of it by
+    more than `band`, so that they may win against it, the one the prior ranks first, then the one whose name comes first. So the same
+    measurements, or ones that differ by noise, give the same winner.
     """
     found = _may_win(tuner, decision)
     if not found:
         return None
     incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
     fastest = min(us for us, _ in found.values())
-    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band)]
+    today = found[incumbent][0] if incumbent is not None and incumbent in found else math.inf
+    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band) and (index == incumbent or us * (1 + band) < today)]
     index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
     return tuner.space.configurations[index], *found[index]
 

@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from advisor.errors import AdvisorError, NoGpuError, UsageError
@@ -123,6 +124,9 @@ def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
 INTERRUPTED = 130
 """Exit status of a worker that was told to leave."""
 
+LEAVING_S = 3.0
+"""What workers that Ctrl-C reached have to leave before they are told to."""
+
 
 def work(order: Order, number: int, deadlines: Deadlines) -> None:
     """One worker process. `number` picks its GPU where there are several; `deadlines` began when the caller did."""
@@ -157,11 +161,19 @@ def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
         for process in running:
             process.join()
     except KeyboardInterrupt:
-        for process in running:
+        begun = [process for process in running if process.pid is not None]
+        _wait(begun, LEAVING_S)  # a terminal has told them as well
+        for process in begun:
             process.terminate()
-        for process in running:
-            process.join(timeout=10)
+        _wait(begun, 10.0)
         raise
+
+
+def _wait(running: Sequence[BaseProcess], seconds: float) -> None:
+    """Waits until processes have ended, but so long at most in all."""
+    until = time.monotonic() + seconds
+    for process in running:
+        process.join(timeout=max(0.0, until - time.monotonic()))
 
 
 def _count_gpus() -> int:

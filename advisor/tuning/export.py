@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ import numpy as np
 from advisor.advise.exports import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.defaults import default_configuration, default_fields
-from advisor.configs.names import TableName
-from advisor.configs.tables import Table, merge, new_table, read_table, render_table, select
+from advisor.configs.names import SIZE_LIMIT, TableName
+from advisor.configs.tables import Table, merge, nearest_key, new_table, read_table, render_table, select
+from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.targets import STANDARD_TOKENS
@@ -71,27 +74,37 @@ def cells(row: Row) -> tuple[str, ...]:
     return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), f"{row.verdict}: {row.note}")
 
 
-def markdown(rows: Sequence[Row], title: str, source: str) -> str:
-    """The before/after table for a pull request, losses included."""
+def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[str] = ()) -> str:
+    """The before/after table for a pull request, losses included, and what to warn of in what is exported."""
     changed = sum(row.changed for row in rows)
     lines = [f"### {title}", "", f"{changed} of {len(rows)} entries changed ({source}). A candidate that did not win against the present "
              "entry in the same rounds is listed with its verdict, and not used.", "", "| " + " | ".join(HEADER) + " |",
              "|" + " --- |" * len(HEADER)]  # fmt: skip
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedTable:
-    """A table in the making: what ran `before` (the table there was, else the stack's default as one), and what won against that."""
+    """A table in the making: what ran `before` (the table there was, else the stack's default as one), and what won against that.
+
+    `tuned`: the token counts that were searched for, with and without a winner.
+    """
 
     before: Table
     winners: Mapping[int, Configuration]
+    tuned: tuple[int, ...]
+    gpu: GpuSpec
+
+    @property
+    def restated(self) -> Mapping[int, Configuration]:
+        """What ran before, at the token counts that keep the winners to their neighbourhood."""
+        return restated(self.before, self.winners, self.tuned, self.gpu)
 
     @property
     def table(self) -> Table:
-        """Both together."""
-        return merge(self.before, self.winners)
+        """Both together, and what keeps the winners to their neighbourhood."""
+        return merge(self.before, {**self.restated, **self.winners})
 
     def merged_into(self, now: Table) -> tuple[Table, tuple[int, ...]]:
         """The winners in a table that others may have changed since `before`, and the token counts whose winner stays out of it.
@@ -105,12 +118,41 @@ class TunedTable:
                 kept[tokens] = entry
             elif runs != entry:
                 left.append(tokens)
-        return merge(now, kept), tuple(left)
+        return merge(now, {**restated(now, kept, self.tuned, self.gpu), **kept}), tuple(left)
 
 
 def _runs(table: Table, tokens: int) -> Configuration | None:
     """What runs with a table, which may be empty."""
     return select(table, tokens).configuration if table.keys else None
+
+
+def restated(table: Table, winners: Mapping[int, Configuration], tuned: Collection[int], gpu: GpuSpec) -> dict[int, Configuration]:
+    """What runs with a table around the keys that winners would add to it, at token counts that it has no key for.
+
+    An added key takes over half of the way to its neighbours, of which it is not known what it does to them. So the usual token counts in
+    between get what ran there, and so do the two at which that changes, where the winner is not the nearest of all. Where a key has an
+    entry already, whoever made the table chose how far that reaches, but not over token counts for which nothing won. What fails, or is
+    another kernel's, is not said again.
+
+    Args:
+        table: What runs.
+        winners: What will run, by token count.
+        tuned: The token counts that were searched for, with and without a winner.
+        gpu: What it runs on.
+    """
+    if not table.keys:
+        return {}
+    old, won = sorted(table.keys), merge(table, winners)
+    lost = {tokens for tokens in tuned if tokens not in winners and _runs(won, tokens) != _runs(table, tokens)}
+    found: set[int] = set()
+    for low, high in pairwise((0, *old, SIZE_LIMIT)):
+        if any(low < tokens < high for tokens in (*winners, *lost)):
+            between = {tokens for tokens in (*STANDARD_TOKENS, *lost) if low < tokens < high and tokens not in winners}
+            change = (low + high) // 2 if low in old and high in old else 0
+            near = (*old, *winners, *between)
+            found |= between | {each for each in (change, change + 1) if low < each < high and nearest_key(near, each) not in winners}
+    entries = {tokens: _runs(table, tokens) for tokens in found}
+    return {tokens: entry for tokens, entry in entries.items() if entry is not None and not entry_errors(entry, table.name, gpu)}
 
 
 def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
@@ -124,7 +166,9 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
         return None, ()
     launches = {launch.share: launch for launch in plan.target.launches}
     updates: dict[int, Configuration] = {}
+    tuned = tuple(plan.tokens.values())
     warnings = []
+    unjudged: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
         if tokens is None or winner.configuration is None or not winner.changed:
@@ -135,6 +179,12 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
             warnings.append(f"{name.file_name()}: the entry found for M = {tokens} is not written: {_messages(wrong)}")
         else:
             updates[tokens] = entry
+            unjudged[plan.unjudged.get(task, ())].append(tokens)
+    for ops, entries in unjudged.items():
+        if ops:
+            listed = ", ".join(map(str, entries))
+            warnings.append(f"{name.file_name()}: {' and '.join(ops)} will run with what won for M = {listed} as well, and was not "
+                            "measured with it: it may be slower; tune both together before this is used")  # fmt: skip
     if plan.base_table is None:
         if not updates:
             return None, tuple(warnings)
@@ -142,12 +192,17 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
         kept = ", ".join(str(tokens) for tokens in before.keys if tokens not in updates)
         warnings.append(f"{name.file_name()}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are "
                         "nearest to one of those run as before")  # fmt: skip
-        return TunedTable(before=before, winners=updates), tuple(warnings)
+        return TunedTable(before=before, winners=updates, tuned=tuned, gpu=plan.target.gpu), tuple(warnings)
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
         if wrong:
             warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {_messages(wrong)}")
-    return TunedTable(before=plan.base_table, winners=updates), tuple(warnings)
+    table = TunedTable(before=plan.base_table, winners=updates, tuned=tuned, gpu=plan.target.gpu)
+    if table.restated:
+        kept = ", ".join(map(str, sorted(table.restated)))
+        warnings.append(f"{name.file_name()}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of "
+                        "those run as before")  # fmt: skip
+    return table, tuple(warnings)
 
 
 def default_table(name: TableName, plan: Plan) -> Table:

@@ -89,6 +89,7 @@ class Plan:
     name: str
     warnings: tuple[str, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  # by task
+    unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task: operators that share its entry, and have no say in it
 
     def launched(self, configuration: Configuration, launch: str) -> Configuration:
         """What is launched for a configuration of the space: what the space does not name is as today (`replacement`)."""
@@ -107,6 +108,7 @@ def make_plan(order: Order) -> Plan:
     """
     predictor = load_predictor(Path(order.weights) if order.weights else None)
     target, kernel = _target(order)
+    whole = target
     if order.op is not None:
         launches = tuple(launch for launch in target.launches if launch.problem.op == order.op)
         if not launches:
@@ -156,7 +158,15 @@ def make_plan(order: Order) -> Plan:
         order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
         base_table=base, name=name, warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
+        unjudged={share: ops for share, group in shares.items() if (ops := _unjudged(whole, group))},
     )  # fmt: skip
+
+
+def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
+    """The operators that run with a decision's table entry as well, and that nothing is measured of."""
+    measured = {launch.id for launch in group}
+    others = (each for each in whole.launches if each.share == group[0].share and each.id not in measured and each.table is None)
+    return tuple(dict.fromkeys(each.problem.op for each in others))
 
 
 def _sources(order: Order, kernel: KernelRef | None, recording: Recording | None,

@@ -34,13 +34,15 @@ WORTH_NAMING = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What came out: the result, the before/after rows, where latencies came from, the study's name, and the table, if there is one."""
+    """What came out: the result, the before/after rows, where latencies came from, the study's name, the table, if there is one, and what
+    to warn of in what is exported (the result warns of it too)."""
 
     result: Result
     rows: tuple[Row, ...]
     source: str
     study: str
     table: TunedTable | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: float | None = None) -> Tuned:
@@ -78,7 +80,8 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )  # fmt: skip
-    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name, table=tuned_table(plan, winners)[0])
+    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name, table=tuned_table(plan, winners)[0],
+                 warnings=warnings)  # fmt: skip
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def postgres() -> Iterator[str]:
     try:
         run(initdb, "-D", data, "-U", "tester", "--auth=trust", "-E", "UTF8", "--no-sync")
         run(control, "-D", data, "-w", "-l", str(folder / "log"), "-o", f"-k {folder} -h '' -F", "start")
-        yield f"postgresql+psycopg2://tester@/postgres?host={folder}"
+        yield f"postgresql://tester@/postgres?host={folder}"
     finally:
         subprocess.run([control, "-D", data, "-m", "immediate", "stop"], capture_output=True, user=account, cwd="/", check=False)
         shutil.rmtree(folder, ignore_errors=True)

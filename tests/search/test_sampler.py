@@ -211,6 +211,32 @@ def test_a_study_that_asks_for_some_of_the_space_measures_no_point_twice():
     assert points < len(SPACE) and len(done) == len({tuple(t.params.values()) for t in done}) == points
 
 
+def renamed(trial: optuna.Trial) -> float:
+    """The whole space, half of it under names of its own."""
+    values = {name: trial.suggest_categorical(name.removeprefix("BLOCK_SIZE_"), choices) for name, choices in RANGES.items()}
+    return float(LATENCY[SPACE.find(values)])
+
+
+def test_a_study_with_names_of_its_own_is_searched_on_and_warned():
+    study = study_of()
+    with pytest.warns(UserWarning, match="the space does not name M, N, .* did not ask for BLOCK_SIZE_M, BLOCK_SIZE_N: ") as warned:
+        study.optimize(renamed, n_trials=16)
+    assert len(warned) == 1
+    assert [t.state for t in study.trials] == [optuna.trial.TrialState.COMPLETE] * 16
+
+
+def test_more_than_the_space_names_is_nothing_to_warn_of_nor_are_fewer():  # warnings are errors
+    study_of().optimize(lambda trial: objective(trial) + 0 * trial.suggest_float("something_else", 0, 1), n_trials=2)
+    study_of().optimize(fixes_two, n_trials=2)
+
+
+def test_a_study_without_any_name_of_the_space_is_warned_and_must_minimise_too():
+    with pytest.warns(UserWarning, match="random"):
+        study_of().optimize(lambda trial: trial.suggest_int("BM", 1, 9), n_trials=2)
+    with pytest.raises(UsageError, match="must minimise a latency"):
+        study_of(directions=["minimize", "minimize"]).optimize(lambda trial: (trial.suggest_int("BM", 1, 9), 1), n_trials=1)
+
+
 def test_a_point_that_failed_or_that_runs_is_not_asked_for_again():
     study = study_of()
     study.optimize(fixes_two, n_trials=1)

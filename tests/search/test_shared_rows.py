@@ -91,3 +91,22 @@ def test_what_an_earlier_run_measured_with_other_rows_does_not_win(folder, monke
     monkeypatch.setattr(winner, "measured_latencies", lambda _: trials)
     found = winner.best_of(tuner, replace(decision, incumbent=None), 0.01)
     assert found is not None and found[0] == plan.space.configurations[trials[1][0]]
+
+
+def test_who_runs_with_an_entry_and_has_no_say_in_it(folder):
+    assert planned(folder / UP, op="w13").unjudged == {}  # w2 has its own table
+    (folder / DOWN).unlink()
+    assert planned(folder / UP).unjudged == {}
+    assert planned(folder / UP, op="w13").unjudged == {"M16": ("w2",)}
+
+
+def test_an_entry_that_was_judged_by_one_of_two_says_so(folder, tmp_path, capsys):
+    (folder / DOWN).unlink()
+    search = ["tune", str(folder / UP), *LAYER, "--trials", "4", "--format", "json"]
+    for op, warned in ((["--op", "w13"], True), ([], False)):
+        export = tmp_path / f"tables{warned}"
+        assert main([*search, *op, "--output", str(tmp_path / f"out{warned}"), "--export", str(export)]) == 0
+        told = capsys.readouterr()
+        assert dict(read_table(export / UP).entries)[16].parameters["BLOCK_SIZE_M"] != 128  # something won
+        for text in (told.err, "".join(json.loads(told.out)["warnings"]), (export / "before-after.md").read_text()):
+            assert ("w2 will run with what won for M = 16 as well" in text) == warned

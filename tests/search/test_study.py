@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import optuna
@@ -51,6 +52,25 @@ def test_a_finished_study_is_not_searched_again_but_a_larger_budget_goes_on(tmp_
         tuner = make_tuner(str(tmp_path / "j"), trials=trials)
         tuner.run(backend_of(tuner))
         assert len(tried(tuner)) == expected == len(set(tried(tuner)))
+
+
+def test_the_reason_to_stop_is_this_run_s(tmp_path, monkeypatch):
+    def stopped(tuner: Tuner) -> str:
+        return search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because.partition(";")[0]
+
+    storage = str(tmp_path / "s.journal")
+    for trials in (4, 2):  # the second has more than it asks for
+        tuner = make_tuner(storage, trials=trials)
+        tuner.run(backend_of(tuner))
+        assert stopped(tuner) == f"the limit of {trials} trials" and len(tuner.study("M16").trials) == 4
+    tuner = make_tuner(storage, trials=8)
+    backend = backend_of(tuner)
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as interrupted:
+        interrupted.setattr(backend, "measure", Mock(side_effect=KeyboardInterrupt))
+        tuner.run(backend)
+    assert stopped(tuner) == "interrupted"
+    tuner.run(backend_of(tuner))
+    assert stopped(tuner) == "the limit of 8 trials"
 
 
 def test_a_smaller_margin_goes_on_with_a_study_that_stopped_at_the_ceiling(tmp_path):
@@ -181,6 +201,24 @@ def test_the_report_counts_what_makes_the_launch_of_another_that_can_be_tried(tm
     tuner = replace(plain, decisions=decisions, name="alike", _samplers={}, _studies={})
     tuner.run(backend_of(tuner))
     assert ", 2 make the launch of another and " in search_reports(tuner, tuner.decisions[0], "x")[0].stopped_because
+
+
+def test_the_report_counts_a_configuration_once(tmp_path):
+    tuner = make_tuner(str(tmp_path / "j"), cannot=(0,))
+    size, (one,) = len(tuner.space), tuner.decisions
+    alike = np.arange(size) // 2  # each second makes the launch of the one before; but 1, for 0 cannot launch
+    latency = truth(tuner.space)
+    for refuted in (False, True):
+        bound = np.full(size, 0.99 * latency.min())
+        bound[10:] = 99.0
+        if refuted:
+            bound[int(np.argmin(latency))] = 1.01 * latency.min()  # it was measured to be faster than that
+        decision = replace(one, prior=replace(one.prior, launch=alike, bound_us=bound))
+        each = replace(tuner, decisions=[decision], name=f"refuted {refuted}", _samplers={}, _studies={})
+        each.run(backend_of(each))
+        said = search_reports(each, decision, "x")[0].stopped_because
+        repeats, hopeless = size // 2 - 1, 0 if refuted else (size - 10) // 2
+        assert f"of {size} configurations 1 cannot be tried, {repeats} make the launch of another and {hopeless} cannot be" in said
 
 
 def test_the_time_limit_is_shared_out(tmp_path):
@@ -347,6 +385,20 @@ def test_winner_within_the_noise_is_the_same_whatever_the_order(tmp_path):
         tuner.run(TableBackend(noisy))
         winners.add(best_of(tuner, tuner.decisions[0], 0.005)[0].label())
     assert len(winners) == 1
+
+
+def test_what_may_win_comes_before_what_is_ranked_first(tmp_path):
+    """Of two within the noise of each other, the one that is ahead of what runs today by more than that."""
+    tuner = make_tuner(str(tmp_path / "j"), incumbent=0)
+    order = [int(i) for i in np.argsort(tuner.decisions[0].prior.mean) if i != 0]
+    latencies = dict.fromkeys((c.label() for c in tuner.space.configurations), 300.0)
+    for index, us in ((0, 200.0), (order[0], 199.8), (order[1], 198.9)):
+        latencies[tuner.space.configurations[index].label()] = us
+    backend = TableBackend({"M16": latencies})
+    tuner.run(backend)
+    assert best_of(tuner, tuner.decisions[0], 0.005)[1] == 198.9
+    assert best_of(tuner, tuner.decisions[0], 0.006)[1] == 200.0  # nothing is ahead by more than the noise
+    assert best_of(tuner, replace(tuner.decisions[0], incumbent=None), 0.005)[1] == 199.8
 
 
 def test_what_says_nothing_of_a_configuration_leaves_it_free(tmp_path):

@@ -147,6 +147,8 @@ def test_stopping_says_why():
     assert "the noise floor, 2 %" in reason(noisy, mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))
     assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=LEAST_TRIALS) is not None
     assert reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]), tried=LEAST_TRIALS - 1) is None
+    close = {"mean": np.log(np.array([10.0, 15.0])), "deviation": np.array([0.03256, 1e-3])}  # 0.01299: told apart from the limit
+    assert "another trial, 1.3 %, is below the noise floor, 1.31 %" in reason(StoppingRule(noise_floor=0.0131), **close)
     assert "less than 0.01 %" in reason(mean=np.log(np.array([24.0, 25.0])), deviation=np.array([0.05, 0.05]))
 
 
