@@ -15,6 +15,7 @@ from advisor.comparison.files import common_fingerprint, result_subject, rows_su
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
 from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
+from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
@@ -22,7 +23,7 @@ from advisor.comparison.tables import named_like_table, table_request, table_sub
 from advisor.comparison.trees import Entry, FileChange, Tree, changes, sized
 from advisor.comparison_json import comparison_from_json
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.configs.names import TableName, is_table_name, parse_table_name
+from advisor.configs.names import parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned.base import Predictor
@@ -156,16 +157,17 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
     """
-    differing = changes(base, head)
+    relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
+    relevant = sized(relevant, base, head)
+    moved = moved_kernels(relevant, base, head)
+    # What has two sides first: compilations are limited.
+    relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)
     settings, warnings = _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = _gpus(options, settings)
     files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
-                         compiling=Compiling(wanted=options.compiling),
+                         compiling=Compiling(wanted=options.compiling), moved=moved,
                          recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
-    relevant = [change for change in _moved(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
-    relevant = sized(relevant, base, head)
-    relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
     importing = reached(base, head, relevant)
     warnings += importing.left_out
     subjects: list[Subject] = []
@@ -203,20 +205,6 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
         settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
     )  # fmt: skip
-
-
-def _moved(differing: Sequence[FileChange]) -> list[FileChange]:
-    """The changes, with a table that went to another folder as one: it runs there as before."""
-    places: dict[TableName, list[FileChange]] = {}
-    for change in differing:
-        if change.word in ("added", "removed") and is_table_name(change.path):
-            places.setdefault(parse_table_name(change.path), []).append(change)
-    moved: dict[str, FileChange] = {}
-    for pair in places.values():
-        if sorted(each.word for each in pair) == ["added", "removed"]:
-            new, old = sorted(pair, key=lambda each: each.word)
-            moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
-    return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
 
 
 def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:

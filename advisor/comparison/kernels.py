@@ -7,7 +7,7 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -88,33 +88,61 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
 def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
+    origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
 ) -> list[Subject]:  # fmt: skip
-    """One subject per kernel of the file that differs between the versions; `recorded` launches name problems."""
+    """One subject per kernel of the file that differs between the versions.
+
+    Args:
+        path: Where the file lies in head, or lay in base.
+        change: What happened to it.
+        base: The old version, where there is one.
+        head: The new version.
+        settings: What advisor.toml says of kernels.
+        gpus: The GPUs to predict and compile for.
+        predictor: Where predictions come from.
+        compiling: What may be compiled.
+        recorded: Launches that name problems.
+        origins: Kernels that lay in another file of the base, each with that file and its path.
+        left: Kernels of the base that lie in another file of the head, where they are compared.
+    """
+    origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
     backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
     sides = [_versions(source.on(backend)) if source is not None else {} for source in (base, head)]
+    sides[0] = {name: version for name, version in sides[0].items() if name not in left}
+    for name, (_, source) in origins.items():
+        versions = _versions(source.on(backend))
+        sides[0] |= {name: versions[name]} if name in versions else {}
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
     out = []
     for name in names[:LARGEST_KERNELS]:
         old, new = sides[0].get(name), sides[1].get(name)
         if old is not None and new is not None and _meaning(old) == _meaning(new):
             continue
-        word: CHANGES = change if old is not None and new is not None else "added" if old is None else "removed"
-        said = settings.kernel(path, name)
-        out.append(_subject(path, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded()))
+        origin = origins[name][0] if name in origins and old is not None else None
+        both: CHANGES = "modified" if origin is not None else change
+        word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
+        paths = (path, origin) if origin is not None else (path,)
+        said = settings.kernel(paths, name)
+        subject = _subject(paths, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
+        out.append(subject if origin is None else replace(subject, notes=(f"Moved here from {origin}.", *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
 
 
+def launched(source: SourceFile) -> list[str]:
+    """The kernels of a file that are not the helpers of others."""
+    return [name for name in source.definitions if name not in source.called]
+
+
 def _versions(source: SourceFile) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
-    called, literal, found = source.called, source.kernels_literal, {}
-    for name, definitions in source.definitions.items():
-        if name not in called:
-            function = source.functions.get(name) or replace(source.function(definitions[-1]), autotune=None)
-            found[name] = _version(source, function, literal.get(name))
+    literal, found = source.kernels_literal, {}
+    for name in launched(source):
+        function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
+        found[name] = _version(source, function, literal.get(name))
     return found
 
 
@@ -166,17 +194,18 @@ def _meaning(version: KernelVersion) -> tuple[Any, ...]:
 
 
 def _subject(
-    path: str, name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
+    paths: Sequence[str], name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
     gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
 ) -> Subject:  # fmt: skip
-    shown = new or old
+    """What there is to say of a kernel whose file is called `paths[0]`, and was called the others before."""
+    path, shown = paths[0], new or old
     assert shown is not None
     notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
     try:
-        launched, told = recorded_problems(recorded, path, name, shown.entry, said)
+        launched, told = recorded_problems(recorded, paths, name, shown.entry, said)
         notes += told
         problems = problems_of(shown, said, name, launched)
         first = problems[0]
