@@ -60,7 +60,8 @@ class ChangedFiles:
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
-        request = table_request(self.request, self.settings, change.path)
+        former = change.base.path if change.base is not None else None
+        request = table_request(self.request, self.settings, change.path, former)
         return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor,
                               fallback=self._fallback(change))]  # fmt: skip
 

@@ -21,9 +21,9 @@ GOOD, BAD = KERNEL.format(m=128), KERNEL.format(m=16)
 OTHER = GOOD.replace("def matmul", "def other")
 
 
-def compared(repository, predictor, before, after):
-    base = repository.commit({"advisor.toml": SETTINGS, **before})
-    head = repository.commit({**dict.fromkeys(before), "advisor.toml": SETTINGS, **after})
+def compared(repository, predictor, before, after, settings=SETTINGS):
+    base = repository.commit({"advisor.toml": settings, **before})
+    head = repository.commit({**dict.fromkeys(before), "advisor.toml": settings, **after})
     trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
     return compare_trees(*trees, Options(compiling=False), predictor)
 
@@ -34,6 +34,13 @@ def test_a_table_in_another_folder_runs_as_before(repository, predictor):
     (subject,) = found.subjects
     assert subject.path == f"new/{TABLE}" and subject.notes[0] == f"Moved here from old/{TABLE}."
     assert {row.verdict for row in subject.static} == {"predicted-unchanged"} and {row.compared_with for row in subject.static} == {"base"}
+
+
+def test_what_is_said_of_a_table_holds_in_another_folder(repository, predictor):
+    settings = '[tables."old/*"]\nmodel = "Qwen3-30B-A3B"\ntokens = [7]'
+    found = compared(repository, predictor, {f"old/{TABLE}": table(M64=entry())}, {f"new/{TABLE}": table(M64=entry(32))}, settings)
+    assert [row.label for row in found.subjects[0].static] == ["M=7"]
+    assert not any("assum" in note.lower() for note in found.subjects[0].notes)
 
 
 @pytest.mark.parametrize(
