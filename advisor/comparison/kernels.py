@@ -30,7 +30,7 @@ from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
@@ -290,26 +290,52 @@ def _row(
     number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
     said: KernelSettings, predictor: Predictor,
 ) -> StaticRow:  # fmt: skip
-    sides = [_best(version, name, problem, gpu, said, predictor) for version in (old, new)]
+    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
-    if not any(sides):
+    if not any(chosen):
         raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
+    sides: list[Sequence[LaunchReport] | None] = [None, None]
+    for side, best in enumerate(chosen):
+        if best is not None:
+            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
+            sides[side] = advise(target, predictor, command="").launches
     return static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
 
 
-def _best(
-    version: KernelVersion | None, name: str, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor
-) -> list[LaunchReport] | None:
-    """The report of the configuration that is predicted fastest among the version's own: what a perfect autotuner would pick."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
+
+    configuration: Configuration
+    source: str
+    fits: bool  # whether the GPU can launch it
+    of_space: bool  # whether the version's file says what its whole space is
+
+
+def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=renamed[best], source=source, share=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=problem_space(problem, gpu.vendor))
-    return list(advise(target, predictor, command="").launches)
+    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
+                 of_space=version.function.autotune is None)  # fmt: skip
+
+
+def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
+    """What the tunable ceiling of a version is the best of.
+
+    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
+    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it.
+    """
+    def numbers(configuration: Configuration) -> set[str]:
+        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
+
+    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
+             and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
+    return configuration_batch(known) if best.of_space and known else problem_space(problem, gpu.vendor)
 
 
 def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
