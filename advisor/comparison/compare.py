@@ -35,6 +35,9 @@ DEFAULT_GPUS = ("H100", "H200")
 LARGEST_CHANGES = 100
 """Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
 
+OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+"""What a `Request` says of the model."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -61,8 +64,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     if kinds[0] != kinds[1]:
         raise InputError("the two sides are not of a kind", f"{base.name} ({kinds[0]}) and {head.name} ({kinds[1]})",
                          "two results, two files of rows, two tables, two Python files, two folders or two revisions")  # fmt: skip
-    if kinds[0] in ("result", "rows"):
-        refuse_gpus(options)
+    refuse_unused(options, kinds[0])
     gpus = _gpus(options, settings)
     subjects: Sequence[Subject]
     if kinds[0] == "result":
@@ -89,15 +91,22 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
 
 
-def refuse_gpus(options: Options) -> None:
-    """Results and rows say which GPU they are for: refuse another word on it.
+def refuse_unused(options: Options, kind: str) -> None:
+    """Refuse what says nothing of two files of a kind (`_kind`): results and rows say themselves which GPU they are for, and only the name
+    of a table leaves open of which model it is.
 
     Raises:
-        UsageError: A GPU is asked for.
+        UsageError: It is asked for all the same.
     """
-    if options.gpus:
+    if options.gpus and kind in ("result", "rows"):
         raise UsageError("--gpu is for kernels and tables; results and rows say which GPU they are for", ", ".join(options.gpus), None,
                          "leave it out, or make the results with `advisor advise --gpu NAME`")  # fmt: skip
+    if options.launches and kind != "kernels":
+        raise UsageError("--launches is for kernels that changed", ", ".join(map(str, options.launches)),
+                         "files of kernels, folders or revisions", "leave it out")  # fmt: skip
+    known = [f"--{name.replace('_', '-')}" for name in OF_MODEL if getattr(options.request, name) is not None]
+    if known and kind != "table":
+        raise UsageError(f"{', '.join(known)}: only said of tables", None, "two tables, folders or revisions", "leave it out")
 
 
 def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
