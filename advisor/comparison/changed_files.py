@@ -120,7 +120,8 @@ class ChangedFiles:
         with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
             before, after = _Reading(self.base, Path(folder, "base")), _Reading(self.head, Path(folder, "head"))
             sources = [reading.source(entry) for reading, entry in ((before, change.base), (after, change.head))]
-            origins = {name: (entry.path, source) for name, entry in came.items() if (source := before.source(entry)) is not None}
+            files = {entry.path: before.source(entry) for entry in set(came.values())}
+            origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
             if not any(sources):
                 return []
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,

@@ -110,9 +110,8 @@ def kernel_subjects(
     backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
     sides = [_versions(source.on(backend)) if source is not None else {} for source in (base, head)]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    for name, (_, source) in origins.items():
-        versions = _versions(source.on(backend))
-        sides[0] |= {name: versions[name]} if name in versions else {}
+    elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
+    sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
     out = []
     for name in names[:LARGEST_KERNELS]:
