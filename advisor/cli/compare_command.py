@@ -91,10 +91,16 @@ def exit_code(result: ComparisonResult) -> int:
 
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
+    from advisor.comparison.compare import OF_MODEL
     from advisor.comparison_json import comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
+    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "weights", *OF_MODEL)
+    given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
+    if given:
+        raise UsageError("--render shows what was compared, and what its gate said", ", ".join(given), None,
+                         "leave it out, or compare the two sides with it")  # fmt: skip
     path = options.existing_file(arguments.render)
     return comparison_from_json(path.read_bytes(), name=path.name)
 
@@ -133,8 +139,6 @@ def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predic
             base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
             return compare_trees(base, head, wanted, predictor)
         if len(paths) == 2 and all(path.is_file() for path in paths):
-            if wanted.launches and any(path.suffix != ".py" for path in paths):
-                raise UsageError("--launches is for kernels that changed", " and ".join(sides), "files of kernels, folders or revisions")
             return compare_files(paths[0], paths[1], wanted, predictor, folder_settings(Path()))
         if len(paths) == 2 and all(path.exists() for path in paths):
             raise InputError("the two sides are not of a kind", " and ".join(sides), "two files or two folders")
@@ -180,15 +184,17 @@ def _one_path(name: str, sides: list[str]) -> UsageError:
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import baselines, compare_files, new_result
-    from advisor.comparison.compare import missing_baseline, refuse_gpus
+    from advisor.comparison.compare import missing_baseline, refuse_unused
     from advisor.measurement.rows import read_measured
     from advisor.result_json import from_json
 
+    if arguments.merge_base:
+        raise UsageError("--baseline names the other side, and so does --merge-base", arguments.merge_base, None, "leave one of them out")
     if len(arguments.sides) != 1:
         raise UsageError("--baseline takes one side", " ".join(arguments.sides) or None, "one result.json or ROWS.csv")
-    refuse_gpus(wanted)
     head = options.existing_file(arguments.sides[0])
     rows = head.name.endswith(".csv")
+    refuse_unused(wanted, "rows" if rows else "result")
     if rows:
         place = baselines.of_rows(Path(arguments.baseline), list(read_measured(head)), head.name)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +15,7 @@ from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folde
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.importers import LARGEST_IMPORTED, imported_files
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
+from advisor.comparison.moves import MovedKernels
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import Settings
@@ -41,6 +42,7 @@ class ChangedFiles:
     predictor: Predictor
     compiling: Compiling
     recorded: Recorded
+    moved: MovedKernels = field(default_factory=MovedKernels)
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
@@ -58,7 +60,8 @@ class ChangedFiles:
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
-        request = table_request(self.request, self.settings, change.path)
+        former = change.base.path if change.base is not None else None
+        request = table_request(self.request, self.settings, change.path, former)
         return [table_subject(change.path, change.word, base, head, request=request, gpus=self.gpus, predictor=self.predictor,
                               fallback=self._fallback(change))]  # fmt: skip
 
@@ -112,27 +115,43 @@ class ChangedFiles:
     def _kernels(self, change: FileChange) -> list[Subject]:
         """The kernels of a file, read in folders of their own with the files that they import, so that imports are found there and
         nowhere else."""
-        for entry in (change.base, change.head):
-            if entry is not None:
-                check_readable(entry, LARGEST_SOURCE_BYTES)
+        came = self.moved.came.get(change.path, {})
+        left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
         with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-            sources: list[SourceFile | None] = []
-            left_out = False
-            for word, tree, entry in (("base", self.base, change.base), ("head", self.head, change.head)):
-                data = self._bytes(tree, entry)
-                if not mentions_triton(data):
-                    sources.append(None)
-                    continue
-                source = parse(data, change.path)
-                assert source is not None
-                left_out |= imported_files(tree, source, change.path, _writer(Path(folder, word)))
-                sources.append(replace(source, path=_place(Path(folder, word), change.path)))
+            before, after = _Reading(self.base, Path(folder, "base")), _Reading(self.head, Path(folder, "head"))
+            sources = [reading.source(entry) for reading, entry in ((before, change.base), (after, change.head))]
+            files = {entry.path: before.source(entry) for entry in set(came.values())}
+            origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
             if not any(sources):
                 return []
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
-                                    predictor=self.predictor, compiling=self.compiling, recorded=self.recorded)  # fmt: skip
+                                    predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
+                                    origins=origins, left=left)  # fmt: skip
+            left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Reads kernel files of one tree, each into a folder with the files that it imports."""
+
+    tree: Tree
+    folder: Path
+    left_out: bool = False  # whether files that kernels need were
+
+    def source(self, entry: Entry | None) -> SourceFile | None:
+        """The file, parsed; None where there is none, or it holds no kernel."""
+        if entry is None:
+            return None
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        data = self.tree.read(entry)
+        if not mentions_triton(data):
+            return None
+        source = parse(data, entry.path)
+        assert source is not None
+        self.left_out |= imported_files(self.tree, source, entry.path, _writer(self.folder))
+        return replace(source, path=_place(self.folder, entry.path))
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

@@ -15,6 +15,7 @@ from advisor.comparison.files import common_fingerprint, result_subject, rows_su
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
 from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
+from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import FILE_NAME, Settings, matches, read_settings
@@ -22,7 +23,7 @@ from advisor.comparison.tables import named_like_table, table_request, table_sub
 from advisor.comparison.trees import Entry, FileChange, Tree, changes, sized
 from advisor.comparison_json import comparison_from_json
 from advisor.comparison_schema import Compared, ComparisonResult, Subject
-from advisor.configs.names import TableName, is_table_name, parse_table_name
+from advisor.configs.names import parse_table_name
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned.base import Predictor
@@ -33,6 +34,9 @@ from advisor.targets import Request
 DEFAULT_GPUS = ("H100", "H200")
 LARGEST_CHANGES = 100
 """Changed tables and kernel files compared; of those that a pull request touches besides, only what is certain to fail is looked for."""
+
+OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+"""What a `Request` says of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     if kinds[0] != kinds[1]:
         raise InputError("the two sides are not of a kind", f"{base.name} ({kinds[0]}) and {head.name} ({kinds[1]})",
                          "two results, two files of rows, two tables, two Python files, two folders or two revisions")  # fmt: skip
-    if kinds[0] in ("result", "rows"):
-        refuse_gpus(options)
+    refuse_unused(options, kinds[0])
     gpus = _gpus(options, settings)
     subjects: Sequence[Subject]
     if kinds[0] == "result":
@@ -88,15 +91,22 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
 
 
-def refuse_gpus(options: Options) -> None:
-    """Results and rows say which GPU they are for: refuse another word on it.
+def refuse_unused(options: Options, kind: str) -> None:
+    """Refuse what says nothing of two files of a kind (`_kind`): results and rows say themselves which GPU they are for, and only the name
+    of a table leaves open of which model it is.
 
     Raises:
-        UsageError: A GPU is asked for.
+        UsageError: It is asked for all the same.
     """
-    if options.gpus:
+    if options.gpus and kind in ("result", "rows"):
         raise UsageError("--gpu is for kernels and tables; results and rows say which GPU they are for", ", ".join(options.gpus), None,
                          "leave it out, or make the results with `advisor advise --gpu NAME`")  # fmt: skip
+    if options.launches and kind != "kernels":
+        raise UsageError("--launches is for kernels that changed", ", ".join(map(str, options.launches)),
+                         "files of kernels, folders or revisions", "leave it out")  # fmt: skip
+    known = [f"--{name.replace('_', '-')}" for name in OF_MODEL if getattr(options.request, name) is not None]
+    if known and kind != "table":
+        raise UsageError(f"{', '.join(known)}: only said of tables", None, "two tables, folders or revisions", "leave it out")
 
 
 def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
@@ -156,16 +166,17 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
     advisor.toml, the head's is taken, and the result says so.
     """
-    differing = changes(base, head)
+    relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
+    relevant = sized(relevant, base, head)
+    moved = moved_kernels(relevant, base, head)
+    # What has two sides first: compilations are limited.
+    relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)
     settings, warnings = _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = _gpus(options, settings)
     files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
-                         compiling=Compiling(wanted=options.compiling),
+                         compiling=Compiling(wanted=options.compiling), moved=moved,
                          recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
-    relevant = [change for change in _moved(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
-    relevant = sized(relevant, base, head)
-    relevant.sort(key=lambda change: change.word != "modified")  # what has two sides first: compilations are limited
     importing = reached(base, head, relevant)
     warnings += importing.left_out
     subjects: list[Subject] = []
@@ -203,20 +214,6 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
         Compared(label=base.label, revision=base.revision), Compared(label=head.label, revision=head.revision), subjects, options,
         settings, predictor, gpus, warnings=warnings, skipped=skipped, unjudged=unjudged,
     )  # fmt: skip
-
-
-def _moved(differing: Sequence[FileChange]) -> list[FileChange]:
-    """The changes, with a table that went to another folder as one: it runs there as before."""
-    places: dict[TableName, list[FileChange]] = {}
-    for change in differing:
-        if change.word in ("added", "removed") and is_table_name(change.path):
-            places.setdefault(parse_table_name(change.path), []).append(change)
-    moved: dict[str, FileChange] = {}
-    for pair in places.values():
-        if sorted(each.word for each in pair) == ["added", "removed"]:
-            new, old = sorted(pair, key=lambda each: each.word)
-            moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
-    return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
 
 
 def _audited(base: Tree, head: Tree, changed: Sequence[FileChange], predictor: Predictor) -> tuple[int, list[Subject]]:

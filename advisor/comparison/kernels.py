@@ -7,7 +7,7 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -30,7 +30,7 @@ from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
@@ -88,33 +88,60 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
 def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
+    origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
 ) -> list[Subject]:  # fmt: skip
-    """One subject per kernel of the file that differs between the versions; `recorded` launches name problems."""
+    """One subject per kernel of the file that differs between the versions.
+
+    Args:
+        path: Where the file lies in head, or lay in base.
+        change: What happened to it.
+        base: The old version, where there is one.
+        head: The new version.
+        settings: What advisor.toml says of kernels.
+        gpus: The GPUs to predict and compile for.
+        predictor: Where predictions come from.
+        compiling: What may be compiled.
+        recorded: Launches that name problems.
+        origins: Kernels that lay in another file of the base, each with that file and its path.
+        left: Kernels of the base that lie in another file of the head, where they are compared.
+    """
+    origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
     backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
     sides = [_versions(source.on(backend)) if source is not None else {} for source in (base, head)]
+    sides[0] = {name: version for name, version in sides[0].items() if name not in left}
+    elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
+    sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
     out = []
     for name in names[:LARGEST_KERNELS]:
         old, new = sides[0].get(name), sides[1].get(name)
         if old is not None and new is not None and _meaning(old) == _meaning(new):
             continue
-        word: CHANGES = change if old is not None and new is not None else "added" if old is None else "removed"
-        said = settings.kernel(path, name)
-        out.append(_subject(path, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded()))
+        origin = origins[name][0] if name in origins and old is not None else None
+        both: CHANGES = "modified" if origin is not None else change
+        word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
+        paths = (path, origin) if origin is not None else (path,)
+        said = settings.kernel(paths, name)
+        subject = _subject(paths, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
+        out.append(subject if origin is None else replace(subject, notes=(f"Moved here from {origin}.", *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
 
 
+def launched(source: SourceFile) -> list[str]:
+    """The kernels of a file that are not the helpers of others."""
+    return [name for name in source.definitions if name not in source.called]
+
+
 def _versions(source: SourceFile) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
-    called, literal, found = source.called, source.kernels_literal, {}
-    for name, definitions in source.definitions.items():
-        if name not in called:
-            function = source.functions.get(name) or replace(source.function(definitions[-1]), autotune=None)
-            found[name] = _version(source, function, literal.get(name))
+    literal, found = source.kernels_literal, {}
+    for name in launched(source):
+        function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
+        found[name] = _version(source, function, literal.get(name))
     return found
 
 
@@ -166,17 +193,18 @@ def _meaning(version: KernelVersion) -> tuple[Any, ...]:
 
 
 def _subject(
-    path: str, name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
+    paths: Sequence[str], name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
     gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
 ) -> Subject:  # fmt: skip
-    shown = new or old
+    """What there is to say of a kernel whose file is called `paths[0]`, and was called the others before."""
+    path, shown = paths[0], new or old
     assert shown is not None
     notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
     try:
-        launched, told = recorded_problems(recorded, path, name, shown.entry, said)
+        launched, told = recorded_problems(recorded, paths, name, shown.entry, said)
         notes += told
         problems = problems_of(shown, said, name, launched)
         first = problems[0]
@@ -261,26 +289,52 @@ def _row(
     number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
     said: KernelSettings, predictor: Predictor,
 ) -> StaticRow:  # fmt: skip
-    sides = [_best(version, name, problem, gpu, said, predictor) for version in (old, new)]
+    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
-    if not any(sides):
+    if not any(chosen):
         raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
+    sides: list[Sequence[LaunchReport] | None] = [None, None]
+    for side, best in enumerate(chosen):
+        if best is not None:
+            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
+            sides[side] = advise(target, predictor, command="").launches
     return static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
 
 
-def _best(
-    version: KernelVersion | None, name: str, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor
-) -> list[LaunchReport] | None:
-    """The report of the configuration that is predicted fastest among the version's own: what a perfect autotuner would pick."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
+
+    configuration: Configuration
+    source: str
+    fits: bool  # whether the GPU can launch it
+    of_space: bool  # whether the version's file says what its whole space is
+
+
+def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=renamed[best], source=source, share=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=problem_space(problem, gpu.vendor))
-    return list(advise(target, predictor, command="").launches)
+    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
+                 of_space=version.function.autotune is None)  # fmt: skip
+
+
+def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
+    """What the tunable ceiling of a version is the best of.
+
+    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
+    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it.
+    """
+    def numbers(configuration: Configuration) -> set[str]:
+        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
+
+    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
+             and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
+    return configuration_batch(known) if best.of_space and known else problem_space(problem, gpu.vendor)
 
 
 def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -67,9 +67,10 @@ class Settings:
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def kernel(self, path: str, name: str) -> KernelSettings:
-        """What is said of a kernel: by its name, else by its file."""
-        return self.kernels.get(f"{path}::{name}") or self.kernels.get(path) or KernelSettings()
+    def kernel(self, paths: Sequence[str], name: str) -> KernelSettings:
+        """What is said of a kernel: by its name, else by its file, of whose paths the first counts of which something is said."""
+        keys = [key for path in paths for key in (f"{path}::{name}", path)]
+        return next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""

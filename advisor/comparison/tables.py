@@ -53,9 +53,10 @@ def named_like_table(path: str) -> bool:
     return True
 
 
-def table_request(given: Request, settings: Settings, path: str) -> Request:
-    """What is known of a table: of its model the command line's word first, then advisor.toml's; the token counts are advisor.toml's."""
-    said = settings.table(path)
+def table_request(given: Request, settings: Settings, path: str, former: str | None = None) -> Request:
+    """What is known of a table: of its model the command line's word first, then advisor.toml's; the token counts are advisor.toml's.
+    Where advisor.toml says nothing of its path, what it says of the `former` one counts."""
+    said = settings.table(path) or settings.table(former or path)
     given = replace(given, tokens=said.get("tokens"))
     if given.model or given.hidden_size:
         return given

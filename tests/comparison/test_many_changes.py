@@ -1,4 +1,4 @@
-"""More changed files than are compared, and tables that only moved."""
+"""More changed files than are compared."""
 
 from __future__ import annotations
 
@@ -28,12 +28,3 @@ def test_past_the_limit_what_is_certain_to_fail_still_gates(repository, predicto
     assert "2 more changed files were only audited, not judged." in found.gate.sentence
     assert found.gate.failed is (reason is not None) and (reason or "") in found.gate.sentence
     assert len(found.subjects) == 2 + (reason is not None)
-
-
-def test_a_table_in_another_folder_runs_as_before(repository, predictor):
-    text = table(M64=entry(), M1024=entry(64, 128))
-    base = repository.commit({f"old/{TABLE}": text})
-    found = compared(repository, base, repository.commit({f"old/{TABLE}": None, f"new/{TABLE}": text}), predictor)
-    (subject,) = found.subjects
-    assert subject.path == f"new/{TABLE}" and subject.notes[0] == f"Moved here from old/{TABLE}."
-    assert {row.verdict for row in subject.static} == {"predicted-unchanged"} and {row.compared_with for row in subject.static} == {"base"}

@@ -174,6 +174,7 @@ def test_baselines_change_only_when_asked(tmp_path, capsys):
     assert main(["compare", "--baseline", str(folder), str(result)]) == 0
     assert "4 predicted faster" in capsys.readouterr().out and stored.read_bytes() == content
     assert main(["compare", str(result), str(result), "--update"]) == 2
+    assert main(["compare", "--baseline", str(folder), str(result), "--merge-base", "main"]) == 2
 
 
 def test_rows_that_were_measured(tmp_path, capsys):
@@ -224,6 +225,36 @@ def test_the_gpu_asked_for_is_honoured_or_refused(tmp_path, capsys):
         assert "say which GPU they are for" in capsys.readouterr().err
     assert main(["compare", example, example, "--model", "Qwen3-30B-A3B", "--gpu", "H100", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == ["H100"]
+
+
+OF_TABLES = [["--model", "Mixtral-8x7B"], ["--hidden-size", "64"], ["--top-k", "2"], ["--tensor-parallel", "2"], ["--expert-parallel", "2"]]
+
+
+@pytest.mark.parametrize("option", [*OF_TABLES, ["--launches", str(DATA / "before.json")]])
+def test_what_says_nothing_of_results_and_rows_is_refused(tmp_path, capsys, option):
+    before, rows = str(DATA / "before.json"), str(DATA.parent / "rows.csv")
+    for sides in ([before, before], [rows, rows], ["--baseline", str(tmp_path), before], ["--baseline", str(tmp_path), rows]):
+        assert main(["compare", *sides, *option]) == 2
+        assert option[0] in capsys.readouterr().err
+
+
+def test_a_model_says_nothing_of_kernels(tmp_path, capsys):
+    (tmp_path / "k.py").write_text("import triton")
+    assert main(["compare", *[str(tmp_path / "k.py")] * 2, *OF_TABLES[0]]) == 2
+    assert "--model: only said of tables" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [*OF_TABLES, ["--fail-on", "predicted-regressed"], ["--fail-on", "none"], ["--gpu", "H100"], ["--update"], ["--no-compile"],
+               ["--launches", "x"], ["--weights", "x"], ["--merge-base", "main"], ["--baseline", "x"], ["side"]],
+)  # fmt: skip
+def test_what_is_shown_again_takes_no_other_word(tmp_path, capsys, option):
+    main(["compare", str(DATA / "before.json"), str(DATA / "after.json"), "--output", str(tmp_path)])
+    written = str(tmp_path / "comparison.json")
+    assert main(["compare", "--render", written, "--format", "md"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "--render", written, *option]) == 2
+    assert capsys.readouterr().err.startswith("advisor: error: --render ")
 
 
 def test_rows_of_which_nothing_is_known_are_shown_and_compare_with_nothing(tmp_path, capsys):

@@ -1,17 +1,24 @@
-"""The workflow that posts the comment: its own scripts, run with a stand-in for `gh`."""
+"""The workflow that posts the comment and the action: their own scripts, run with stand-ins for `gh` and the installed `advisor`."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from .conftest import TABLE, entry, table
+from .repository import Repository
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "reports" / "workflows"
+ACTION = ROOT / ".github" / "actions" / "advisor" / "action.yml"
 
 GH = """#!/bin/sh
 echo "$*" >> calls
@@ -23,11 +30,10 @@ esac
 """
 
 
-def script(step: str) -> str:
-    """What a step of the workflow runs."""
-    text = (WORKFLOWS / "performance-comment.yml").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"- name: {step}\n(?:        .*\n)*?        run: \|\n((?:          .*\n)+)", text)
-    return textwrap.dedent(found)
+def script(step: str, path: Path = WORKFLOWS / "performance-comment.yml") -> str:
+    """What a step of a workflow, or of the action, runs."""
+    (found,) = re.findall(rf"- name: {step}\n(?: +.*\n)*?( +)run: \|\n((?:\1  .*\n)+)", path.read_text(encoding="utf-8"))
+    return textwrap.dedent(found[1])
 
 
 def ran(step: str, folder: Path, **environment: str) -> list[str]:
@@ -66,5 +72,53 @@ def test_what_the_comparison_reads_starts_it():
 
 
 def test_the_cache_of_the_action_is_renewed():
-    action = (ROOT / ".github" / "actions" / "advisor" / "action.yml").read_text(encoding="utf-8")
+    action = ACTION.read_text(encoding="utf-8")
     assert re.search(r"key: \S.*\$\{\{ github\.sha \}\}\n\s+restore-keys: ", action)
+
+
+def compared(folder: Path, output: str = "advisor-compare", base: str = "main", head: str = "HEAD") -> tuple[int, Path]:
+    """The exit code of the action's step in the checkout `folder / "checkout"`, and the runner's temporary folder."""
+    temporary = folder / "temporary"
+    advisor = temporary / "triton-advisor" / "bin" / "advisor"
+    advisor.parent.mkdir(parents=True)
+    advisor.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m advisor "$@"\n')
+    advisor.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), "GITHUB_OUTPUT": str(folder / "outputs"),
+                   "GITHUB_STEP_SUMMARY": str(folder / "summary"), "BASE": base, "HEAD": head, "GPUS": "H200", "FAIL_ON": "none",
+                   "OUTPUT": output}  # fmt: skip
+    (folder / "summary").touch()
+    done = subprocess.run(["bash", "-e", "-c", script("Compare", ACTION)], env=environment, cwd=folder / "checkout", capture_output=True)
+    return done.returncode, temporary
+
+
+@pytest.mark.parametrize("output", ["advisor-compare", "", "below/advisor-compare"])
+def test_the_action_writes_where_the_pull_request_has_no_say(tmp_path, output):
+    repository, target = Repository(tmp_path / "checkout"), tmp_path / "target"
+    target.mkdir()
+    repository.commit({TABLE: table(M64=entry())})
+    repository.git("checkout", "--quiet", "-b", "change")
+    repository.commit({TABLE: table(M64=entry(32)), "advisor-compare": target, "below": target})
+    code, temporary = compared(tmp_path, output)
+    written = temporary / (output or "advisor-compare")
+    assert code == 0 and {each.name for each in written.iterdir()} >= {"summary.md", "comment.md", "comparison.json"}
+    assert f"folder={written}\n" in (tmp_path / "outputs").read_text()
+    assert (tmp_path / "summary").read_text() == (written / "summary.md").read_text()
+    assert not list(target.iterdir())
+
+
+def test_what_the_pull_request_brings_is_no_result(tmp_path):
+    repository = Repository(tmp_path / "checkout")
+    repository.commit({"advisor-compare/summary.md": "brought", "advisor-compare/comparison.json": "{}"})
+    absolute = tmp_path / "checkout" / "advisor-compare"
+    code, temporary = compared(tmp_path, base="no-such-branch")
+    assert code == 2 and not (tmp_path / "summary").read_text() and not (temporary / "advisor-compare").exists()
+    assert "path: ${{ steps.compare.outputs.folder }}\n" in ACTION.read_text(encoding="utf-8")
+    shutil.rmtree(temporary)
+    assert compared(tmp_path, str(absolute), base="no-such-branch")[0] == 2
+    assert not (tmp_path / "summary").read_text() and not absolute.exists()
+
+
+def test_the_commits_of_the_action_are_no_options(tmp_path):
+    Repository(tmp_path / "checkout").commit({TABLE: table(M64=entry())})
+    assert compared(tmp_path, head=f"--output={tmp_path / 'elsewhere'}")[0] == 2
+    assert not (tmp_path / "elsewhere").exists()
