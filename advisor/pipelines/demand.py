@@ -74,6 +74,8 @@ class Demand:
         largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
         certain_xu: Share of the xu demand that no kernel of the configuration can do without.
         in_turn: Whether a CTA's tensor and fma pipelines wait for each other in every trip (block-scaled products).
+        parts: In how many parts the results are stored, where the depth is divided among CTAs.
+        then: The launch that adds up those of more than one part, once this one has ended.
     """
 
     per_cta: Mapping[str, Array]
@@ -93,6 +95,8 @@ class Demand:
     largest_cta_ratio: Array | None = None
     in_turn: bool = False
     certain_xu: float = 1.0
+    parts: Array | None = None
+    then: Demand | None = None
 
     def totals(self) -> dict[str, Array]:
         """Demand of the whole GPU per pipeline."""

@@ -128,3 +128,18 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
             registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps
         ),
     )  # fmt: skip
+
+
+def sum_of_parts(rows: Array, width: Array, parts: Array, dtype: str, gpu: GpuSpec) -> Demand | None:
+    """The launch that adds up float32 results stored in `parts` parts, [parts, rows, width], into one of type `dtype`; None where no
+    result of the batch is in more than one.
+
+    As the kernels of `triton_kernels/` do it (`sum_splits_kernel` of gemm.py; `combine_splits_kernel` of attention.py, whose weights are
+    left out): CTAs of one row, and of 1,024 results at most. The launch before has just written the parts, so the L2 holds what fits.
+    """
+    if not (parts > 1).any():
+        return None
+    sizes = {"B": rows, "H": width, "inputs": parts}
+    problem = ProblemBatch(family="elementwise", op="sum", dtype="fp32", output_dtype=dtype, sizes=sizes, cache="warm")
+    block = np.minimum(2.0 ** np.ceil(np.log2(np.maximum(width, 1))), 1024.0)
+    return demand(problem, ConfigurationBatch(parameters={"BLOCK_SIZE": block}), gpu, by_row=True)
