@@ -125,7 +125,8 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
         num_stages=configuration.num_stages, certain_xu=op.certain_xu,
         resources=occupancy.Resources(
-            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps
+            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps,
+            accumulators=block / (gpu.warp_size * warps),
         ),
     )  # fmt: skip
 

@@ -18,6 +18,10 @@ XU_OP = {"rms_norm": 0, "layer_norm": 0, "softmax": 1}
 PARAMETERS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
 """Vectors of H weights that every row uses."""
 
+LONGEST_BLOCK = 16384
+"""Elements of a row that a kernel takes at once at most, where its configuration does not say: the largest block of those in
+`triton_kernels/`. A row of 65,536 float32 values is as large as all registers of an SM."""
+
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """Every element read once and written once, the weights once."""
@@ -35,11 +39,14 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
-    """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result)."""
+    """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result).
+
+    A block is held in registers. A configuration without BLOCK_SIZE takes whole rows, but `LONGEST_BLOCK` elements at most.
+    """
     w = work(problem, gpu)
     rows, length = problem.sizes["B"], problem.sizes["H"]
-    full = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
-    block = configuration.parameters.get("BLOCK_SIZE", full)
+    whole = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
+    block = configuration.parameters.get("BLOCK_SIZE", np.minimum(whole, LONGEST_BLOCK))
     per_cta_rows, warps = configuration.get("ROWS_PER_CTA", 1), configuration.num_warps
     passes = np.ceil(length / block)
     reads = np.where(passes > 1, 2.0, 1.0)
@@ -68,6 +75,6 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         num_stages=configuration.num_stages,
         resources=occupancy.Resources(
             registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
-            shared_memory_bytes=128 + zero, num_warps=warps,
+            shared_memory_bytes=128 + zero, num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
         ),
     )  # fmt: skip

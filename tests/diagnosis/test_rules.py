@@ -18,6 +18,7 @@ from advisor.diagnosis.rule import Rule
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
+from advisor.schema import Configuration
 
 from .cases import CASES
 from .launches import gemm, launch, moe, rows, tile
@@ -113,6 +114,13 @@ def test_results_in_tensor_memory_take_no_registers() -> None:
     fired = {name: [f.rule for f in diagnose(launch(problem, wide, name)).findings] for name in ("H200", "B200")}
     assert "register-spills-likely" in fired["H200"]
     assert "register-spills-likely" not in fired["B200"]
+
+
+def test_no_rule_puts_a_row_into_registers_that_cannot_hold_it() -> None:
+    """524,288 values are eight times as many as an SM has registers."""
+    problem = replace(rows(4096, 524288, op="softmax"), dtype="fp32")
+    context = launch(problem, Configuration(parameters={"BLOCK_SIZE": 2048, "ROWS_PER_CTA": 1}, num_warps=4), "H100")
+    assert "rows-read-twice" in diagnose(context).passed
 
 
 def test_too_many_threads_cannot_launch() -> None:

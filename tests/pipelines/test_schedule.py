@@ -7,6 +7,8 @@ import pytest
 
 from advisor.hardware import load_gpu
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, analyse, column
+from advisor.pipelines.schedule import ADDRESSES
+from advisor.pipelines.space import problem_space
 
 GEMM = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}
 
@@ -44,3 +46,26 @@ def test_a_small_product_is_still_best_split() -> None:
     configurations = in_parts("SPLIT_K", [1, 16], **{**GEMM, "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128})
     whole, parted = analyse(problem, configurations, load_gpu("H100")).latency_us
     assert parted < whole
+
+
+@pytest.mark.parametrize(("family", "op", "rows"), [("normalization", "softmax", 4), ("elementwise", "add", 4)])
+def test_a_block_that_the_registers_cannot_hold_is_slow(family: str, op: str, rows: int) -> None:
+    """4,096 values in each of 32 threads, against 64 in each of 512."""
+    sizes = {"B": column(16384), "H": column(32768)}
+    problem = ProblemBatch(family=family, op=op, dtype="fp32", sizes=sizes)
+    columns = {"BLOCK_SIZE": column([32768, 32768]), "ROWS_PER_CTA": column([rows, 1])}
+    spilled, held = analyse(problem, ConfigurationBatch(parameters=columns, num_warps=column([1, 16])), load_gpu("H100")).latency_us
+    assert spilled > 2 * held
+
+
+@pytest.mark.parametrize("length", [4096, 16384, 131072])
+def test_the_best_of_row_configurations_holds_its_rows(length: int) -> None:
+    """Longer rows than any CTA holds are taken in passes where no BLOCK_SIZE is given."""
+    problem = ProblemBatch(family="normalization", op="softmax", dtype="fp32", sizes={"B": column(4096), "H": column(length)})
+    space = problem_space(problem)
+    found = analyse(problem, space, load_gpu("H100"))
+    best = np.argmin(found.latency_us)
+    held = found.demand.resources.accumulators
+    assert held is not None and held[best] <= 255 - ADDRESSES
+    assert held.min() <= 64
+    assert (found.demand.k_iterations[best] > 1) == (length > 16384)
