@@ -59,7 +59,12 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] * reads + per_cta_rows
     vector = 16.0 / problem.operand_bytes
     again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
-    in_flight = gpu.num_sms * per_cta_rows * length * problem.operand_bytes
+    resources = occupancy.Resources(
+        registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255), shared_memory_bytes=128 + zero,
+        num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
+    )  # fmt: skip
+    at_once = np.minimum(gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1), ctas)
+    in_flight = at_once * per_cta_rows * length * problem.operand_bytes  # read between a row's first and its second reading
     return Demand(
         per_cta={
             "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": padded * 1.0 + zero,
@@ -72,9 +77,5 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
         k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages,
-        resources=occupancy.Resources(
-            registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
-            shared_memory_bytes=128 + zero, num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
-        ),
+        num_stages=configuration.num_stages, resources=resources,
     )  # fmt: skip

@@ -29,8 +29,8 @@ TENSOR_MEMORY_COLUMNS = 512
 class Resources:
     """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
 
-    `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot, a block of rows); the compiler can cut
-    operand fragments into slices, but not these.
+    `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot, a block of rows); the compiler
+    can cut operand fragments into slices, but not these.
     """
 
     registers: Array
