@@ -195,7 +195,7 @@ def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: P
     now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)
     if latency_us is None:
         spread = np.hypot(spread, _sigma(prediction))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # a ceiling of no configuration that launches is infinite
         margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
     return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)
 
