@@ -15,10 +15,12 @@ import pytest
 from advisor.diagnosis import RULES, Change, LaunchContext, Pricing, Sharing, diagnose
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.rule import Rule
+from advisor.diagnosis.rules.low_occupancy import HELD
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Prediction
 from advisor.pipelines import ConfigurationBatch, ProblemBatch
-from advisor.schema import Configuration
+from advisor.pipelines.occupancy import LIMITERS
+from advisor.schema import Configuration, Problem
 
 from .cases import CASES
 from .launches import gemm, launch, moe, rows, tile
@@ -121,6 +123,17 @@ def test_no_rule_puts_a_row_into_registers_that_cannot_hold_it() -> None:
     problem = replace(rows(4096, 524288, op="softmax"), dtype="fp32")
     context = launch(problem, Configuration(parameters={"BLOCK_SIZE": 2048, "ROWS_PER_CTA": 1}, num_warps=4), "H100")
     assert "rows-read-twice" in diagnose(context).passed
+
+
+def test_every_limit_of_the_resident_ctas_has_words() -> None:
+    """The grid limits nothing that a CTA holds; the last limit is that of sm_100."""
+    assert set(HELD) == set(LIMITERS) - {"none", "grid"}
+    sizes = {"B": 8, "H": 32, "H_kv": 8, "M": 512, "N": 8192, "D": 64, "causal": 1}
+    configuration = Configuration(parameters={"BLOCK_M": 64, "BLOCK_N": 64}, num_warps=4, num_stages=2)
+    context = launch(Problem(family="attention", op="prefill", sizes=sizes), configuration, "B200")
+    (finding,) = (each for each in diagnose(context).findings if each.rule == "low-occupancy")
+    assert finding.title == "2 resident CTAs per SM, limited by tensor-memory"
+    assert finding.evidence.startswith("256 columns of tensor memory each of 512")
 
 
 def test_too_many_threads_cannot_launch() -> None:
