@@ -248,3 +248,21 @@ def test_what_another_type_saves_may_lie_below_the_bound_of_exact_products() -> 
     (finding,) = (each for each in diagnose(context).findings if each.rule == "not-tensor-dtype")
     assert finding.saving_us is not None and context.now_us - context.bound_us < finding.saving_us
     assert finding.saving_us <= context.now_us - context.bound_of(replace(context.problem, dtype="tf32"))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "why"),
+    [
+        ("A100", "A100 has no matrix instruction for fp32"),
+        ("MI300X", "the fp32 matrix instructions of MI300X are as fast as its vector units"),
+    ],
+)
+def test_fp32_is_slow_for_the_reason_that_is_given(gpu: str, why: str) -> None:
+    finding = BY_ID["not-tensor-dtype"].check(launch(gemm(8192, 8192, 8192, dtype="fp32"), tile(64, 64, 32, 8, stages=2), gpu))
+    assert finding is not None and finding.evidence.startswith(f"{why}; tf32 would take ")
+
+
+@pytest.mark.parametrize(("dtype", "output"), [("bf16", "33.6 MB"), ("tf32", "67.1 MB")])
+def test_parts_of_a_sum_are_fp32_whatever_its_type(dtype: str, output: str) -> None:
+    finding = BY_ID["split-k-traffic"].check(launch(gemm(4096, 4096, 1024, dtype=dtype), tile(128, 128, 32, 8, SPLIT_K=16), "A100"))
+    assert finding is not None and finding.evidence == f"1.07 GB of partial results in fp32 for {output} of output"
