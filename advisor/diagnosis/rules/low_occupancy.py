@@ -8,12 +8,12 @@ from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, severity_of
 from advisor.hardware import GpuSpec
-from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources
+from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources, held_registers
 from advisor.schema import Finding
 
 HELD: Mapping[str, Callable[[Resources, GpuSpec], str]] = {
     "registers": lambda held, gpu: (
-        f"about {first(held.registers):.0f} registers × {first(held.num_warps) * gpu.warp_size:.0f} threads each "
+        f"about {first(held_registers(gpu, held)):.0f} registers × {first(held.num_warps) * gpu.warp_size:.0f} threads each "
         f"of {gpu.registers_per_sm:,}"
     ),
     "shared-memory": lambda held, gpu: (
