@@ -12,7 +12,7 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy, tile
 from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.schema import result_dtype
 
 
@@ -38,7 +38,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     pairs = s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0)))
     flop = 4 * pairs * s["D"]
     tensor = tile.compute_pipeline(gpu, problem.dtype)
-    fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop)
+    fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop / fma_gain(gpu, problem.dtype, dot=True))
     q, kv, out = _bytes(problem)
     return Work(
         tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,

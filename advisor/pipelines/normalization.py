@@ -7,7 +7,7 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 
 FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
 """Per element: square and accumulate, scale and weight; mean, variance, normalise, weight and bias; max, subtract, sum, scale."""
@@ -27,7 +27,8 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """Every element read once and written once, the weights once."""
     rows, length = problem.sizes["B"], problem.sizes["H"]
     elements = rows * length
-    fma, xu = least_special(gpu, elements * float(XU_OP[problem.op]) + rows, elements * float(FMA_FLOP[problem.op]))
+    special, flop = elements * float(XU_OP[problem.op]) + rows, elements * float(FMA_FLOP[problem.op])
+    fma, xu = least_special(gpu, special, flop, problem.dtype)
     return Work(
         tensor_flop=np.zeros_like(elements),
         fma_flop=fma,
@@ -77,5 +78,5 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
         k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages, resources=resources,
+        num_stages=configuration.num_stages, resources=resources, certain_fma=1 / fma_gain(gpu, problem.dtype),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from advisor.configs.launchability import least_block_k, swaps_operands
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.demand import Demand, Work, fma_gain
 
 MMA_SYNC_SHARE = 0.66
 """Share of a Hopper or data-centre Blackwell SM's dense rate that mma.sync reaches (wgmma / tcgen05 reach all of it).
@@ -102,7 +102,7 @@ def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
     tensor = compute_pipeline(gpu, dtype)
     zero = np.zeros_like(flop)
     return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
+        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True), xu_op=zero,
         compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes, result_bytes=product.output_bytes,
         tensor_dtype=tensor,
     )  # fmt: skip
