@@ -11,6 +11,7 @@ from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.pipelines import Analysis
 from advisor.pipelines.bound import least_amounts, least_launch_us, share_of_least, throughput_per_us
+from advisor.pipelines.occupancy import held_registers
 from advisor.schema import PIPELINE_UNITS, PIPELINES, Occupancy, PipelineTime, SourcedFigure
 
 
@@ -51,8 +52,11 @@ def _configuration_time(name: str, analysis: Analysis, totals: Mapping[str, pipe
     return float(busiest[name].flat[0]) / rate
 
 
-def occupancy(analysis: Analysis) -> Occupancy:
-    """CTAs, waves and what limits the resident ones, by the resources that the analytical model estimates."""
+def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
+    """CTAs, waves and what limits the resident ones, by the resources that the analytical model estimates.
+
+    Registers are those that a thread has: what the estimate is above them is spilled (the rule `register-spills-likely` says so).
+    """
     demand, plan = analysis.demand, analysis.schedule
 
     def first(values: pipelines.Array) -> float:
@@ -61,7 +65,7 @@ def occupancy(analysis: Analysis) -> Occupancy:
     return Occupancy(
         ctas=int(first(demand.ctas)), resident_ctas_per_sm=int(first(plan.resident)), limiter=plan.limiter_name,
         waves=first(plan.waves), last_wave_fill=first(plan.last_wave_fill),
-        registers_per_thread=round(first(demand.resources.registers)), registers_origin="estimated",
+        registers_per_thread=round(first(held_registers(gpu, demand.resources))), registers_origin="estimated",
         shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)), spill_bytes=None,
         k_iterations=int(np.ceil(first(demand.k_iterations))),
     )  # fmt: skip

@@ -207,7 +207,7 @@ def _report(
         ceiling_configuration=ceiling_configuration,
         measured=measured.latency if measured else None,
         measured_rounds=measured.rounds if measured else None,
-        occupancy=occupancy(analysis),
+        occupancy=occupancy(analysis, gpu),
         efficiency=draft.bound_us / now if now else None,
         headroom=now / ceiling.us - 1 if now else None,
         p_speedup_10pct=p_speedup,

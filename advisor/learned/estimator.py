@@ -201,7 +201,7 @@ def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: P
     if latency_us is None:
         other, together = _sigma(prediction), np.where(prediction.learned | ceiling.learned, 0.0, SHARED_ERROR)
         spread = np.sqrt(spread**2 + other**2 - 2 * together * spread * other)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # a ceiling of no configuration that launches is infinite
         margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
     return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)
 

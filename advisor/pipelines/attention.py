@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines import cache, occupancy, tile
+from advisor.pipelines import cache, elementwise, occupancy, tile
 from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
+from advisor.schema import result_dtype
 
 
 def scored_pairs(queries: Array, keys: Array, causal: Array) -> Array:
@@ -37,7 +38,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     pairs = s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s.get("causal", column(0)))
     flop = 4 * pairs * s["D"]
     tensor = tile.compute_pipeline(gpu, problem.dtype)
-    fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop)
+    fma, xu = least_special(gpu, pairs, np.zeros_like(flop) if tensor else flop / fma_gain(gpu, problem.dtype, dot=True))
     q, kv, out = _bytes(problem)
     return Work(
         tensor_flop=flop * tile.product_count(gpu, problem.dtype) if tensor else np.zeros_like(flop), fma_flop=fma, xu_op=xu,
@@ -92,7 +93,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     """Query tiles of BLOCK_M rows stream key blocks of BLOCK_N; a causal prefill ends at the diagonal.
 
     In decode the query heads of a group share one tile (and its K and V), every tile visits all keys, and NUM_KV_SPLITS CTAs
-    share them, whose partial results a second, smaller kernel combines (its traffic is counted here).
+    share them, whose partial results a second, smaller kernel combines (`Demand.then`).
     """
     s = {name: column(values) for name, values in problem.sizes.items()}
     s.setdefault("causal", column(0))
@@ -142,10 +143,12 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
             "issue": pairs * 8 / gpu.warp_size + matrix_flop / np.where(warp_group, 262144, 4096), "smem": smem,
         },
         ctas=ctas, launched_ctas=ctas, cta_load_bytes=loads / ctas, cta_store_bytes=stores / ctas,
-        l2_bytes=loads + stores + partial,
-        dram_bytes=cache.likely_dram_bytes(compulsory, gpu.l2_bytes, problem.cache) + missed,
+        l2_bytes=loads + stores,
+        dram_bytes=cache.likely_dram_bytes(compulsory + stores - out_bytes, gpu.l2_bytes, problem.cache) + missed,
         compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
         k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
-        num_stages=stages, largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
+        num_stages=stages, parts=splits,
+        then=elementwise.sum_of_parts(s["B"] * s["H"] * s["M"], s["D"], splits, result_dtype(problem.dtype, problem.output_dtype), gpu),
+        largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
         resources=_resources(problem, gpu, block_m, block_n, block_d, warps + zero, stages + zero, warp_group),
     )  # fmt: skip

@@ -119,7 +119,7 @@ def config_bound(work: Work, demand: Demand, gpu: GpuSpec, cache_state: str) -> 
         if name == "tensor":
             times[name] = busiest[name] / (rate * demand.tensor_rate) if rate else np.zeros_like(busiest[name])
         else:
-            times[name] = busiest[name] * (demand.certain_xu if name == "xu" else 1.0) / rate
+            times[name] = busiest[name] * {"xu": demand.certain_xu, "fma": demand.certain_fma}.get(name, 1.0) / rate
     port = demand.cta_load_bytes * np.ceil(demand.ctas / gpu.num_sms) / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)
     if demand.largest_cta_ratio is not None:
         port = demand.cta_load_bytes * demand.ctas / gpu.num_sms / (L2_PORT_BYTES_PER_CLOCK * gpu.max_clock_mhz)

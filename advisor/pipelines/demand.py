@@ -19,6 +19,7 @@ SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")
 class Work:
     """The least any kernel must do for a problem, columns [n].
 
+    `fma_flop` is in FLOP of fp32: those of a type that the vector units do faster count for as much less (`fma_gain`).
     `compulsory_bytes` are the distinct bytes read and written once each, `result_bytes` those written, `in_place_bytes` those that are
     read and written at one place. From and to DRAM goes only what the L2 cannot hold (`bound.least_amounts`). Between L2 and SMs each
     direction has its own wires, so only the larger of the two is certain there.
@@ -47,12 +48,37 @@ EMULATED_SPECIAL_FLOP = 6.0
 FlashAttention-4 (together.ai/blog/flashattention-4) computes some exponentials so; a bound must grant every kernel that."""
 
 
-def least_special(gpu: GpuSpec, special: Array, flop: Array) -> tuple[Array, Array]:
-    """The split of special functions between xu and fma (which has `flop` to do too) that ends first: fma FLOP, xu operations."""
+DP4A_PER_LANE = 4.0
+"""Products of dp4a, a dot of four bytes each, for one of fp32. Source: CUDA C++ Programming Guide, arithmetic instruction throughput; from
+compute capability 6.1 on (P4: 22 TOPS of int8, 5.5 TFLOPS of fp32)."""
+
+
+def fma_gain(gpu: GpuSpec, dtype: str, *, dot: bool = False) -> float:
+    """How many times as many FLOP of `dtype` as of fp32 the vector units do at most: a bound must grant every kernel packed arithmetic.
+
+    Types of a byte can be widened to fp16. bf16 has instructions where the matrix units take it (compute capability 8.0, CDNA 3).
+
+    Args:
+        gpu: The GPU.
+        dtype: Of the operands.
+        dot: Whether products are added up, as dp4a does.
+    """
+    rates = gpu.fma_flop_per_clock_per_sm
+    if dtype == "int8" and dot and gpu.compute_capability != "6.0":
+        return DP4A_PER_LANE
+    if dtype in ("fp16", "fp8", "int8", "int4") or (dtype == "bf16" and gpu.supports("bf16")):
+        return max(rates.get("fp16", 0.0) / rates["fp32"], 1.0)
+    return 1.0
+
+
+def least_special(gpu: GpuSpec, special: Array, flop: Array, dtype: str = "fp32") -> tuple[Array, Array]:
+    """The split of special functions between xu and fma (which has `flop` of `dtype` to do too) that ends first: fma FLOP, in those of
+    fp32, and xu operations."""
+    gain = fma_gain(gpu, dtype)
+    flop, emulated = flop / gain, EMULATED_SPECIAL_FLOP / gain
     per_xu, per_flop = 1 / gpu.xu_op_per_clock_per_sm, 1 / gpu.fma_flop_per_clock_per_sm["fp32"]
-    emulated_cost = EMULATED_SPECIAL_FLOP * per_flop
-    on_xu = np.clip((flop * per_flop + special * emulated_cost) / (per_xu + emulated_cost), 0.0, special)
-    return flop + (special - on_xu) * EMULATED_SPECIAL_FLOP, on_xu
+    on_xu = np.clip((flop + special * emulated) * per_flop / (per_xu + emulated * per_flop), 0.0, special)
+    return flop + (special - on_xu) * emulated, on_xu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +99,10 @@ class Demand:
         resources: Registers, shared memory, warps per CTA.
         largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
         certain_xu: Share of the xu demand that no kernel of the configuration can do without.
+        certain_fma: Share of the fma demand that is left where a kernel packs its arithmetic (`fma_gain`).
         in_turn: Whether a CTA's tensor and fma pipelines wait for each other in every trip (block-scaled products).
+        parts: In how many parts the results are stored, where the depth is divided among CTAs.
+        then: The launch that adds up those of more than one part, once this one has ended.
     """
 
     per_cta: Mapping[str, Array]
@@ -93,6 +122,9 @@ class Demand:
     largest_cta_ratio: Array | None = None
     in_turn: bool = False
     certain_xu: float = 1.0
+    certain_fma: float = 1.0
+    parts: Array | None = None
+    then: Demand | None = None
 
     def totals(self) -> dict[str, Array]:
         """Demand of the whole GPU per pipeline."""

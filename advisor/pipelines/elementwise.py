@@ -10,7 +10,7 @@ from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     elements = problem.sizes["B"] * problem.sizes["H"]
     inputs = problem.sizes.get("inputs", column(op.inputs))
     flop, special = _operations(problem, op)
-    fma, xu = least_special(gpu, elements * special * op.certain_xu, elements * flop)
+    fma, xu = least_special(gpu, elements * special * op.certain_xu, elements * flop, problem.dtype)
     return Work(
         tensor_flop=np.zeros_like(elements),
         fma_flop=fma,
@@ -123,8 +123,24 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * block) + zero,
         k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages, certain_xu=op.certain_xu,
+        num_stages=configuration.num_stages, certain_xu=op.certain_xu, certain_fma=1 / fma_gain(gpu, problem.dtype),
         resources=occupancy.Resources(
-            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps
+            registers=np.minimum(24 + 2 * block / (gpu.warp_size * warps), 255), shared_memory_bytes=zero, num_warps=warps,
+            accumulators=block / (gpu.warp_size * warps),
         ),
     )  # fmt: skip
+
+
+def sum_of_parts(rows: Array, width: Array, parts: Array, dtype: str, gpu: GpuSpec) -> Demand | None:
+    """The launch that adds up float32 results stored in `parts` parts, [parts, rows, width], into one of type `dtype`; None where no
+    result of the batch is in more than one.
+
+    As the kernels of `triton_kernels/` do it (`sum_splits_kernel` of gemm.py; `combine_splits_kernel` of attention.py, whose weights are
+    left out): CTAs of one row, and of 1,024 results at most. The launch before has just written the parts, so the L2 holds what fits.
+    """
+    if not (parts > 1).any():
+        return None
+    sizes = {"B": rows, "H": width, "inputs": parts}
+    problem = ProblemBatch(family="elementwise", op="sum", dtype="fp32", output_dtype=dtype, sizes=sizes, cache="warm")
+    block = np.minimum(2.0 ** np.ceil(np.log2(np.maximum(width, 1))), 1024.0)
+    return demand(problem, ConfigurationBatch(parameters={"BLOCK_SIZE": block}), gpu, by_row=True)

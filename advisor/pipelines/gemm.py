@@ -8,6 +8,7 @@ from advisor.hardware import GpuSpec
 from advisor.pipelines import tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.demand import Demand, Work
+from advisor.schema import result_dtype
 
 
 def product(problem: ProblemBatch) -> tile.Product:
@@ -24,7 +25,7 @@ def product(problem: ProblemBatch) -> tile.Product:
         rows=np.broadcast_to(m, shape)[:, None], count=np.broadcast_to(batch, shape)[:, None], width=n, depth=k,
         distinct_a_bytes=batch * m * a_row, distinct_b_bytes=batch * b_group, a_row_bytes=a_row, b_group_bytes=b_group,
         output_bytes=batch * m * n * problem.result_bytes,
-        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_bytes=problem.result_bytes,
+        a_bytes=problem.operand_bytes, b_bytes=problem.weight_bytes, c_dtype=result_dtype(problem.dtype, problem.output_dtype),
         dtype=problem.dtype, l2_resident=problem.cache, block_scaled=problem.block_shape is not None,
     )  # fmt: skip
 

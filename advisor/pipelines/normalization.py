@@ -7,7 +7,7 @@ import numpy as np
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 
 FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
 """Per element: square and accumulate, scale and weight; mean, variance, normalise, weight and bias; max, subtract, sum, scale."""
@@ -18,12 +18,17 @@ XU_OP = {"rms_norm": 0, "layer_norm": 0, "softmax": 1}
 PARAMETERS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
 """Vectors of H weights that every row uses."""
 
+LONGEST_BLOCK = 16384
+"""Elements of a row that a kernel takes at once at most, where its configuration does not say: the largest block of those in
+`triton_kernels/`. A row of 65,536 float32 values is as large as all registers of an SM."""
+
 
 def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
     """Every element read once and written once, the weights once."""
     rows, length = problem.sizes["B"], problem.sizes["H"]
     elements = rows * length
-    fma, xu = least_special(gpu, elements * float(XU_OP[problem.op]) + rows, elements * float(FMA_FLOP[problem.op]))
+    special, flop = elements * float(XU_OP[problem.op]) + rows, elements * float(FMA_FLOP[problem.op])
+    fma, xu = least_special(gpu, special, flop, problem.dtype)
     return Work(
         tensor_flop=np.zeros_like(elements),
         fma_flop=fma,
@@ -35,11 +40,14 @@ def work(problem: ProblemBatch, gpu: GpuSpec) -> Work:
 
 
 def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
-    """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result)."""
+    """CTAs of ROWS_PER_CTA rows; a row wider than BLOCK_SIZE takes passes, and is then read twice (statistics, then result).
+
+    A block is held in registers. A configuration without BLOCK_SIZE takes whole rows, but `LONGEST_BLOCK` elements at most.
+    """
     w = work(problem, gpu)
     rows, length = problem.sizes["B"], problem.sizes["H"]
-    full = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
-    block = configuration.parameters.get("BLOCK_SIZE", full)
+    whole = 2.0 ** np.ceil(np.log2(np.maximum(length, 1)))
+    block = configuration.parameters.get("BLOCK_SIZE", np.minimum(whole, LONGEST_BLOCK))
     per_cta_rows, warps = configuration.get("ROWS_PER_CTA", 1), configuration.num_warps
     passes = np.ceil(length / block)
     reads = np.where(passes > 1, 2.0, 1.0)
@@ -52,7 +60,12 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] * reads + per_cta_rows
     vector = 16.0 / problem.operand_bytes
     again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
-    in_flight = gpu.num_sms * per_cta_rows * length * problem.operand_bytes
+    resources = occupancy.Resources(
+        registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255), shared_memory_bytes=128 + zero,
+        num_warps=warps, accumulators=block * per_cta_rows / (gpu.warp_size * warps),
+    )  # fmt: skip
+    at_once = np.minimum(gpu.num_sms * np.maximum(occupancy.resident_ctas(gpu, resources)[0], 1), ctas)
+    in_flight = at_once * per_cta_rows * length * problem.operand_bytes  # read between a row's first and its second reading
     return Demand(
         per_cta={
             "tensor": zero, "fma": flop + zero, "xu": xu + zero, "alu": padded * 1.0 + zero,
@@ -65,9 +78,5 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
         k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),
-        num_stages=configuration.num_stages,
-        resources=occupancy.Resources(
-            registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
-            shared_memory_bytes=128 + zero, num_warps=warps,
-        ),
+        num_stages=configuration.num_stages, resources=resources, certain_fma=1 / fma_gain(gpu, problem.dtype),
     )  # fmt: skip

@@ -29,8 +29,8 @@ TENSOR_MEMORY_COLUMNS = 512
 class Resources:
     """What one CTA holds while it runs, columns [n]. `registers` are per thread, before the compiler's own cap.
 
-    `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot); the compiler can cut
-    operand fragments into slices, but not these.
+    `accumulators` are those of them that must be live through the whole main loop (fp32 results of a dot, a block of rows); the compiler
+    can cut operand fragments into slices, but not these.
     """
 
     registers: Array
@@ -149,6 +149,12 @@ def tensor_memory_columns(gpu: GpuSpec, tile: Tile, warp_group: Array) -> Array 
     return np.where(warp_group, np.maximum(tile.block_n, 32) * np.ceil(tile.block_m / 128), 0.0)
 
 
+def held_registers(gpu: GpuSpec, resources: Resources) -> Array:
+    """Registers per thread after the compiler's cap: it spills rather than exceed what one CTA's threads can share. [n]"""
+    share = np.floor(gpu.registers_per_sm / (resources.num_warps * gpu.warp_size))
+    return np.clip(resources.registers, 1, np.minimum(gpu.max_registers_per_thread, np.maximum(share, 1)))
+
+
 def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
     """CTAs one SM holds at once, and what limits them.
 
@@ -157,10 +163,7 @@ def resident_ctas(gpu: GpuSpec, resources: Resources) -> tuple[Array, Array]:
         limiter [n]: Index into `LIMITERS`.
     """
     lanes = gpu.warp_size
-    # The compiler spills rather than exceed what one CTA's threads can share.
-    share = np.floor(gpu.registers_per_sm / (resources.num_warps * lanes))
-    registers = np.clip(resources.registers, 1, np.minimum(gpu.max_registers_per_thread, np.maximum(share, 1)))
-    per_warp = np.ceil(registers * lanes / gpu.register_allocation_unit) * gpu.register_allocation_unit
+    per_warp = np.ceil(held_registers(gpu, resources) * lanes / gpu.register_allocation_unit) * gpu.register_allocation_unit
     # Each of the SM's partitions has its own registers, and a warp lives in one (the CUDA occupancy calculator's granularity of 4).
     partitions = 2 if gpu.compute_capability == "6.0" else 4
     warps = np.floor(gpu.registers_per_sm / partitions / per_warp) * partitions

@@ -129,7 +129,8 @@ def spilled_share(accumulators: Array, threads: Array, registers_per_sm: float, 
 
 
 def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:
-    """Predicted latency, [n] in microseconds; inf where the configuration cannot launch.
+    """Predicted latency, [n] in microseconds, with that of the launch that adds up results stored in parts; inf where the configuration
+    cannot launch.
 
     Args:
         demand: Columns [n].
@@ -155,6 +156,8 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
     else:
         start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
     total = start + total * spill_factor(demand, gpu)
+    if demand.then is not None and demand.parts is not None:
+        total = total + np.where(demand.parts > 1, latency_us(demand.then, gpu, relax), 0.0)
     return np.where(plan.resident > 0, total, np.inf)
 
 

@@ -145,10 +145,13 @@ def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
     Args:
         problem: Of a family with a BLOCK_SIZE_K.
         vendor: Of the GPU, as `GpuSpec.vendor`.
-        stack: Whose launcher it is; where that is not known, what is right for both.
+        stack: Whose launcher it is; where that is not known, what is right for both, or for SGLang's alone where vLLM's would cut every
+            depth of the space down to less (blocks of [1, 32]).
     """
     clamped = problem.family == "fused_moe" and stack != "sglang"
-    most = most_block_k(problem.dtype, problem.weight_dtype, problem.block_shape, clamped=clamped)
+    uncut, most = (most_block_k(problem.dtype, problem.weight_dtype, problem.block_shape, clamped=cut) for cut in (False, clamped))
+    if stack is None and most is not None and most < min(SPACES[problem.family]["BLOCK_SIZE_K"]):
+        most = uncut
     if most is not None and problem.block_shape is not None:
         # A depth is a power of two (tl.arange): steps of one that does not divide the block (128 of 192) span two blocks all the same.
         along_k = problem.block_shape[1]

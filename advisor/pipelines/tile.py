@@ -12,9 +12,9 @@ import numpy as np
 
 from advisor.configs.launchability import least_block_k, swaps_operands
 from advisor.hardware import GpuSpec
-from advisor.pipelines import cache, occupancy
+from advisor.pipelines import cache, elementwise, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
-from advisor.pipelines.demand import Demand, Work
+from advisor.pipelines.demand import Demand, Work, fma_gain
 
 MMA_SYNC_SHARE = 0.66
 """Share of a Hopper or data-centre Blackwell SM's dense rate that mma.sync reaches (wgmma / tcgen05 reach all of it).
@@ -40,12 +40,17 @@ class Product:
     b_group_bytes: Array  # of one group's right operand, scales included
     a_bytes: float  # per element, as stored
     b_bytes: float
-    c_bytes: float
+    c_dtype: str  # of the result
     dtype: str
     l2_resident: str  # cache state
     block_scaled: bool = False
     kind: str = "gemm"  # the family, as `launchability.swaps_operands` knows it
     launched_row_tiles: Array | None = None  # where the grid is sized before the routing is known
+
+    @property
+    def c_bytes(self) -> float:
+        """Bytes per element of the result."""
+        return ELEMENT_BYTES[self.c_dtype]
 
 
 EMULATED = {"tf32": ("bf16", 3)}
@@ -97,7 +102,7 @@ def work(product: Product, dtype: str, gpu: GpuSpec) -> Work:
     tensor = compute_pipeline(gpu, dtype)
     zero = np.zeros_like(flop)
     return Work(
-        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop, xu_op=zero,
+        tensor_flop=flop if tensor else zero, fma_flop=zero if tensor else flop / fma_gain(gpu, dtype, dot=True), xu_op=zero,
         compulsory_bytes=product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes, result_bytes=product.output_bytes,
         tensor_dtype=tensor,
     )  # fmt: skip
@@ -152,7 +157,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
 
     a_loads = cut.total_rows * product.a_row_bytes * cut.column_tiles
     b_loads = cut.row_tiles * product.b_group_bytes
-    # The parts of a split sum are float32 and meet in a second kernel (or in atomic additions).
+    # The parts of a split sum are float32 and meet in a second kernel (or in atomic additions, to results that one has cleared).
     stores = cut.total_rows * product.width * np.where(cut.split > 1, 4 * cut.split, product.c_bytes)
     compulsory = product.distinct_a_bytes + product.distinct_b_bytes + product.output_bytes
     parts = np.maximum(stores - product.output_bytes, 0)
@@ -176,6 +181,8 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         num_stages=np.where(pipelined, configuration.num_stages, 1.0),
         resources=resources,
         in_turn=product.block_scaled,
+        parts=cut.split,
+        then=elementwise.sum_of_parts(cut.total_rows, product.width, cut.split, product.c_dtype, gpu),
     )
 
 

@@ -50,7 +50,7 @@ def test_library_products_split_a_long_depth(m: int, n: int, k: int, dtype: str)
     """As `advise gemm::gemm_kernel` finds, and cuBLAS does: too few tiles fill no GPU."""
     for name in ("H100", "A100"):
         found = AnalyticalPredictor().predict(gemm(m, n, k, dtype), None, load_gpu(name))
-        assert found.us[0] < AnalyticalPredictor().ceiling(gemm(m, n, k, dtype), load_gpu(name)).us[0] / 1.5
+        assert found.us[0] < AnalyticalPredictor().ceiling(gemm(m, n, k, dtype), load_gpu(name)).us[0] / 1.4
 
 
 def test_decoding_splits_the_keys(tmp_path: Path) -> None:

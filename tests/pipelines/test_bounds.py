@@ -250,3 +250,29 @@ def test_a_sigmoid_takes_one_special_function_at_least(op: str) -> None:
     assert found.bound.us[0] == pytest.approx(tanh.bound.us[0], rel=0.05)
     assert (found.config_bound.times_us["xu"] == tanh.config_bound.times_us["xu"]).all()
     assert (found.demand.per_cta["xu"] == 2 * tanh.demand.per_cta["xu"]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "gain"),
+    # P4: 22 TOPS of int8 by dp4a, at 1,063 MHz; P100: 21.2 TFLOPS of fp16, 10.6 of fp32; a T4 has no bf16.
+    [("P4", "int8", 4), ("P4", "fp16", 1), ("P100", "fp16", 2), ("P100", "int8", 2), ("T4", "bf16", 1), ("A100", "fp32", 1)],
+)
+def test_products_without_matrix_units_may_be_packed(name: str, dtype: str, gain: int) -> None:
+    gpu, size = load_gpu(name), 8192
+    problem = ProblemBatch(family="gemm", op="gemm", sizes=dict.fromkeys("MNK", column(size)), dtype=dtype)
+    found = bound(work(problem, gpu), gpu, "warm")
+    assert found.binding_pipeline(0) == "fma"
+    assert found.times_us["fma"][0] == pytest.approx(2e6 * size**3 / gpu.peak_fma_flop_per_s() / gain)
+
+
+@pytest.mark.parametrize(("name", "dtype", "gain"), [("A100", "bf16", 4), ("H100", "fp16", 2), ("A100", "fp32", 1), ("V100", "bf16", 1)])
+@pytest.mark.parametrize(("family", "op"), [("elementwise", "relu"), ("normalization", "layer_norm")])
+def test_row_operators_may_be_packed(family: str, op: str, name: str, dtype: str, gain: int) -> None:
+    """Two values of 16 bits in one instruction are no more than a kernel may do, whatever its configuration."""
+    gpu = load_gpu(name)
+    sizes = {"B": column(2048), "H": column(4096)}
+    whole = ProblemBatch(family=family, op=op, sizes=sizes, dtype="fp32")
+    found, exact = (analyse(each, family_space(family), gpu) for each in (replace(whole, dtype=dtype), whole))
+    for read in (lambda a: a.bound, lambda a: a.config_bound):
+        np.testing.assert_allclose(read(found).times_us["fma"] * gain, read(exact).times_us["fma"], rtol=1e-3)
+    np.testing.assert_array_equal(found.demand.per_cta["fma"], exact.demand.per_cta["fma"])

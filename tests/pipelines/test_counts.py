@@ -196,3 +196,14 @@ def test_what_the_products_of_a_quantised_layer_store_is_bf16(op: str, dtype: st
         for each in (dtype, "bf16")
     )
     assert (found.compulsory_bytes == plain.compulsory_bytes).all() and (found.result_bytes == plain.result_bytes).all()
+
+
+@pytest.mark.parametrize(("warps", "at_once"), [(1, 132 * 12), (16, 132 * 4), (32, 132 * 2)])
+def test_rows_read_again_leave_the_l2_to_all_rows_under_way(warps: int, at_once: int) -> None:
+    """Blocks of 2,048: an SM holds 12 CTAs of one warp for their registers, two of 32 for their warps. All read their rows at once."""
+    problem = ProblemBatch(family="normalization", op="softmax", sizes=sizes_of(B=4096, H=32768))
+    configuration = ConfigurationBatch(parameters={"BLOCK_SIZE": column(2048)}, num_warps=column(warps))
+    asked = demand(problem, configuration, GPU)
+    row_bytes = 2 * 32768
+    missed = np.clip(at_once * row_bytes / GPU.l2_bytes - 0.5, 0, 1) * 4096 * row_bytes
+    assert asked.dram_bytes[0] == pytest.approx(2 * 4096 * row_bytes - GPU.l2_bytes + missed)

@@ -34,6 +34,8 @@ def gemm(**types) -> Problem:
         # The greatest power of two that divides the block's depth, in whose steps no block ends.
         (moe(dtype="fp8", block_shape=(128, 192)), "sglang", 64), (moe(dtype="fp8", block_shape=(128, 192)), "vllm", 64),
         (moe(dtype="fp8", block_shape=(128, 96)), None, 32), (gemm(dtype="fp8", block_shape=(128, 96)), "sglang", 32),
+        # MXFP8's blocks, and others that vLLM's launcher would cut every depth down to less than a dot takes.
+        (moe(dtype="fp8", block_shape=(1, 32)), None, 32), (moe(dtype="fp8", block_shape=(16, 128)), None, 128),
         (moe(dtype="bf16", weight_dtype="int4", block_shape=(1, 128)), None, 256),  # its kernel finds the scale of every element
         (moe(dtype="fp8"), None, 256), (moe(), None, 256), (gemm(), None, 128),
     ],
@@ -44,6 +46,16 @@ def test_no_step_spans_two_quantization_blocks(problem, stack, deepest):
     assert (space is family_space(problem.family)) == (deepest == family_space(problem.family).parameters["BLOCK_SIZE_K"].max())
     if stack is None:
         assert {each.parameters["BLOCK_SIZE_K"][0] <= deepest for each in typical_configurations(problem, "nvidia")} == {True}
+
+
+@pytest.mark.parametrize("gpu", ["H200", "MI300X"])
+@pytest.mark.parametrize("block_shape", [(1, 32), (1, 128), (16, 128)])
+def test_small_blocks_have_a_ceiling(gpu, block_shape):
+    """As good as that of the space that SGLang's launcher gives."""
+    problem, spec = moe(dtype="fp8", block_shape=block_shape), load_gpu(gpu)
+    batch, predictor = problem_batch([problem]), AnalyticalPredictor()
+    best = predictor.predict(batch, problem_space(problem, spec.vendor, "sglang"), spec).us.min()
+    assert best <= predictor.ceiling(batch, spec).us[0] < 1.3 * best
 
 
 def test_a_block_that_no_step_fits():

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, severity_of
+from advisor.hardware import GpuSpec
+from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources, held_registers
 from advisor.schema import Finding
+
+HELD: Mapping[str, Callable[[Resources, GpuSpec], str]] = {
+    "registers": lambda held, gpu: (
+        f"about {first(held_registers(gpu, held)):.0f} registers × {first(held.num_warps) * gpu.warp_size:.0f} threads each "
+        f"of {gpu.registers_per_sm:,}"
+    ),
+    "shared-memory": lambda held, gpu: (
+        f"{kibibytes(first(held.shared_memory_bytes))} shared memory each of {kibibytes(gpu.smem_bytes_per_sm)}"
+    ),
+    "warps": lambda held, gpu: f"{first(held.num_warps):.0f} warps each of {gpu.max_warps_per_sm}",
+    "slots": lambda held, gpu: f"{gpu.max_ctas_per_sm} CTA slots",
+    "tensor-memory": lambda held, gpu: (
+        f"{0 if held.tensor_memory_columns is None else first(held.tensor_memory_columns):.0f} columns of tensor memory each "
+        f"of {TENSOR_MEMORY_COLUMNS}"
+    ),
+}
+"""What a CTA holds of what limits the resident ones, by limiter, in words; `grid` and `none` limit nothing here."""
 
 
 class LowOccupancy:
@@ -16,18 +37,17 @@ class LowOccupancy:
     needs: tuple[Need, ...] = ("configuration", "runs")
     explanation = """\
 ## What it means
-While one CTA waits for its loads another can compute, if both fit on the SM. Registers, shared memory, warps or CTA
-slots limit how many do.
+While one CTA waits for its loads another can compute, if both fit on the SM. Registers, shared memory, warps, CTA
+slots or (sm_100) tensor memory limit how many do.
 
 ## How it is computed
-Resident CTAs = the least of what registers, shared memory, warp slots and CTA slots allow. The cost is the difference
-to as many resident CTAs as warp slots allow; the saving is what the model predicts for the best neighbouring
-configuration with more resident CTAs, and at most that cost. Low occupancy alone is no fault: deep software pipelines
-hide loads with one CTA.
+Resident CTAs = the least of what each of them allows. The cost is the difference to as many resident CTAs as warp slots
+allow; the saving is what the model predicts for the best neighbouring configuration with more resident CTAs, and at most
+that cost. Low occupancy alone is no fault: deep software pipelines hide loads with one CTA.
 
 ## What to do
 Free what limits: fewer `num_stages` or a smaller `BLOCK_SIZE_K` for shared memory, smaller tiles or more warps for
-registers.
+registers, narrower tiles for tensor memory.
 
 ## Source
 NVIDIA, "CUDA C++ Programming Guide", occupancy; V. Volkov, "Better performance at lower occupancy" (GTC 2010) for its
@@ -36,7 +56,7 @@ limits.
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where more resident CTAs save time."""
-        plan, resources, gpu = context.plan, context.asked.resources, context.gpu
+        plan, resources = context.plan, context.asked.resources
         if plan.limiter_name in ("grid", "none"):
             return None
         costs = context.costs(relax=("occupancy",))
@@ -49,19 +69,13 @@ limits.
         if better is None or not context.matters(saving, better):
             return None
         warps = first(resources.num_warps)
-        holds = {
-            "registers": f"about {first(resources.registers):.0f} registers × {warps * gpu.warp_size:.0f} threads each "
-            f"of {gpu.registers_per_sm:,}",
-            "shared-memory": f"{kibibytes(first(resources.shared_memory_bytes))} shared memory each of {kibibytes(gpu.smem_bytes_per_sm)}",
-            "warps": f"{warps:.0f} warps each of {gpu.max_warps_per_sm}",
-            "slots": f"{gpu.max_ctas_per_sm} CTA slots",
-        }[plan.limiter_name]
         return found(
             self,
             context,
             severity_of(context, saving),
             f"{resident:.0f} resident CTA{'s' if resident > 1 else ''} per SM, limited by {plan.limiter_name}",
-            evidence=f"{holds}; {resident * warps:.0f} of {gpu.max_warps_per_sm} warps resident; unhidden loads cost {microseconds(costs)}",
+            evidence=f"{HELD[plan.limiter_name](resources, context.gpu)}; {resident * warps:.0f} of {context.gpu.max_warps_per_sm} warps "
+            f"resident; unhidden loads cost {microseconds(costs)}",
             remedy=remedy_of(better),
             saving_us=saving,
             better=better,

@@ -19,7 +19,7 @@ class NotTensorDtype:
     explanation = """\
 ## What it means
 The matrix pipeline does not take this type (IEEE fp32, usually), so the product runs on the fma pipeline, at a tenth of
-the rate or less.
+the rate or less. On AMD's CDNA 3 and 4 it takes fp32, but no faster than the vector units do.
 
 ## How it is computed
 The same launch with the operands taken as tf32 (same bytes, shorter mantissa) or, on GPUs without tf32, as bf16 or fp16.
@@ -46,12 +46,18 @@ Triton's `tl.dot`, `input_precision`; rates per type in `ceilings/`.
         saving = max(context.now_us - after, 0.0)  # not down to the bound of the problem as it is: that is of another type
         if not context.matters(saving):
             return None
+        slow, name = context.problem.dtype, context.gpu.name
+        if context.gpu.vendor == "amd" and slow == "fp32":  # v_mfma_f32_*_f32 (CDNA 3 and 4 ISA)
+            title = "fp32 runs at the rate of the fma pipeline"
+            why = f"the fp32 matrix instructions of {name} are as fast as its vector units"
+        else:
+            title, why = f"{slow} runs on the fma pipeline", f"{name} has no matrix instruction for {slow}"
         return found(
             self,
             context,
             severity_of(context, saving),
-            f"{context.problem.dtype} runs on the fma pipeline",
-            evidence=f"{context.gpu.name} has no matrix instruction for {context.problem.dtype}; {dtype} would take {microseconds(after)}",
+            title,
+            evidence=f"{why}; {dtype} would take {microseconds(after)}",
             remedy=f'input_precision="{dtype}" in tl.dot (numerics change)' if dtype == "tf32" else f"{dtype} operands",
             saving_us=saving,
         )
