@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.accesses import access_element
 from advisor.compiled.costs import Cost, cost, element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.divisors import Divisor, divisors
 from advisor.compiled.evaluate import evaluate
 from advisor.compiled.execution import Access, Execution, Inputs, Part
-from advisor.compiled.footprints import footprints, likely_footprints, unlocated
+from advisor.compiled.footprints import footprints, likely_footprints, likely_unused_bytes, unlocated
 from advisor.compiled.ir import Module, Operation, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.loops import EXACT_WORK
@@ -206,7 +207,8 @@ class _Collected:
         kept.unknown_extent |= access.unknown_extent
         kept.unlocated |= access.unlocated
         kept.base = kept.base if kept.base == access.base else None
-        kept.contiguous = access.contiguous if kept.contiguous is None else kept.contiguous
+        if kept.contiguous is None:
+            kept.contiguous, kept.sector_ratio = access.contiguous, access.sector_ratio
         self.line(access.operation, f"{kind}_bytes", float(access.lanes.sum()) * size)
         before = self.extents.get(key, NOWHERE)
         if access.unknown_extent or before is None:
@@ -257,6 +259,7 @@ class _Collected:
             likely_footprint_bytes=likely_footprints(accesses, inputs, total),
             likely_read_footprints=likely_footprints(loads, inputs, total),
             likely_written_footprints=likely_footprints(rest, inputs, total),
+            likely_unused_bytes=likely_unused_bytes(loads, inputs, total) + likely_unused_bytes(rest, inputs, total),
             unlocated=unlocated(accesses),
             accesses=accesses, loops=loops, lines=lines,
             classes=classes(rows, self.scale), unknown=dict(self.unknown), approximations=tuple(sorted(self.approximations)),
@@ -291,8 +294,8 @@ class _Collected:
             growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
             lanes=lanes, masked=access.masked,
             active_fraction=totals["lanes"] / (totals["executions"] * lanes) if totals["executions"] else 0.0,
-            contiguous=None if access.unlocated else access.contiguous, in_loop=depths.get(id(access.operation), 0) > 0,
-            line=access.operation.line, file=where.file if where else None,
+            contiguous=None if access.unlocated else access.contiguous, sector_ratio=access.sector_ratio,
+            in_loop=depths.get(id(access.operation), 0) > 0, line=access.operation.line, file=where.file if where else None,
         )  # fmt: skip
 
 
@@ -301,16 +304,6 @@ def access_kind(operation: Operation) -> str:
     if "atomic" in operation.name or operation.name.endswith("_reduce"):
         return "atomic"
     return "load" if operation.name.endswith(("load", "gather")) else "store"
-
-
-def access_element(operation: Operation) -> str:
-    """Type of one element in memory."""
-    for kind in operation.types:
-        if kind.element.startswith("!tt.ptr<"):
-            return kind.pointee
-    if operation.result is not None:
-        return operation.result.element
-    return next((t.element for t in operation.types if t.shape), "f32")
 
 
 def loop_depths(module: Module) -> dict[int, int]:
