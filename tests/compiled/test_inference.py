@@ -55,14 +55,19 @@ def test_index_pointers_are_tried_in_both_widths(name: str, first: str) -> None:
 
 @pytest.mark.parametrize("bounds", ["MAX_BLOCKS", "0, MAX_BLOCKS"])
 def test_a_bound_of_an_unrolled_loop_is_no_tile(bounds: str) -> None:
-    """64 copies of a loop's body do not compile in time, and a thousand in no guess."""
+    """64 copies of a loop's body do not compile in time, whatever it is called and sizes besides."""
     text = JIT + (
         f"def k(x, n, BLOCK: tl.constexpr, MAX_BLOCKS: tl.constexpr):\n    for i in tl.static_range({bounds}):\n"
         "        tl.store(x + i * BLOCK + tl.arange(0, BLOCK), 1.0)\n"
     )
     found = guessed(text)
     assert found[0].constexprs == {"BLOCK": 64, "MAX_BLOCKS": 4}
-    assert max(guess.constexprs["MAX_BLOCKS"] for guess in found) <= 64
+    assert max(guess.constexprs["MAX_BLOCKS"] for guess in found) <= 8
+    sizes = [guess.constexprs["T"] for guess in guessed(text.replace("MAX_BLOCKS", "T"))]
+    assert sizes[0] == max(sizes) == 8
+    tiles = text.replace("1.0)", "tl.sum(tl.where(tl.arange(0, MAX_BLOCKS) == i, 1.0, 0.0)))")
+    blocks = [guess.constexprs["MAX_BLOCKS"] for guess in guessed(tiles)]
+    assert blocks[0] == 8 and max(blocks) == 16  # the least that tl.dot takes, should it be one of its operands
 
 
 def test_the_step_of_an_unrolled_loop_is_a_tile() -> None:
