@@ -91,6 +91,7 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         ("index pointers of 64 bits", {"index": "i64"}),
         ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
+        ("bf16 pointers", {"element": "bf16"}),
         ("flags set", {"flag": True}),
         ("small blocks", {"block": 16, "other": 4}),
         ("blocks of 128", {"block": 128, "other": 128}),
