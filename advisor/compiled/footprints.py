@@ -42,10 +42,11 @@ def likely_unused_bytes(accesses: Sequence[AccessDemand], inputs: Inputs, progra
     Only of arguments of which an access is scattered: what one program leaves of a row's last sector, the next one mostly uses.
     """
     found = 0.0
-    for name in {a.name for a in accesses if scattered(a)}:
+    for name in dict.fromkeys(a.name for a in accesses if scattered(a)):
         group = [a for a in accesses if a.name == name]
         fetched = [
-            replace(a, touched=tuple(map(widened, a.touched)), requested_bytes=a.requested_bytes * a.sector_ratio) for a in group
+            replace(a, touched=tuple(map(widened, a.touched)), requested_bytes=a.requested_bytes * a.sector_ratio) if scattered(a) else a
+            for a in group
         ]
         found += likely_footprints(fetched, inputs, programs)[name] - likely_footprints(group, inputs, programs)[name]
     return max(found, 0.0)

@@ -241,7 +241,7 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Constants of a launch, without those that only calls leave None which the kernel is not made for.
+    """Constants of a launch, without None where the kernel needs a number: another call than the one of all defaults is meant.
 
     `W = weight.shape[1] if weight is not None else None` is None by the default of `weight`, though every call gives weights.
     """
