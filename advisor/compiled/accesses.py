@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.compiled import values
+from advisor.compiled.costs import element_bytes
 from advisor.compiled.descriptor_blocks import block_addresses, block_elements
 from advisor.compiled.environment import Environment
 from advisor.compiled.execution import Access, Active, Count, Execution, Part, Running
 from advisor.compiled.ir import Operation
 from advisor.compiled.places import PlaceRecorder
 from advisor.compiled.remembered import Remembered
+from advisor.compiled.sectors import SECTOR_BYTES, sector_ratio
 from advisor.compiled.slicing import address_operands
 from advisor.compiled.values import Value, contiguous
 
@@ -73,6 +75,16 @@ def request(
     return Request(pointer=pointer, mask=mask, shape=_shape(op), masked=mask is not None, certain=certain)
 
 
+def access_element(operation: Operation) -> str:
+    """Type of one element in memory."""
+    for kind in operation.types:
+        if kind.element.startswith("!tt.ptr<"):
+            return kind.pointee
+    if operation.result is not None:
+        return operation.result.element
+    return next((t.element for t in operation.types if t.shape), "f32")
+
+
 def _shape(op: Operation) -> tuple[int, ...]:
     """Of the lanes of an operation: the first tensor's that it has to do with."""
     return next((kind.shape for kind in op.types if kind.shape), ())
@@ -109,6 +121,9 @@ class AccessCounter:
                 self.places.record(asked.pointer, binding, some, found.places.setdefault(part, {}))
             if access.contiguous is None and "descriptor" not in op.name:  # the copy engine fetches a block, not threads their lanes
                 access.contiguous = contiguous(asked.pointer, asked.shape)
+                size = max(round(element_bytes(access_element(op))), 1)
+                if access.contiguous is not None and access.contiguous * size < SECTOR_BYTES:
+                    access.sector_ratio = sector_ratio(asked.pointer, size)
 
     def _lanes(self, asked: Request, programs: int) -> tuple[Count, Count]:
         """Lanes that are active, per program, and distinct addresses of them."""

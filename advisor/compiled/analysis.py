@@ -17,8 +17,9 @@ from advisor.compiled.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand import read_demand
 from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
-from advisor.compiled.machine_work import machine_work, stages_that_run, unused_sector_bytes
+from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
+from advisor.compiled.sectors import unused_sector_bytes
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -192,7 +193,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
-        dram_bytes=residency.likely_dram_bytes(compulsory, gpu.l2_bytes, cache, in_place) + missed,
+        dram_bytes=residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu.l2_bytes, cache, in_place) + missed,
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.accesses import access_element
 from advisor.compiled.costs import Cost, cost, element_bytes
 from advisor.compiled.divisors import Divisor
 from advisor.compiled.execution import Access, Execution
@@ -71,6 +72,7 @@ class AccessTotals:
     reach: tuple[int, int] | None = NOWHERE
     unlocated: bool = False
     contiguous: int | None = None
+    sector_ratio: float = 1.0
     sure: list[Family] = field(default_factory=list)
     assumed: list[Family] = field(default_factory=list)
 
@@ -95,7 +97,8 @@ class AccessTotals:
             self.certain += distinct
         self.unlocated |= access.unlocated
         self.base = self.base if self.base == access.base else None
-        self.contiguous = access.contiguous if self.contiguous is None else self.contiguous
+        if self.contiguous is None:
+            self.contiguous, self.sector_ratio = access.contiguous, access.sector_ratio
         if access.unknown_extent or self.reach is None:
             self.reach = None
         elif access.low is not None and access.high is not None:
@@ -214,13 +217,3 @@ def access_kind(operation: Operation) -> str:
     if "atomic" in operation.name or operation.name.endswith("_reduce"):
         return "atomic"
     return "load" if operation.name.endswith(("load", "gather")) else "store"
-
-
-def access_element(operation: Operation) -> str:
-    """Type of one element in memory."""
-    for kind in operation.types:
-        if kind.element.startswith("!tt.ptr<"):
-            return kind.pointee
-    if operation.result is not None:
-        return operation.result.element
-    return next((t.element for t in operation.types if t.shape), "f32")

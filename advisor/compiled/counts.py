@@ -33,6 +33,7 @@ class AccessDemand:
         lanes: Of one execution, masked or not.
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
         contiguous: Elements in a row; None where no execution tells, or one has an address that is not known.
+        sector_ratio: Bytes of the sectors that hold what one execution asks for, over those bytes; of short rows, else 1.
         in_loop: Whether it stands in a loop.
     """
 
@@ -53,6 +54,7 @@ class AccessDemand:
     masked: bool
     active_fraction: float
     contiguous: int | None
+    sector_ratio: float
     in_loop: bool
     line: int | None
     file: str | None
@@ -144,6 +146,7 @@ class KernelDemand:
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
+        likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
     """
@@ -172,6 +175,7 @@ class KernelDemand:
     likely_footprint_bytes: Mapping[str, float]  # what a prediction reckons with: no less than what is known
     likely_read_footprints: Mapping[str, float]
     likely_written_footprints: Mapping[str, float]
+    likely_unused_bytes: float
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]

@@ -13,7 +13,7 @@ from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, L
 from advisor.compiled.divisors import divisors
 from advisor.compiled.evaluate import evaluate
 from advisor.compiled.execution import Inputs
-from advisor.compiled.footprints import footprints, likely_footprints, unlocated
+from advisor.compiled.footprints import footprints, likely_footprints, likely_unused_bytes, unlocated
 from advisor.compiled.ir import Module, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.loops import EXACT_WORK
@@ -129,7 +129,7 @@ def _access_demand(totals: AccessTotals, depth: int, sample: Sample | None) -> t
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes, masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
-        contiguous=None if totals.unlocated else totals.contiguous, in_loop=depth > 0,
+        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, in_loop=depth > 0,
         line=operation.line, file=operation.location.file if operation.location else None,
     ), assumption  # fmt: skip
 
@@ -178,6 +178,7 @@ def _kernel_demand(
         likely_footprint_bytes=likely_footprints(accesses, inputs, programs),
         likely_read_footprints=likely_footprints(loads, inputs, programs),
         likely_written_footprints=likely_footprints(rest, inputs, programs),
+        likely_unused_bytes=likely_unused_bytes(loads, inputs, programs) + likely_unused_bytes(rest, inputs, programs),
         unlocated=unlocated(accesses),
         accesses=accesses, loops=loops, lines=_lines(collected), classes=classes(rows, scale), unknown=unknown,
         approximations=tuple(sorted(collected.approximations)),

@@ -94,6 +94,7 @@ class Access:
     unlocated: bool = False  # some execution's address is not known
     masked: bool = False
     contiguous: int | None = None  # elements in a row along the last dimension
+    sector_ratio: float = 1.0
 
 
 @dataclass(slots=True, eq=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand
 from advisor.compiled.execution import Inputs
 from advisor.compiled.lattices import distinct_bytes, likely_distinct_bytes
+from advisor.compiled.sectors import scattered, widened
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, float]:
@@ -32,6 +34,22 @@ def likely_footprints(accesses: Sequence[AccessDemand], inputs: Inputs, programs
         return max(requested / max(programs, 1.0), _of_one_execution(unknown)) if size is None else requested
 
     return _footprints(accesses, inputs, unknown_bytes, True)
+
+
+def likely_unused_bytes(accesses: Sequence[AccessDemand], inputs: Inputs, programs: float) -> float:
+    """Bytes of sectors that likely are fetched because of some bytes in them, and not for their own sake.
+
+    Only of arguments of which an access is scattered: what one program leaves of a row's last sector, the next one mostly uses.
+    """
+    found = 0.0
+    for name in dict.fromkeys(a.name for a in accesses if scattered(a)):
+        group = [a for a in accesses if a.name == name]
+        fetched = [
+            replace(a, touched=tuple(map(widened, a.touched)), requested_bytes=a.requested_bytes * a.sector_ratio) if scattered(a) else a
+            for a in group
+        ]
+        found += likely_footprints(fetched, inputs, programs)[name] - likely_footprints(group, inputs, programs)[name]
+    return max(found, 0.0)
 
 
 def _footprints(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.compiled.assumptions import shown_value
 from advisor.compiled.errors import CompileError
 from advisor.compiled.inference import Given, Guess
@@ -9,6 +11,7 @@ from advisor.compiled.inference import Given, Guess
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
+_FLOATS = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
 
 
 def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
@@ -27,7 +30,13 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     doubtful = [*descriptors, *integers][:MOST_SHOWN]
     said: list[str] = []
     options: list[str] = []
-    if doubtful:
+    floats = list(dict.fromkeys(_FLOATS.findall(str(error.got))))
+    elements = [name for name, kind in guessed.items() if kind == f"*{given.element}"][:MOST_SHOWN]
+    if elements and len(floats) > 1 and not given.element_given:  # no integer is to blame
+        other = next(kind for kind in floats if kind != given.element)
+        said.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in elements)})")
+        options.append(f"--element {other}")
+    elif doubtful:
         said.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in doubtful)})")
         other = f"tensordesc<{given.element}[128,64]>" if descriptors else _OTHER_WIDTH.get(guessed[doubtful[0]], f"*{given.element}")
         options.append(f'--signature "{doubtful[0]}={other}"')

@@ -20,6 +20,7 @@ from advisor.compiled.usage import Reader
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
+from advisor.configs.stride_use import STRIDE_NAME
 
 MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
@@ -85,10 +86,12 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
     usage = Reader(source).usage(function)
     variants: list[tuple[str, dict[str, Any]]] = [
         ("first guess", {}),
+        ("strides as constants", {"stride": "constant"}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
         ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
+        ("bf16 pointers", {"element": "bf16"}),
         ("flags set", {"flag": True}),
         ("small blocks", {"block": 16, "other": 4}),
         ("blocks of 128", {"block": 128, "other": 128}),
@@ -165,7 +168,10 @@ class _Draft:
             if name in self.given.constexprs or (parameter.is_constexpr and kind in (None, "constexpr")) or kind == "constexpr" or (
                 name in tuned and kind is None
             ):
-                self.signature[name], self.constants[name] = "constexpr", self._constant(parameter, tuned)
+                unknown = self._is_unknown_stride(parameter, tuned)
+                self.signature[name] = "i32" if unknown else "constexpr"
+                if not unknown:
+                    self.constants[name] = self._constant(parameter, tuned)
             elif kind is None and self.usage[name].descriptor:
                 self.described.append(name)
                 self.signature[name] = ""
@@ -180,6 +186,17 @@ class _Draft:
         value = _row_block(self._row(name), self.rank, self.choice) or constant_value(parameter, self.usage[name], self.choice)
         self.assumptions.append(self._assumed_constant(name, value))
         return value
+
+    def _is_unknown_stride(self, parameter: Parameter, tuned: Mapping[str, Any]) -> bool:
+        """Whether a constant is a stride of which nothing is said: its value decides which bytes are touched, so that none is made up for
+        it where the kernel only computes with it. It is then compiled as a stride that is no constant is."""
+        name, use = parameter.name, self.usage[parameter.name]
+        known = {*self.given.constexprs, *tuned, *self.given.scalars, *self.options, *self.function.heuristics}
+        decides = use.extent or use.range_bound or use.boolean or use.element_type or use.text or use.compared
+        return bool(
+            STRIDE_NAME.search(name) and parameter.default is MISSING and name not in known and use.offset and not decides
+            and not {"stride", "other"} & set(self.choice)
+        )  # fmt: skip
 
     def _row(self, name: str) -> int:
         """The largest size that is given of those that a block is masked against; 0: none is."""

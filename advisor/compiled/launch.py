@@ -25,7 +25,7 @@ from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
 
-LARGEST_ATTEMPTS = 16
+LARGEST_ATTEMPTS = 18
 SMALL_GUESSES = ("small blocks", "integers as sizes")
 
 

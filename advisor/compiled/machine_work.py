@@ -10,13 +10,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from advisor.compiled.assembly import CodeFacts, Instruction
-from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, KernelDemand
 from advisor.compiled.kernel import CompiledKernel
+from advisor.compiled.sectors import unused_sector_bytes
 from advisor.hardware import GpuSpec
 
-SECTOR_BYTES = 32
-"""Granule of L1 and L2. Source: CUDA C++ Best Practices Guide, coalesced access to global memory."""
 WIDEST_ACCESS_BYTES = 16
 """Bytes a thread can move with one instruction. Source: CUDA C++ Programming Guide, device memory accesses."""
 CONVERSION_PASSES = 2
@@ -76,23 +74,6 @@ def width_of(access: AccessDemand, facts: CodeFacts) -> float:
     """Bytes per thread of an access in the machine code; the widest where that is not known."""
     widths = facts.widths.get((access.kind, access.line or 0), ())
     return float(max(widths)) if widths else float(WIDEST_ACCESS_BYTES)
-
-
-def unused_sector_bytes(access: AccessDemand) -> float:
-    """Bytes of sectors that an access fetches and does not use; 0 where it is coalesced, or its addresses are not known."""
-    used = (access.contiguous or 0) * element_bytes(access.element)
-    if not scattered(access):
-        return 0.0
-    return access.requested_bytes * (SECTOR_BYTES / used - 1)
-
-
-def scattered(access: AccessDemand) -> bool:
-    """Whether neighbouring threads touch less than a sector in a row, each another one."""
-    if access.contiguous is None or access.lanes < 32 or access.kind == "atomic":
-        return False
-    if access.requested_bytes < 0.5 * access.issued_bytes:
-        return False  # broadcast: lanes share addresses
-    return 0 < access.contiguous * element_bytes(access.element) < SECTOR_BYTES
 
 
 def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs: float) -> float:

@@ -35,8 +35,10 @@ _INDEX_32_NAMES = re.compile(
 _SIZE_NAMES = re.compile(r"dim|head|hidden|width|size|rank|^[BCDHIKLMNSTV]$|stride|len|cols|rows|vocab|tokens|experts", re.IGNORECASE)
 _ANNOTATED = {"tl.int32": "i32", "tl.int64": "i64", "int": "i32", "float": "fp32", "tl.float32": "fp32", "bool": "i1"}
 
-MOST_TRIPS = 64
-"""Of a loop that is unrolled a guessed number of times; a thousand copies of its body take longer to compile than anyone waits."""
+LEAST_DEPTH = 16
+"""Of the matrices that `tl.dot` takes: where fewer trips do not compile, a tensor of as many elements may be one of them."""
+MOST_TRIPS = 8
+"""Of a loop that is unrolled a guessed number of times; 64 copies of some bodies (Liger's, SGLang's) take minutes to compile."""
 
 
 def type_of(value: Any) -> str:
@@ -112,8 +114,10 @@ def constant_value(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) 
     numbers = [v for v in use.compared if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if use.element_type or (_TYPE_NAMES.search(name) and not numbers):
         return Symbol("tl.float32")
-    if use.range_bound and not use.extent:  # whatever it is called: MAX_BLOCKS copies of a loop's body are not a tile
-        return min(int(choice.get("other", 64 if _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
+    if use.range_bound:  # whatever it is called and sizes besides: copies of a loop's body are not a tile
+        if use.extent and "block" in choice:
+            return LEAST_DEPTH
+        return min(int(choice.get("other", MOST_TRIPS if use.extent or _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
     asked = use.boolean and not use.integer  # `naive_block_assignment` is no block
     if use.extent or (_BLOCK_NAMES.search(name) and not asked):
         return int(choice.get("block", 64))

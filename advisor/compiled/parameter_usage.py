@@ -10,7 +10,7 @@ OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "int8", "real", "add
 """What is done with loaded values, which a helper may be handed as they are, or load itself."""
 OF_LOADS = ("index", "counted", "tested")
 """What is done with the values that are loaded through a pointer."""
-OF_ARGUMENTS = ("extent", "range_bound", "boolean", "element_type", "descriptor", "number", "integer", "offset")
+OF_ARGUMENTS = ("extent", "range_bound", "boolean", "optional", "element_type", "descriptor", "number", "integer", "offset")
 """What is done with an argument itself."""
 
 
@@ -33,6 +33,7 @@ class Usage:
     bitwise: bool = False  # what is computed from what is loaded through it is shifted or masked
     narrow: str = ""  # the integer type of 8 or 16 bits that it is converted to as it is loaded: `tl.load(p).to(tl.uint8)`
     boolean: bool = False  # it is loaded and used as a mask, or tested as a flag
+    optional: bool = False  # it is compared with None
     extent: bool = False  # size of a tl.arange or of a tensor
     element_type: bool = False
     number: bool = False  # in arithmetic with floats
@@ -43,6 +44,11 @@ class Usage:
     addresses: bool = False  # what is loaded through it is made a pointer
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
     blocks: list[list[str]] = field(default_factory=list)  # descriptors: parameters in each coordinate it is used at
+
+    @property
+    def never_none(self) -> bool:
+        """Whether it must be a number: the kernel computes with it, and never asks whether there is one."""
+        return (self.extent or self.range_bound or self.integer or self.offset) and not (self.optional or self.boolean)
 
     def narrow_to(self, kind: str) -> None:
         """Note the narrow type that what is loaded is converted to ("": none); of several, the widest."""

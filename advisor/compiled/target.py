@@ -13,6 +13,7 @@ from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
+from advisor.compiled.usage import Reader
 from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch, options_passed
 from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
@@ -227,7 +228,8 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     untold = constants | function.unaligned  # of which the compiler is not told that they are multiples
     strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in untold)}
     known = {n: v for n, v in strides.items() if v is not None}
-    passed = {**found.constexprs, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
+    from_launch = _that_can_be(launch, found.constexprs)
+    passed = {**from_launch, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
     types = {n: f"*{type_name(t)}" for n, t in found.types.items() if _TYPE.fullmatch(TYPE_NAMES.get(t, t))}
     types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
     texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
@@ -239,12 +241,23 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         assumed.append(launched(found.line, strides))
     filled = replace(
         given, types={**types, **given.types},
-        constexprs={**found.constexprs, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        constexprs={**from_launch, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
     )  # fmt: skip
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
+
+
+def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants of a launch, without None where the kernel needs a number: another call than the one of all defaults is meant.
+
+    `W = weight.shape[1] if weight is not None else None` is None by the default of `weight`, though every call gives weights.
+    """
+    if None not in constants.values():
+        return dict(constants)
+    usage = Reader(launch.source).usage(launch.source.kernel(launch.kernel))
+    return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
 
 
 def _unknown_options(launch: KernelLaunch) -> list[str]:

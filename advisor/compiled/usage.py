@@ -140,6 +140,7 @@ class _KernelReader:
             for use in uses:
                 use.element_type |= of_triton
                 use.compared.extend(values)
+                use.optional |= isinstance(side, ast.Constant) and side.value is None
         self.marks.counted(node)
 
     def _constants(self, side: ast.expr) -> list[Any]:

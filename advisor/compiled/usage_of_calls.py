@@ -139,11 +139,14 @@ class CallReader:
         return True
 
     def _unrolled(self, called: _Called) -> bool:
-        """`tl.static_range(begin, end, step)`: the step is no bound."""
+        """`tl.static_range(begin, end, step)`: the step is no bound, and a size that is gone through in tiles no number of trips."""
         if called.last != "static_range":
             return False
+        step = called.argument(2, "step")
+        tiled = step is not None and not isinstance(step, ast.Constant)
         for use in self.marks.named_in(called.node.args[:2]):
-            use.range_bound = True
+            use.range_bound |= not tiled
+            use.integer |= tiled
         return True
 
     def _made_of_a_type(self, called: _Called) -> bool:

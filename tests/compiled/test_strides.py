@@ -200,3 +200,33 @@ def test_strides_of_a_launch_that_are_not_specialized_are_not_told() -> None:
         body = "    o = tl.arange(0, 64)\n    tl.store(x + o[:, None] * stride_m + o[None, :] * stride_n, 1)\n"
         text = f"{HEAD}@triton.jit{option}\ndef k(x, stride_m, stride_n):\n{body}{run}"
         assert make_launch(parse_source(text, "k.py"), "k").given.multiples == multiples
+
+
+ROWS = HEAD + """
+@triton.jit
+def gemm(x, y, x_row_stride: tl.constexpr, y_row_stride: tl.constexpr, n: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0)
+    o = tl.arange(0, B)
+    tl.store(y + row * y_row_stride + o, tl.load(x + row * x_row_stride + o, mask=o < n), mask=o < n)
+"""
+
+
+def test_no_value_is_made_up_for_a_stride_that_is_a_constant(pool: Pool) -> None:
+    """64 for the stride of rows of 8,192 elements let 4,096 rows be one long row."""
+    source = parse_source(ROWS, "k.py")
+    launch = make_launch(source, "gemm", constexprs={"n": 8192}, grid=(4096,))
+    inspection = inspect_launch(launch, SM_90, pool)
+    assert inspection.guess.strides == {"x_row_stride", "y_row_stride"} and inspection.demand.unlocated == {"x", "y"}
+    assert any("x_row_stride, y_row_stride multiples of 16" in each for each in inspection.assumptions)
+    strides = {"x_row_stride": 8192, "y_row_stride": 8192}
+    told = inspect_launch(make_launch(source, "gemm", constexprs={"n": 8192, **strides}, grid=(4096,)), SM_90, pool)
+    assert not told.demand.unlocated and told.demand.footprint_bytes == dict.fromkeys("xy", 4096 * 8192 * 2)
+    assert told.demand.requested_load_bytes == inspection.demand.requested_load_bytes
+
+
+@pytest.mark.parametrize("use", ["if x_stride > 1:\n        tl.store(x, 2.0)", "tl.store(x + tl.arange(0, x_stride), 2.0)"])
+def test_a_stride_that_must_be_a_constant_is_one(use: str) -> None:
+    text = f"{HEAD}@triton.jit\ndef gemm(x, x_stride: tl.constexpr):\n    tl.store(x + tl.program_id(0) * x_stride, 1.0)\n    {use}\n"
+    assert first(text).signature["x_stride"] == "constexpr"
+    free = list(guesses(source := parse_source(text.replace(use, "pass"), "k.py"), source.kernel("gemm")))
+    assert [each.signature["x_stride"] for each in free[:2]] == ["i32", "constexpr"]  # should it not compile

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.compiled.target import assignments, make_launch, numbers, open_kernel
 from advisor.configs.rebuild import rebuild
+from advisor.configs.source import parse_source
 from advisor.errors import NothingMatchedError, UsageError
 
 
@@ -105,3 +106,32 @@ def test_which_of_several_kernels_can_be_named_is_said(tmp_path: Path, text: str
     with pytest.raises(UsageError, match=said):
         source, name = open_kernel(f"{path}::{text}")
         source.on("cuda").kernel(name)
+
+
+OPTIONAL = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, w, W: tl.constexpr, WINDOW: tl.constexpr, HOW: tl.constexpr):
+    for i in tl.static_range(W):
+        tl.store(x + i, 1.0)
+    if WINDOW is not None:
+        tl.store(x + WINDOW, 1.0)
+    if HOW == "silu":
+        tl.store(x, 0.0)
+
+def run(x, weight=None, window=None, how=None):
+    W = weight.shape[1] if weight is not None else None
+    k[(4,)](x, weight, W=W, WINDOW=window, HOW=how)
+"""
+
+
+def test_what_only_a_default_leaves_out_is_not_none_where_the_kernel_needs_a_number() -> None:
+    """FLA's convolutions: every call gives weights, whose width is None by their default."""
+    launch = make_launch(parse_source(OPTIONAL, "k.py"), "k")
+    assert launch.given.constexprs == {"WINDOW": None, "HOW": None}
+    assert any("WINDOW=None HOW=None" in each for each in launch.assumed) and not any("W=None" in each.split() for each in launch.assumed)
+    asked = OPTIONAL.replace("    for", "    if W == None:\n        return\n    for")
+    assert make_launch(parse_source(asked, "k.py"), "k").given.constexprs["W"] is None
+    assert make_launch(parse_source(OPTIONAL, "k.py"), "k", constexprs={"W": None}).given.constexprs["W"] is None  # as the user says

@@ -32,6 +32,8 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("tl.zeros((16,), dtype=a)", {"element_type": True}),
     ("x.to(a)", {"element_type": True}),
     ("tl.static_range(0, a)", {"range_bound": True}),
+    ("tl.static_range(0, a, 2)", {"range_bound": True}),
+    ("tl.static_range(0, a, x)", {"integer": True}),
     ("tl.static_range(0, 8, a)", {}),
     ("tl.dot(tl.load(a), y)", {**ADDRESS, "real": True}),
     ("tl.dot(tl.load(a), y, out_dtype=tl.int32)", {**ADDRESS, "int8": True}),

@@ -106,14 +106,17 @@ class CompiledContext:
             saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
-    def without(self, *, l2_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float) -> float | None:
-        """The saving without some work: amounts of the whole launch by pipeline (smem, alu, xu, fma, issue), of loads and of the L2."""
+    def without(
+        self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, **amounts: float
+    ) -> float | None:
+        """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM."""
 
         def less(asked: Demand) -> Demand:
             ctas = asked.ctas
             per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in asked.per_cta.items()}
             return replace(
                 asked, per_cta=per_cta, l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
+                dram_bytes=np.maximum(asked.dram_bytes - dram_bytes, 0.0),
                 cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
             )  # fmt: skip
 

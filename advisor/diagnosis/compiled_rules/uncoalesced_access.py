@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.compiled.costs import element_bytes
-from advisor.compiled.machine_work import scattered, unused_sector_bytes
+from advisor.compiled.sectors import scattered, unused_sector_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
 
@@ -15,12 +15,13 @@ class UncoalescedAccess:
     title = "Neighbouring threads touch scattered addresses"
     explanation = """\
 ## What it means
-A warp's 32 threads should touch one run of memory. Where no dimension of a block advances by one element, every thread fetches a
-sector (32 bytes) of its own and uses a few bytes of it.
+A warp's 32 threads should touch one run of memory. Memory comes in sectors of 32 bytes: where no dimension of a block advances by one
+element, threads use a few bytes of each, every second element at a stride of 2, and of 32 bytes or more each thread fetches its own.
 
 ## How it is computed
-The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension.
-Saving: the latency predicted without the parts of sectors that the L2 sends and no thread uses.
+The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension, and the sectors
+that one program's lanes touch.
+Saving: the latency predicted without the parts of sectors that the L2 and DRAM send and no thread uses.
 
 ## What to do
 Put the contiguous dimension last in the block, transpose the tensor once, or load along its rows and transpose in the kernel.
@@ -45,14 +46,18 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
             return None
         unused = unused_sector_bytes(worst)
         used = worst.contiguous or 1
+        all_unused = context.work.sector_bytes if context.work is not None else unused
         return report(
             self, context, "warning" if share > 0.3 else "advice",
             f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
-            evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row; "
-            f"{100 * share:.0f} % of the bytes the kernel asks for",
+            evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
+            f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel asks for",
             remedy="let the last dimension of the block run along memory, or change the tensor's layout",
             line=worst.line, file=worst.file,
-            saving_us=context.without(l2_bytes=unused, load_bytes=unused if worst.kind == "load" else 0.0),
+            saving_us=context.without(
+                l2_bytes=unused, dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
+                load_bytes=unused if worst.kind == "load" else 0.0,
+            ),
         )  # fmt: skip
 
 

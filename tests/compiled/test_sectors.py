@@ -1,0 +1,95 @@
+"""Sectors: what of them is fetched and not used, of the L2 and of DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.kernel import Target
+from advisor.compiled.lattices import Lattice, distinct_bytes
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.pool import Pool
+from advisor.compiled.sectors import scattered, widened
+from advisor.compiled.target import make_launch
+from advisor.configs.source import parse_source
+from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.hardware import load_gpu
+
+N = 2**24
+BYTES = 2.0 * N
+COPY = """import triton
+import triton.language as tl
+@triton.jit
+def t(x, y, S, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    {load}
+"""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pytest.importorskip("triton")
+    with Pool(1) as made:
+        yield made
+
+
+def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:
+    """A cold launch that reads and writes N numbers of two bytes."""
+    launch = make_launch(
+        parse_source(COPY.format(load=load), "t.py"), "t", constexprs={"B": 1024}, arguments={"S": step}, grid=(N // 1024,),
+    )  # fmt: skip
+    return kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool), load_gpu("H100"), "cold")
+
+
+@pytest.mark.parametrize(("step", "ratio"), [(1, 1), (2, 2), (3, 3), (4, 4), (16, 16), (64, 16)])
+def test_a_stride_costs_what_lies_between(step: int, ratio: int, pool: Pool) -> None:
+    found = analysed("tl.store(y + o, tl.load(x + o * S))", pool, step)
+    assert float(found.asked.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    assert float(found.asked.dram_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    times = {each.pipeline: each for each in found.pipelines}
+    assert times["dram"].problem_demand == BYTES  # of the bound: what is read, in whatever layout
+    named = [each for each in check_compiled(found.inspection, found.facts, found.gpu, found) if each.rule == "uncoalesced-access"]
+    assert len(named) == (ratio > 1)
+    if named:
+        assert found.predicted is not None and named[0].saving_us is not None
+        assert 0.5 * (1 - 2 / (ratio + 1)) < named[0].saving_us / found.predicted.us < 1 - 1.5 / (ratio + 1)
+        assert f"sectors of {ratio:.1f} times the bytes asked for" in named[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("load", "dram"),
+    [
+        ("tl.store(y + 2 * o, tl.load(x + 2 * o))\n    tl.store(y + 2 * o + 1, tl.load(x + 2 * o + 1))", 4.0),  # together all is used
+        ("tl.store(y + o * S, tl.load(x + o * S))", 4.0),
+    ],
+)
+def test_what_others_use_of_a_sector_is_not_lost(load: str, dram: float, pool: Pool) -> None:
+    found = analysed(load, pool, 2)
+    assert all(scattered(each) for each in found.inspection.demand.accesses)
+    assert float(found.asked.dram_bytes[0]) == pytest.approx(dram * BYTES, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "tl.store(y + o, tl.load(x + o // 2))",  # two lanes share each address
+        "tl.store(y + o, tl.load(x + o * S))",  # all share one
+        "tl.store(y + o, tl.load(x + (16777215 - o)))",  # backwards
+        "p = o[:, None] * 2 + tl.arange(0, 2)[None, :]\n    tl.store(y + p, tl.load(x + p))",  # pairs, side by side
+    ],
+)
+def test_neighbours_in_any_order_use_their_sectors(load: str, pool: Pool) -> None:
+    found = analysed(load, pool, 0)
+    demand = found.inspection.demand
+    assert not any(scattered(each) for each in demand.accesses)
+    assert float(found.asked.l2_bytes[0]) == demand.requested_load_bytes + demand.requested_store_bytes
+
+
+def test_widened_bytes_are_those_of_sectors() -> None:
+    of_pairs = Lattice(0, [(1, 2), (64, 10)])
+    assert distinct_bytes([widened(of_pairs)]) == 320
+    assert distinct_bytes([widened(Lattice(0, [(1, 2), (4, 10)]))]) == 9 * 4 + 32
+    assert distinct_bytes([widened(Lattice(0, [(1, 96), (128, 10)]))]) == 960
+    assert distinct_bytes([widened(Lattice(0, [(128, 10)]))]) == 320 and of_pairs.steps == [(1, 2), (64, 10)]
