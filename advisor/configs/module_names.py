@@ -46,7 +46,9 @@ class ModuleNames:
             return Place()
         scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
-        position = min((each.lineno, each.col_offset) for each in starts)
+        positions = [(each.lineno, each.col_offset) for each in starts]
+        last = max(positions)  # of what the file applies further down, which sees what is assigned before that
+        position = last if last[0] > node.lineno else min(positions)
         return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
