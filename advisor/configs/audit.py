@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from advisor.configs.entries import is_amd
 from advisor.configs.launchability import (
     ELEMENT_BYTES,
     MAX_THREADS_PER_CTA,
@@ -23,7 +22,7 @@ from advisor.configs.launchability import (
     shared_memory_bytes,
     swaps_operands,
 )
-from advisor.configs.names import TableName, parse_table_name
+from advisor.configs.names import TableName, is_amd, parse_table_name
 from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
