@@ -133,7 +133,7 @@ class _Site:
         self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
-        self.assigned = function_names.assigned(function)
+        self.assigned = function_names.assigned(function, call)
         self.inner = function_names.inner_functions(function)
         self.own = function_names.own_names(function)
         self.allowance = Allowance()
