@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from advisor.configs.literals import dotted
 
@@ -65,9 +65,7 @@ class _Reader:
             elif isinstance(statement, ast.Assign) and self._applied(statement, blocks):
                 continue
             elif isinstance(statement, (ast.If, ast.Try, ast.With)):
-                handlers = getattr(statement, "handlers", ())
-                parts = [getattr(statement, part, []) for part in ("body", "orelse", "finalbody")]
-                for inner in (*parts, *(handler.body for handler in handlers)):
+                for inner in _blocks_of(statement):
                     self.read(inner, blocks)
             kept.append(statement)
         if body and not kept:
@@ -98,6 +96,14 @@ class _Reader:
 
     def _makes_kernels(self, decorator: ast.expr) -> bool:
         return self.is_jit(dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) or "")
+
+
+def _blocks_of(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
+    while isinstance(statement, ast.If) and len(statement.orelse) == 1 and isinstance(statement.orelse[0], ast.If):
+        yield statement.body  # there may be more `elif` than calls can be nested
+        statement = statement.orelse[0]
+    yield from (getattr(statement, part, []) for part in ("body", "orelse", "finalbody"))
+    yield from (handler.body for handler in getattr(statement, "handlers", ()))
 
 
 def _decorated(layers: Sequence[ast.expr], node: ast.expr) -> ast.expr:

@@ -58,6 +58,11 @@ def test_what_stands_under_a_condition_of_its_own_may_not_be_so() -> None:
     assert list(parse_source(both, "k.py").kernel("f").heuristics) == ["BLOCK"]
 
 
+def test_a_long_row_of_conditions_is_read() -> None:
+    text = f"{HEAD}{FUNCTION}\nif a:\n    b = 1\n" + "elif a:\n    b = 2\n" * 1500 + "else:\n    f = triton.jit(f)\n"
+    assert parse_source(text, "k.py").kernel("f").name == "f"
+
+
 @pytest.mark.parametrize("applied", ["f = cached(f)", f"f = {HEURISTICS}(f)", "g = numba.jit(f)", "g = triton.jit(f, x)", "f = triton.jit"])
 def test_what_makes_no_kernel_is_left(applied: str) -> None:
     assert not parse_source(f"import numba\n{HEAD}{FUNCTION}\n{applied}\n", "k.py").definitions
