@@ -84,7 +84,7 @@ def refused_ctas(num_ctas: int, compute_capability: str | None = None) -> str | 
     if not minor or int(major) < 9:
         return f"the GPU has no clusters of CTAs ({compute_capability}; compute capability 9.0 and later have them)"
     if num_ctas & (num_ctas - 1):
-        return "is no power of two: Triton fails to compile it"
+        return "no power of two, which Triton fails to compile"
     return f"a cluster has at most {MOST_CTAS} CTAs" if num_ctas > MOST_CTAS else None
 
 
