@@ -80,7 +80,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         demands[launch.id] = demand_totals(problem, row, target.gpu)
     table = first.table or target.table
     name = table.name if table is not None else None
-    configuration = replacement(configuration_at(held, best), first.configuration, table=name, vendor=target.gpu.vendor)
+    configuration = replacement(configuration_at(held, best), first.configuration, table=name, gpu=target.gpu)
     return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands)
 
 

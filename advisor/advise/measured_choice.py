@@ -61,6 +61,6 @@ def fastest_measured(
     return replace(
         choice, latencies=latencies, demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
         configuration=replacement(configuration, first.configuration, table=table.name if table is not None else None,
-                                  vendor=target.gpu.vendor, searched=("num_ctas", "maxnreg")),
+                                  gpu=target.gpu, searched=("num_ctas", "maxnreg")),
         reason=reason,
     )  # fmt: skip

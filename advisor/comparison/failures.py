@@ -15,8 +15,8 @@ from advisor.schema import Finding
 
 CERTAIN: dict[str, FailureCondition] = {
     "unreadable": "failed", "bad-entry": "failed", "wrong-scales": "failed",
-    "does-not-fit": "cannot-launch", "num-warps": "cannot-launch", "shallow-dot": "cannot-launch", "unknown-option": "cannot-launch",
-    "split-k": "cannot-launch",
+    "does-not-fit": "cannot-launch", "num-warps": "cannot-launch", "num-ctas": "cannot-launch", "shallow-dot": "cannot-launch",
+    "unknown-option": "cannot-launch", "split-k": "cannot-launch",
 }  # fmt: skip
 """Checks of the audit that a launch cannot survive. Errors that are none: the stacks take the last of two equal keys, and where a GPU
 refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which asks for no table."""

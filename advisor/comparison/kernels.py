@@ -21,6 +21,7 @@ from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
+from advisor.configs.applied import made_of
 from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literal_values import ConfigLiteral
@@ -189,7 +190,8 @@ def _meaning(version: KernelVersion) -> tuple[Any, ...]:
     """What the kernel is, comments, docstrings, tolerances and references aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    return (meaning(version.source, [version.function.name, *described]), repr(sorted(entry.items())), version.named)
+    names = made_of(version.function.name, version.source.alternatives)
+    return (meaning(version.source, [*sorted(names), *described]), repr(sorted(entry.items())), version.named)
 
 
 def _subject(

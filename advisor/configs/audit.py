@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from advisor.configs.entries import is_amd
 from advisor.configs.launchability import (
     ELEMENT_BYTES,
     MAX_THREADS_PER_CTA,
     ignores_split_k,
     least_block_k,
+    refused_ctas,
     refused_dtype,
     refused_keys,
     refused_parameters,
     shared_memory_bytes,
     swaps_operands,
 )
-from advisor.configs.names import TableName, parse_table_name
+from advisor.configs.names import TableName, is_amd, parse_table_name
 from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
 from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
@@ -44,6 +44,7 @@ CHECKS: dict[str, str] = {
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
     "num-warps": "an entry whose warps no GPU can launch",
+    "num-ctas": "a cluster of CTAs that no launch on the GPU has",
     "shallow-dot": "a BLOCK_SIZE_K below what the matrix product compiles with",
     "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
     "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
@@ -58,7 +59,7 @@ CHECKS: dict[str, str] = {
 }
 """Every check, in the order in which the issues of a table are listed, and what it finds."""
 
-REFUSED = ("unknown-option", "split-k")
+REFUSED = ("num-ctas", "unknown-option", "split-k")
 """Checks whose errors say that the launch refuses an entry: nothing of what one CTA holds tells it."""
 
 HOLE_FACTOR = 4
@@ -243,6 +244,8 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             "per step: wrong results",
         )
     yield from _warps(path, key, configuration, gpu)
+    if (refused := refused_ctas(configuration.num_ctas, gpu.compute_capability if gpu is not None else None)) is not None:
+        yield _issue(path, key, "num-ctas", "error", f"num_ctas {configuration.num_ctas}: {refused}")
     least = least_block_k(operands, _vendor(name))
     if int(launched_k) < least:
         message = f"BLOCK_SIZE_K {launched_k}: tl.dot takes {least} or more of {operands} operands, so the kernel does not compile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from advisor.configs.names import SIZE_LIMIT, TableName
+from advisor.configs.names import SIZE_LIMIT, TableName, is_amd
 from advisor.errors import InputError, NotOursError
 from advisor.schema import Configuration
 
@@ -75,11 +75,6 @@ def read_entry(label: str, key: str, value: Any, name: TableName) -> Configurati
         num_stages=launch.get("num_stages", stages),
         num_ctas=launch.get("num_ctas", 1),
     )
-
-
-def is_amd(device_name: str) -> bool:
-    """Whether a device name is an AMD GPU's."""
-    return device_name.startswith(("AMD", "Radeon", "gfx"))
 
 
 def _integer(where: str, field: str, raw: Any, low: int, high: int, *, power_of_two: bool = False) -> int:

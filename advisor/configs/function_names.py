@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from advisor.configs.tensor_shapes import pairs
+from advisor.configs.reaching_values import given, reaching_values
 
 
 def own_names(function: ast.FunctionDef | None) -> set[str]:
@@ -28,21 +28,19 @@ def defaults(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
     return {argument.arg: default for argument, default in pairs if default is not None and argument.arg not in stored}
 
 
-def assigned(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
-    """Names that the function assigns exactly once, with what they are assigned."""
+def assigned(function: ast.FunctionDef | None, call: ast.Call | None = None) -> dict[str, ast.expr]:
+    """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call."""
     found: dict[str, ast.expr] = {}
     stored: Counter[str] = Counter()
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stored[node.id] += 1
-        elif isinstance(node, ast.Assign):
-            for target, value in (pair for each in node.targets for pair in pairs(each, node.value)):
-                if isinstance(target, ast.Name):
-                    found[target.id] = value
-                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-                    items = enumerate(target.elts)  # BLOCK, num_warps = settings(n)
-                    found |= {n.id: ast.Subscript(value=value, slice=ast.Constant(value=i)) for i, n in items if isinstance(n, ast.Name)}
-    return {name: value for name, value in found.items() if stored[name] == 1}
+        elif isinstance(node, ast.stmt):
+            found |= dict(given(node))
+    once = {name: value for name, value in found.items() if stored[name] == 1}
+    if function is None or call is None or len(once) == len(stored):
+        return once
+    return {**{name: value for name, value in reaching_values(function, call).items() if stored[name] > 1}, **once}
 
 
 def inner_functions(function: ast.FunctionDef | None) -> dict[str, ast.FunctionDef]:

@@ -276,6 +276,8 @@ class FunctionReader(Evaluator):
             return target_questions.triton_version()
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
+        if (origin or "").endswith("runtime.device.vendor_name") and self.surroundings.backend in target_questions.VENDORS:  # flag_gems
+            return target_questions.VENDORS[self.surroundings.backend]
         if node.attr == "backend" and self.surroundings.backend and ast.unparse(node.value).endswith("get_current_target()"):
             return self.surroundings.backend
         return super()._attribute(node)

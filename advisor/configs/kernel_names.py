@@ -6,8 +6,11 @@ Triton looks up what a kernel's tree names while it compiles it, and calls some 
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Set
 
+from advisor.configs import triton_names
+from advisor.configs.literals import NotLiteralError, dotted
 from advisor.errors import InputError
 
 SAFE_BUILTINS = frozenset(
@@ -19,6 +22,9 @@ FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals
 """Attributes of triton's values that lead into the compiler itself."""
 TRITON_BUILTINS = frozenset({"getattr", "hasattr"})
 """Names that triton itself looks up among Python's own where a kernel leaves them unbound (`CodeGenerator.builtin_namespace`)."""
+
+STANDARD = frozenset({"tl.standard", "triton.language.standard"})
+"""The module of triton's functions that are kernels themselves; kernels elsewhere use private ones too (flash-linear-attention)."""
 
 
 class RebuildError(InputError):
@@ -38,12 +44,22 @@ def check_names(node: ast.FunctionDef, where: str) -> None:
     own = _own_names(node)
     # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
     for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        if isinstance(item, ast.Attribute) and (item.attr.startswith("_") or item.attr in FORBIDDEN_ATTRIBUTES):
+        private = isinstance(item, ast.Attribute) and item.attr.startswith("_") and not _is_of_triton(item, own)
+        if isinstance(item, ast.Attribute) and (private or item.attr in FORBIDDEN_ATTRIBUTES):
             raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
         if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in own) or item.id.startswith("__")):
             raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
         if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
             raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
+
+
+def _is_of_triton(node: ast.Attribute, own: Set[str]) -> bool:
+    """Whether a private name is one of triton's own functions that its language is written with: `tl.standard._log2`."""
+    if node.attr.startswith("__") or dotted(node.value) not in STANDARD or own & {"tl", "triton"}:
+        return False
+    with contextlib.suppress(NotLiteralError):  # another triton, or none
+        return triton_names.has("triton.language.standard", node.attr)
+    return False
 
 
 def free_names(node: ast.FunctionDef, answered: Set[int]) -> dict[str, int]:

@@ -21,7 +21,8 @@ from advisor.configs.literals import Allowance, NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.surroundings import Inquiry
-from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, element_type, whole_of
+from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, whole_of
+from advisor.configs.tensor_types import element_type
 
 Node = TypeVar("Node", bound=ast.AST)
 _WRAPPERS = ("wrap_triton", "capture_triton")
@@ -132,7 +133,7 @@ class _Site:
         self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
-        self.assigned = function_names.assigned(function)
+        self.assigned = function_names.assigned(function, call)
         self.inner = function_names.inner_functions(function)
         self.own = function_names.own_names(function)
         self.allowance = Allowance()
@@ -173,8 +174,7 @@ class _Site:
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
-        made = {name: self.assigned.get(node.id) for name, node in self.passed.items() if isinstance(node, ast.Name)}
-        found = {name: element_type(value) for name, value in made.items() if isinstance(value, ast.Call)}
+        found = {name: element_type(node, self.assigned, self.shapes.unpacked) for name, node in self.passed.items()}
         return {name: kind for name, kind in found.items() if kind is not None}
 
     def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,27 @@ MATRIX_INSTR_NONKDIM = (0, 4, 16, 32)
 """M and N of AMD's mfma instructions, 0: the compiler's choice (AMD Instinct MI300 ISA, matrix instructions)."""
 
 
+MOST_CTAS = 16
+"""CTAs of a cluster, of which 8 run on every GPU that has clusters (CUDA programming guide, thread block clusters); Triton asks for
+16 where a launch wants them (`triton/backends/nvidia/driver.c`, Triton 3.9)."""
+
+
+def refused_ctas(num_ctas: int, compute_capability: str | None = None) -> str | None:
+    """Why no launch has clusters of so many CTAs, in words; None where one may, or where the GPU is not known.
+
+    One CTA is no cluster. Triton refuses more below compute capability 9.0 and on AMD's gfx9 (`make_ttir` and `parse_options` of its back
+    ends), and its compiler fails at what is no power of two (Triton 3.9).
+    """
+    if num_ctas == 1:
+        return None
+    major, _, minor = (compute_capability or "9.0").partition(".")
+    if not minor or int(major) < 9:
+        return f"the GPU has no clusters of CTAs ({compute_capability}; compute capability 9.0 and later have them)"
+    if num_ctas & (num_ctas - 1):
+        return "no power of two, which Triton fails to compile"
+    return f"a cluster has at most {MOST_CTAS} CTAs" if num_ctas > MOST_CTAS else None
+
+
 def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:
     """Keys of an entry that a launch on a GPU of `vendor` does not know: both stacks pass `**config`, and Triton raises a KeyError."""
     known = BACK_END_OPTIONS.get(vendor)

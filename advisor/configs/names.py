@@ -102,14 +102,16 @@ class TableName:
 
     @property
     def operand_dtype(self) -> str:
-        """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8 or fp32 (weight-only quantization: bf16).
+        """Type of the tensor pipeline's operands: bf16, fp16, fp8, int8, tf32 or fp32 (weight-only quantization: bf16).
 
         Raises:
             InputError: The name says a type that is not known.
         """
         if self.dtype is None and self.block_shape is not None:
             return "int8"  # vLLM looks block-quantized int8 up under no dtype (`_get_config_dtype_str`)
-        return operand_dtype(self.dtype)
+        operands = operand_dtype(self.dtype)
+        # The stacks' kernels call tl.dot without input_precision: Triton's default is tf32 on NVIDIA GPUs (`CUDAOptions`), ieee on AMD's.
+        return "tf32" if operands == "fp32" and not is_amd(self.device_name) else operands
 
     @property
     def weight_dtype(self) -> str | None:
@@ -117,8 +119,13 @@ class TableName:
         return {"int8_w8a16": "int8", "int4_w4a16": "int4", "fp8_w8a16": "fp8"}.get(self.dtype or "")
 
 
+def is_amd(device_name: str) -> bool:
+    """Whether a device name is an AMD GPU's."""
+    return device_name.startswith(("AMD", "Radeon", "gfx"))
+
+
 def operand_dtype(table_dtype: str | None) -> str:
-    """Operand type for the `dtype` field of a table name; None: bf16, the stacks' default.
+    """Type of the operands in memory for the `dtype` field of a table name; None: bf16, the stacks' default.
 
     Raises:
         InputError: The type is not known (mxfp4, say): taken for bf16, a report would be about another kernel.
@@ -140,7 +147,7 @@ def table_dtype(operands: str, weights: str | None = None) -> str | None:
     weights = weights or operands
     if operands in ("bf16", "fp16"):
         return {"int8": "int8_w8a16", "int4": "int4_w4a16", "fp8": "fp8_w8a16", operands: None}.get(weights, f"{weights}_{operands}")
-    return {"fp8": "fp8_w8a8", "int8": "int8_w8a8", "fp32": "float32"}.get(operands, operands)
+    return {"fp8": "fp8_w8a8", "int8": "int8_w8a8", "fp32": "float32", "tf32": "float32"}.get(operands, operands)
 
 
 def parse_table_name(path: str | os.PathLike[str]) -> TableName:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs import same_name
+from advisor.configs.applied import layers_of, with_applied
+from advisor.configs.assignments import as_function, assigned_expressions
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
@@ -112,19 +114,7 @@ class SourceFile:
     @cached_property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        found: dict[str, list[ast.expr]] = {}
-        for node in module_level(self.tree):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if isinstance(target, ast.Name):
-                        found.setdefault(target.id, []).append(node.value)
-                    elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                        for item, value in zip(target.elts, node.value.elts, strict=False):
-                            if isinstance(item, ast.Name):
-                                found.setdefault(item.id, []).append(value)
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                found.setdefault(node.target.id, []).append(node.value)
-        return found
+        return assigned_expressions(self.tree)
 
     @cached_property
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
@@ -163,13 +153,8 @@ class SourceFile:
     @cached_property
     def _lambdas(self) -> dict[str, ast.FunctionDef]:
         """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {
-            name: ast.copy_location(
-                ast.FunctionDef(name=name, args=values[0].args, decorator_list=[],
-                                body=[ast.copy_location(ast.Return(value=values[0].body), values[0])]), values[0])
-            for name, values in self.alternatives.items()
-            if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1
-        }  # fmt: skip
+        return {name: as_function(name, values[0]) for name, values in self.alternatives.items()
+                if isinstance(values[0], ast.Lambda) and len(self.module_names.statements(name)) == 1}  # fmt: skip
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -339,8 +324,8 @@ class SourceFile:
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
-        applied = self._applied.get(node.name, ())
-        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators, [each for _, each in applied])
+        applied = [layer for _, layers in self._applied.get(node.name, ()) for layer in layers]
+        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators, applied)
 
     @cached_property
     def _decorators(self) -> Decorators:
@@ -348,17 +333,18 @@ class SourceFile:
         return Decorators(imported=imported, assigned=self.alternatives, functions=self.plain_functions)
 
     @cached_property
-    def _applied(self) -> dict[str, list[tuple[str, ast.expr]]]:
-        """Decorators that are applied to kernels further down, `tuned = triton.autotune(...)(kernel)`, and the names the results have."""
-        found: dict[str, list[tuple[str, ast.expr]]] = {}
+    def _applied(self) -> dict[str, list[tuple[str, list[ast.expr]]]]:
+        """Other names that the file gives kernels, and the decorators that it applies there: `tuned = triton.autotune(...)(kernel)`."""
+        found: dict[str, list[tuple[str, list[ast.expr]]]] = {}
         for name, values in self.alternatives.items():
-            value = values[0]
-            if len(values) > 1 or not isinstance(value, ast.Call) or len(value.args) != 1 or value.keywords:
+            layers, called = layers_of(values[0]) or ([], "")
+            if called not in self.definitions or len(values) > 1 or name in self.definitions or name in self.plain_functions:
                 continue
-            called, decorator = value.args[0], self._decorators.meant(value.func)
-            if isinstance(called, ast.Name) and called.id in self.definitions and last_name(decorator) in ("autotune", "heuristics"):
-                found.setdefault(called.id, []).append((name, value.func))
-        return {kernel: each for kernel, each in found.items() if len(each) == 1}  # of several, it is not known which is launched
+            if all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers):
+                found.setdefault(called, []).append((name, layers))
+        # Of several that are not the same, it is not known which is launched.
+        return {kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
+                for kernel, each in found.items()}  # fmt: skip
 
     def names_of(self, kernel: str) -> set[str]:
         """Names under which a kernel is launched: its own, and that of what a decorator makes of it further down."""
@@ -425,4 +411,5 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source") from None
-    return SourceFile(path=Path(path), text=text, tree=tree)
+    source = SourceFile(path=Path(path), text=text, tree=tree)
+    return SourceFile(path=source.path, text=text, tree=with_applied(tree, source._is_triton_jit))

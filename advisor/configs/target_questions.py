@@ -10,6 +10,7 @@ from advisor.configs.literals import NotLiteralError
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
 """Triton's backend of a GPU's vendor."""
+VENDORS = {backend: vendor for vendor, backend in BACKENDS.items()}
 _ASKED = re.compile(r"_*is_(cuda|nvidia|hip|rocm|amd|xpu|intel|npu|musa)(?:_backend)?", re.IGNORECASE)
 _MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": "hip"}
 _GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}

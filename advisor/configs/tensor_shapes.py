@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from advisor.configs.literals import dotted
 
-_MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
-_LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"})
+MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
+"""Functions and methods that make a tensor of a shape."""
+LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"})
+"""Functions that make a tensor of the shape of another."""
 _SAME = frozenset({"contiguous", "clone", "to", "detach", "half", "float", "bfloat16", "cuda"})
 MOST_DIMENSIONS = 8
 DEEPEST = 6
@@ -138,13 +140,13 @@ class TensorShapes:
         function = call.func
         last = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
         owner = dotted(function.value) if isinstance(function, ast.Attribute) else None
-        if last in _LIKE and call.args:
+        if last in LIKE and call.args:
             self._alike(name, dotted(call.args[0]))
         elif last in _SAME:
             self._alike(name, owner)
-        elif last in _MADE and len(call.args) == 1 and (whole := whole_of(call.args[0])) is not None and whole[1] == "shape":
+        elif last in MADE and len(call.args) == 1 and (whole := whole_of(call.args[0])) is not None and whole[1] == "shape":
             self._alike(name, whole[0])
-        elif last in ("view", "reshape", *_MADE) and (sizes := _sizes(call.args, last)):
+        elif last in ("view", "reshape", *MADE) and (sizes := _sizes(call.args, last)):
             # In `x = x.view(-1, x.shape[-1])` the sizes are asked of what x was before.
             unknown = [_integer(size) == -1 or mentions(size, name) for size in sizes]
             self.extents.setdefault(name, []).append([None if left else size for size, left in zip(sizes, unknown, strict=True)])
@@ -163,15 +165,6 @@ def _dimensions_of(node: ast.expr) -> str | None:
         node = node.func
         return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else None
     return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
-
-
-def element_type(call: ast.Call) -> str | None:
-    """What a call makes a tensor of: `int32` of `torch.tensor(rows, dtype=torch.int32)`; None: not said, or of no tensor."""
-    function = dotted(call.func) or ""
-    last = function.rsplit(".", 1)[-1]
-    kind = next((dotted(each.value) or "" for each in call.keywords if each.arg == "dtype"), "")
-    made = last in _MADE | _LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
-    return kind.removeprefix("torch.") if made and kind.startswith("torch.") else None
 
 
 def mentions(node: ast.AST, name: str) -> bool:

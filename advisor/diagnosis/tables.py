@@ -21,6 +21,7 @@ REMEDIES: dict[str, str] = {
     "refused-dtype": "serve bf16 there, or fp8 weights through a kernel that unpacks them (Marlin)",
     "does-not-fit": "fewer num_stages or smaller blocks",
     "num-warps": "take 4 or 8 warps",
+    "num-ctas": "leave out num_ctas, or take 2, 4 or 8 where the GPU has clusters",
     "shallow-dot": "take the next larger BLOCK_SIZE_K, or tune it again",
     "clamped-block-k": "write the value that runs, and tune the rest again with it",
     "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",

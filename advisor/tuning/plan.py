@@ -96,7 +96,7 @@ class Plan:
         today = next(each.configuration for each in self.target.launches if each.id == launch)
         if configuration == today:  # what runs today, refused or not
             return configuration
-        return replacement(configuration, today, table=table_name(self.target), vendor=self.target.gpu.vendor, searched=self.space.names)
+        return replacement(configuration, today, table=table_name(self.target), gpu=self.target.gpu, searched=self.space.names)
 
 
 def make_plan(order: Order) -> Plan:

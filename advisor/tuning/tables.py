@@ -17,6 +17,8 @@ from advisor.targets import Target
 
 _16_BIT = {"bf16", "fp16"}
 """Types that both stacks look up under one name, without a dtype."""
+_32_BIT = {"fp32", "tf32"}
+"""The same of float32: Triton's setting decides how its products are made."""
 
 
 def table_name(target: Target) -> TableName | None:
@@ -60,7 +62,7 @@ def check_dtype(name: TableName, dtype: str | None) -> None:
         own = name.operand_dtype
     except InputError:  # --dtype is there to say it
         return
-    if dtype not in (None, own) and {dtype, own} != _16_BIT:
+    if dtype not in (None, own) and {dtype, own} not in (_16_BIT, _32_BIT):
         raise UsageError(f"{name.file_name()}: --dtype contradicts the table", dtype, f"{own}, which its name says", "leave out --dtype; "
                          "a layer has a table for each type: `advisor tune fused_moe --dtype` finds the other's name")  # fmt: skip
 

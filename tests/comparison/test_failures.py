@@ -139,6 +139,12 @@ def test_the_reason_of_a_row_is_the_audits(repository, predictor):
     assert "num_warps 3 is no power of two" in found.gate.sentence and "no CTA fits" not in found.gate.sentence
 
 
+def test_a_cluster_that_no_launch_has_cannot_launch(repository, predictor):
+    found = changed(repository, predictor, SOUND, table(M1=entry(), M64={**entry(), "num_ctas": 3}, M256=entry()))
+    assert found.static_counts["cannot-launch"] == 1
+    assert found.gate.failed and "num_ctas 3: no power of two" in found.gate.sentence
+
+
 def test_what_does_not_fit_gates_though_nothing_could_be_predicted(repository, predictor):
     base = repository.commit({"advisor.toml": '[tables."*.json"]\nmodel = "Mixtral-8x7B"', TABLE: SOUND})  # of 8 experts, not 128
     found = compared(repository, base, repository.commit({TABLE: table(M64=entry(block_k=256, stages=9))}), predictor)

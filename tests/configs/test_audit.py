@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from advisor.configs.audit import CHECKS, Audit, audit, audit_table
+from advisor.configs.audit import CHECKS, Audit, audit, audit_table, entry_errors, refusal
 from advisor.configs.launchability import BACK_END_OPTIONS
+from advisor.configs.names import parse_table_name
 from advisor.errors import InputError, NothingMatchedError
-from advisor.hardware import GpuSpec, load_gpu
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.schema import Configuration
 
 ENTRY: dict[str, Any] = {
     "BLOCK_SIZE_M": 64,
@@ -75,6 +77,7 @@ def test_a_sound_table_has_no_issue(tmp_path: Path) -> None:
         ("vllm/E=8,N=2,device_name=NVIDIA_H200,dtype=fp8_w8a8.json", table(BLOCK_SIZE_K=16), "shallow-dot", "error"),
         ("vllm/E=8,N=2,device_name=NVIDIA_H200,dtype=int8_w8a16.json", table(BLOCK_SIZE_K=8), "shallow-dot", "error"),
         ("vllm/E=8,N=2,device_name=X.json", table(num_warps=64), "num-warps", "error"),
+        ("vllm/E=8,N=2,device_name=X.json", table(num_ctas=3), "num-ctas", "error"),
         (
             "vllm/E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json",
             table(BLOCK_SIZE_K=256, num_stages=1),
@@ -201,3 +204,19 @@ def test_the_whole_corpus(corpus_dir: Path) -> None:
 def test_the_least_depth_that_compiles(tmp_path: Path, name: str, depth: int) -> None:
     found = run(tmp_path, {f"vllm/{name}": table(BLOCK_SIZE_K=depth, num_stages=2)}, GPU)
     assert not any(issue.check == "shallow-dot" for issue in found.issues)
+
+
+@pytest.mark.parametrize(
+    ("device", "ctas", "said"),
+    [
+        ("NVIDIA_L40S", 1, ""), ("NVIDIA_L40S", 2, "no clusters of CTAs (8.9"), ("AMD_Instinct_MI300X", 2, "no clusters of CTAs (gfx942"),
+        ("NVIDIA_H200", 2, ""), ("NVIDIA_H200", 16, ""), ("NVIDIA_H200", 3, "no power of two"), ("NVIDIA_H200", 32, "at most 16 CTAs"),
+    ],
+)  # fmt: skip
+def test_clusters_that_no_launch_has(device: str, ctas: int, said: str) -> None:
+    blocks = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    configuration = Configuration(parameters=dict(blocks), num_stages=2, num_ctas=ctas)
+    name = parse_table_name(f"E=8,N=512,device_name={device}.json")
+    issues = entry_errors(configuration, name, match_device_name(device))
+    assert [issue.check for issue in issues] == (["num-ctas"] if said else []) and all(said in issue.message for issue in issues)
+    assert (said in refusal(configuration, name, match_device_name(device))) if said else not issues

@@ -235,5 +235,9 @@ def test_types_and_twins() -> None:
             operand_dtype(unknown)
     assert parse_table_name("E=8,N=2,device_name=X,dtype=int4_w4a16.json").weight_dtype == "int4"
     assert parse_table_name("E=8,N=2,device_name=X,block_shape=[128,128].json").operand_dtype == "int8"
+    # Triton's tl.dot makes tf32 of float32 where nothing else is said, but not on AMD GPUs.
+    for device, operands in (("NVIDIA_H200", "tf32"), ("AMD_Instinct_MI300X", "fp32")):
+        name = parse_table_name(f"E=8,N=2,device_name={device},dtype=float32.json")
+        assert name.operand_dtype == operands and name.file_name().endswith("dtype=float32.json")
     assert device_twins("AMD_Instinct_MI325_OAM") == ("AMD_Instinct_MI325X",)
     assert device_twins("NVIDIA_H200") == ()

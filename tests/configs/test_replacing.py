@@ -32,16 +32,36 @@ def test_an_entry_keeps_what_was_not_searched_unless_a_launch_refuses_it(
     gpu = match_device_name(device)
     assert gpu is not None
     today = Configuration(parameters={**extra, **BLOCKS}, num_ctas=2)
-    found = replacement(FOUND, today, table=table, vendor=gpu.vendor)
+    found = replacement(FOUND, today, table=table, gpu=gpu)
     assert found.parameters == {**FOUND.parameters, **left} and list(found.parameters)[: len(left)] == list(left)
-    assert (found.num_warps, found.num_ctas) == (8, 2)
+    assert (found.num_warps, found.num_ctas) == (8, 2 if gpu.vendor == "nvidia" else 1)
     assert entry_errors(found, table, gpu) == ()
-    assert bool(entry_errors(today, table, gpu)) == (left != extra)
+    assert bool(entry_errors(today, table, gpu)) == (left != extra or gpu.vendor == "amd")
 
 
 def test_what_is_no_entry_has_parameters_of_its_own() -> None:
     today = Configuration(parameters={"BLOCK_M": 64, "EVEN": True}, num_ctas=2)
     found = Configuration(parameters={"BLOCK_M": 32})
-    kept = replacement(found, today, table=None, vendor=load_gpu("H200").vendor, searched=("num_ctas",))
+    kept = replacement(found, today, table=None, gpu=load_gpu("H200"), searched=("num_ctas",))
     assert kept.parameters == {"BLOCK_M": 32, "EVEN": True} and kept.num_ctas == 1
-    assert replacement(found, None, table=None, vendor="nvidia") == found
+    assert replacement(found, None, table=None, gpu=load_gpu("H200")) == found
+
+
+@pytest.mark.parametrize(("device", "ctas", "kept"), [("L40S", 4, 1), ("MI300X", 2, 1), ("H200", 3, 1), ("H200", 32, 1), ("H200", 16, 16),
+                                                      ("B200", 8, 8)])  # fmt: skip
+def test_clusters_that_no_launch_has_are_not_kept(device: str, ctas: int, kept: int) -> None:
+    today = Configuration(parameters=dict(BLOCKS), num_ctas=ctas)
+    assert replacement(FOUND, today, table=None, gpu=load_gpu(device)).num_ctas == kept
+
+
+@pytest.mark.parametrize(("found", "kept"), [
+    (Configuration(parameters={**BLOCKS, "GROUP_SIZE_M": 8}, num_stages=5), True),
+    (Configuration(parameters=BLOCKS, num_warps=8), False),
+    (Configuration(parameters={**BLOCKS, "BLOCK_SIZE_M": 128}), False),
+])  # fmt: skip
+def test_registers_are_limited_for_the_tile_that_they_were_counted_for(found: Configuration, kept: bool) -> None:
+    gpu, table = load_gpu("H200"), parse_table_name(MOE.format("NVIDIA_H200"))
+    entry = Configuration(parameters={**BLOCKS, "maxnreg": 64})
+    assert ("maxnreg" in replacement(found, entry, table=table, gpu=gpu).parameters) == kept
+    of_kernel = Configuration(parameters=dict(BLOCKS), maxnreg=64)
+    assert replacement(found, of_kernel, table=None, gpu=gpu).maxnreg == (64 if kept else None)

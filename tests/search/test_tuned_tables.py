@@ -12,7 +12,6 @@ from advisor.cli import main
 from advisor.configs.defaults import default_configuration
 from advisor.configs.described import kernel_problem
 from advisor.configs.names import TableName, parse_table_name, table_dtype
-from advisor.configs.reachability import unreachable_reasons
 from advisor.configs.tables import read_table
 from advisor.measurement.kernel_file import function_of
 from advisor.targets import Request
@@ -54,7 +53,7 @@ def tune(folder: Path, target: object, *more: str) -> int:
     ("fields", "got"),
     [(",dtype=int8_w8a16", "bf16 with int8 weights"), (",dtype=int4_w4a16", "bf16 with int4 weights"),
      (",dtype=fp8_w8a16", "bf16 with fp8 weights"), (",dtype=fp8_w8a8", "fp8 with a scale per tensor or channel"),
-     (",dtype=fp8_w8a8,block_shape=[64,128]", "fp8 with scales in blocks of 64 x 128"), (",dtype=float32", "fp32"),
+     (",dtype=fp8_w8a8,block_shape=[64,128]", "fp8 with scales in blocks of 64 x 128"), (",dtype=float32", "tf32"),
      (",dtype=int8_w8a8", "int8 with a scale per tensor or channel"),
      (",block_shape=[128,128]", "int8 with scales in blocks of 128 x 128")],
 )  # fmt: skip
@@ -103,7 +102,7 @@ def test_fp8_is_measured_and_named_as_the_kernel_has_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("fields", "dtype", "taken"), [("", "fp8", False), ("", "tf32", False), ("", "int8", False), ("", "fp16", True),
-                                                        (",dtype=fp8_w8a8", "bf16", False),
+                                                        (",dtype=fp8_w8a8", "bf16", False), (",dtype=float32", "fp32", True),
                                                         (",dtype=int8_w8a16", "bf16", True)])  # fmt: skip
 def test_a_type_that_contradicts_a_table(fields, dtype, taken, tmp_path, capsys):
     weights = {"weight_dtype": "int8"} if "w8a16" in fields else {}
@@ -114,7 +113,7 @@ def test_a_type_that_contradicts_a_table(fields, dtype, taken, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(("dtype", "field"), [("bf16", ""), ("fp16", ""), ("fp32", ",dtype=float32"), ("fp8", ",dtype=fp8_w8a8"),
-                                              ("tf32", None), ("int8", None)])  # fmt: skip
+                                              ("tf32", ",dtype=float32"), ("int8", None)])  # fmt: skip
 def test_a_layers_table_is_named_by_its_type(dtype, field, tmp_path, capsys):
     arguments = ["--gpu", "H200", "--sizes", "E=8,N=3584", "--dtype", dtype, "--recorded", str(rows(tmp_path, dtype))]
     code = tune(tmp_path, "fused_moe", *arguments, "--export", str(tmp_path / "tables"))
@@ -139,5 +138,3 @@ def test_the_type_in_a_name_is_found_again():
     for field in (None, "fp8_w8a8", "fp8_w8a16", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32"):
         name = TableName(stack="vllm", kind="fused_moe", E=8, N=64, device_name="NVIDIA_H100", dtype=field)
         assert parse_table_name(name.file_name()).dtype == field == table_dtype(name.operand_dtype, name.weight_dtype)
-    tf32 = TableName(stack="vllm", kind="fused_moe", E=8, N=64, device_name="NVIDIA_H100", dtype=table_dtype("tf32"))
-    assert unreachable_reasons(tf32)
