@@ -769,6 +769,11 @@ def test_every_rule_is_explained(capsys):
         assert rule.title in capsys.readouterr().out
 
 
+def test_a_rule_is_explained_in_any_case(capsys):
+    assert main(["explain", "TAIL-Wave"]) == 0
+    assert capsys.readouterr().out.startswith("tail-wave: ")
+
+
 def test_schema_describes_the_result(tmp_path, capsys):
     jsonschema = pytest.importorskip("jsonschema")
     assert main(["schema"]) == 0
