@@ -185,6 +185,12 @@ def test_only_products_with_block_scales_reach_the_full_rate_of_geforce() -> Non
     assert gpu.plain_dot_share("bf16") == gpu.plain_dot_share("fp64") == 1.0
 
 
+def test_special_functions_of_cdna4_run_at_twice_the_rate() -> None:
+    """The white paper of CDNA 4 doubles the transcendental rate: a bound at CDNA 3's would lie above what a kernel takes."""
+    rates = {gpu.name: gpu.xu_op_per_clock_per_sm for gpu in GPUS if gpu.vendor == "amd"}
+    assert rates == {"MI300X": 16, "MI308X": 16, "MI325X": 16, "MI350X": 32, "MI355X": 32}
+
+
 def test_types_a_gpu_does_not_have() -> None:
     assert load_gpu("T4").supports("fp16") and not load_gpu("T4").supports("bf16")
     assert not load_gpu("P100").tensor_flop_per_clock_per_sm
