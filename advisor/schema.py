@@ -379,13 +379,14 @@ class TunedProblem:
     kernel: str
     key: str
     triton: str  # version, and settings that change what is compiled
-    decided: str  # measured | exhaustive | imported | undecided
+    decided: str  # measured | simulated | exhaustive | imported | undecided
     configuration: Configuration | None  # the one that runs; None: nothing works
     latency_us: float | None
     timings: tuple[TunedTiming, ...]  # fastest first, what was left out last
     launch: str | None = None  # LaunchReport id, where the model knows the problem
     note: str = ""  # why there is no LaunchReport, or what else to know
     prediction_error: float | None = None  # median of |predicted / measured - 1|
+    origin: Origin = "measured"  # of its latencies; simulated: nothing was run for them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

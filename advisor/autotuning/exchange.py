@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from advisor.settings import read_settings
 
 FORMAT = "triton-advisor tuning cache"
 VERSION = 1
+SIMULATED = "simulated"
 LATENCIES_US = (1e-3, 1e12)
 """What a latency may be, in microseconds: outside of it (a nanosecond, eleven days) it is damage, and no chart can show it."""
 
@@ -47,6 +48,7 @@ class Entry:
     key: ProblemKey
     rows: tuple[Row, ...]
     decided: tuple[tuple[str, str, str, float], ...]
+    simulated: bool = False  # nothing was run for its latencies
 
     @property
     def best(self) -> str | None:
@@ -164,6 +166,9 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
     """
     document = foreign.read_json(path)
     if isinstance(document, Mapping) and document.get("format") == FORMAT:
+        if _simulated(document):
+            raise InputError(f"{path}: its latencies are simulated, and would be taken for this machine's kernels'", None, None,
+                             "`advisor advise` reads it as it is")  # fmt: skip
         return _import_export(cache, path, document)
     timings = foreign.read_foreign(path, document)
     where = gpu or next((each.gpu for each in timings if each.gpu), None)
@@ -174,6 +179,11 @@ def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
     origin = "triton" if "configs_timings" in document else "triton-dejavu"
     count = foreign.add_by_name(cache, timings, gpu_model(where), f"{'Triton' if origin == 'triton' else origin}'s cache")
     return Imported(problems=count, timings=len(timings), origin=origin)
+
+
+def _simulated(document: Any) -> bool:
+    """Whether an export says that nothing was run for its latencies, by the name and in the word that rows have for it."""
+    return isinstance(document, Mapping) and document.get("origin") == SIMULATED
 
 
 def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imported:
@@ -234,13 +244,15 @@ def read_cache_file(path: Path) -> list[Entry]:
     Raises:
         InputError: It is damaged.
     """
+    simulated = False
     if path.suffix == ".json":
-        cache = Cache(None)
-        _import_export(cache, path, foreign.read_json(path))
+        cache, document = Cache(None), foreign.read_json(path)
+        _import_export(cache, path, document)
+        simulated = _simulated(document)
     else:
         cache = copy_of(path)
     try:
-        found = list(entries(cache))
+        found = [replace(entry, simulated=simulated) for entry in entries(cache)]
         for row in (row for entry in found for row in entry.rows):
             _checked(row)
         return found

@@ -123,7 +123,7 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
     return Verdict(
         sentence=f"{len(tuned)} tuned {words}, {working} with a configuration that runs; of none is a bound or a ceiling known.",
         current_us=sum(measured), ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0, binding_pipeline="-",
-        origin="measured", unknowns=unknowns,
+        origin="simulated" if any(problem.origin == "simulated" for problem in tuned) else "measured", unknowns=unknowns,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import SPACES, combinations, sound_depths
-from advisor.schema import Configuration, Latency, LaunchReport, Problem, Recommendation, TunedProblem, TunedTiming
+from advisor.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
 from advisor.targets import PlannedLaunch, Target
 
 WORTH_CHANGING = 1.02
@@ -68,9 +68,9 @@ def diagnosed(
     measured = {}
     row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
     if row is not None and row.us is not None:
-        measured[name] = Measured(latency=_latency(row))
+        measured[name] = Measured(latency=_latency(row, tuned.origin))
     report = advise(target, predictor, command="", measured=measured).launches[0]
-    report = _with_faster(report, known, gpu, predictor)
+    report = _with_faster(report, known, tuned.origin, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
 
 
@@ -88,11 +88,11 @@ def predictable(named: Configuration, family: str) -> bool:
     return all(isinstance(size, int) and size >= 1 for size in sizes) and named.num_warps >= 1 and named.num_stages >= 0
 
 
-def _latency(timing: TunedTiming) -> Latency:
-    """A timing of the cache; its interval holds the middle 60 % of the runs."""
+def _latency(timing: TunedTiming, origin: Origin) -> Latency:
+    """A timing of the cache; its interval holds the middle 60 % of the runs. One of no width is none: the runs are not known apart."""
     assert timing.us is not None
-    both = timing.low_us is not None and timing.high_us is not None
-    return Latency(us=timing.us, origin="measured", source="tuning cache", low_us=timing.low_us if both else None,
+    both = timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
+    return Latency(us=timing.us, origin=origin, source="tuning cache", low_us=timing.low_us if both else None,
                    high_us=timing.high_us if both else None, coverage=0.6 if both else None)  # fmt: skip
 
 
@@ -177,7 +177,9 @@ def _point(configuration: Configuration, names: Iterable[str]) -> tuple[int, ...
     return tuple(options[name] if name in options else int(configuration.parameters[name]) for name in names)
 
 
-def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
+def _with_faster(
+    report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor
+) -> LaunchReport:
     """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
     measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
     best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
@@ -185,7 +187,7 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, pr
         return report
     now = report.measured.us
     if report.ceiling is not None and best.timing.us < report.ceiling.us:
-        report = _with_ceiling(report, best, now, gpu, predictor)
+        report = _with_ceiling(report, _latency(best.timing, origin), best.named, gpu, predictor)
     if now < best.timing.us * WORTH_CHANGING:
         return report
     if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
@@ -193,22 +195,24 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], gpu: GpuSpec, pr
     return replace(
         report,
         recommendation=Recommendation(
-            configuration=best.named, latency=_latency(best.timing), speedup=now / best.timing.us, p_speedup_10pct=None,
-            reason="the fastest measured; another was decided before", triton_config="",
+            configuration=best.named, latency=_latency(best.timing, origin), speedup=now / best.timing.us, p_speedup_10pct=None,
+            reason=f"the fastest {origin}; another was decided before", triton_config="",
         ),
     )  # fmt: skip
 
 
-def _with_ceiling(report: LaunchReport, best: _Known, now_us: float, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
-    assert best.timing.us is not None and report.configuration is not None
+def _with_ceiling(
+    report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor
+) -> LaunchReport:
+    assert report.measured is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
     found = diagnose(
-        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=best.timing.us,
-                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=now_us,
-                pricing=Pricing(predictor=predictor))
+        context(report.problem, report.configuration, gpu, analysis=analysis, ceiling_us=ceiling.us,
+                predicted_us=report.predicted.us if report.predicted else math.inf, measured_us=report.measured.us,
+                measured_origin=report.measured.origin, pricing=Pricing(predictor=predictor))
     )  # fmt: skip
-    return replace(report, ceiling=_latency(best.timing), ceiling_configuration=best.named, gap=found.gap, findings=found.findings,
-                   headroom=now_us / best.timing.us - 1)  # fmt: skip
+    return replace(report, ceiling=ceiling, ceiling_configuration=configuration, gap=found.gap, findings=found.findings,
+                   headroom=report.measured.us / ceiling.us - 1)  # fmt: skip
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:

@@ -14,7 +14,7 @@ from advisor.autotuning.configurations import parameters as flat_parameters
 from advisor.autotuning.exchange import Entry
 from advisor.configs.names import SIZE_LIMIT
 from advisor.pipelines import problem_batch
-from advisor.schema import FAMILIES, Configuration, Problem, TunedProblem, TunedTiming
+from advisor.schema import FAMILIES, Configuration, Origin, Problem, TunedProblem, TunedTiming
 
 ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 """What a damaged or foreign row can make the parsing raise, besides our own errors."""
@@ -22,16 +22,18 @@ ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, Recursi
 
 def tuned_problem(entry: Entry) -> TunedProblem:
     """The entry as the result has it, before any model looks at it."""
-    best = entry.best
+    best, decided = entry.best, entry.decided[0][2] if entry.decided else "undecided"
+    origin: Origin = "simulated" if entry.simulated else "measured"
     chosen = next((row for row in entry.rows if row.config == best), None)
     return TunedProblem(
-        kernel=entry.key.kernel, key=entry.key.key, triton=entry.key.triton, decided=entry.decided[0][2] if entry.decided else "undecided",
+        kernel=entry.key.kernel, key=entry.key.key, triton=entry.key.triton, decided=origin if decided == "measured" else decided,
         configuration=_configuration(best) if best is not None else None, latency_us=chosen.us if chosen else None,
         timings=tuple(
             TunedTiming(configuration=_configuration(row.config), state=row.state, us=row.us, low_us=row.low_us, high_us=row.high_us,
                         predicted_us=finite(row.predicted_us), reason=row.reason)
             for row in entry.rows
         ),
+        origin=origin,
     )  # fmt: skip
 
 

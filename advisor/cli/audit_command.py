@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     for gate in gates:
         if gate not in known:
             raise UsageError("--fail-on names no check", gate, "one of " + ", ".join(sorted(known)))
+    if arguments.no_regret and "predicted-regret" in gates:
+        raise UsageError("--no-regret leaves out what --fail-on predicted-regret looks for", None, None, "leave one of them out")
     found = audit(arguments.paths)
     issues = list(found.issues)
     predicted = 0

@@ -20,9 +20,10 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.diagnosis.catalogue import all_rules
 
     by_id = {rule.id: rule for rule in all_rules()}
-    if arguments.rule not in by_id:
-        close = difflib.get_close_matches(arguments.rule, by_id, n=3) or sorted(by_id)[:3]
+    wanted = arguments.rule.lower()
+    if wanted not in by_id:
+        close = difflib.get_close_matches(wanted, by_id, n=3) or sorted(by_id)[:3]
         raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
-    rule = by_id[arguments.rule]
+    rule = by_id[wanted]
     print(f"{rule.id}: {rule.title}\n\n{rule.explanation.strip()}")
     return 0

@@ -62,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=positive_integers, nargs="+", metavar="M", help="token counts")
     parser.add_argument("--dtype", metavar="D", help="bf16, fp16, fp8, tf32, … (default: the kernel's first)")
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert")
-    parser.add_argument("--gpu", metavar="NAME", help="GPU of a table whose name does not say it")
+    parser.add_argument(
+        "--gpu", metavar="NAME",
+        help="GPU of a table whose name does not say it, or whose model orders the configurations (default: the device's)",
+    )  # fmt: skip
     parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
     parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
     parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
@@ -72,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
+    from advisor.hardware import load_gpu
     from advisor.measurement import Limits, measure, run_plan
 
     if (arguments.target is None) == (arguments.plan is None):
@@ -81,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "leave them out, or write them into the file")  # fmt: skip
     else:
         _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
+    named = load_gpu(arguments.gpu).name if arguments.gpu else None
     watch = _Watch()
     common: dict[str, Any] = {
         "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
@@ -96,6 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
                 summary = measure(launches, arguments.output, seed=arguments.seed, **common)
     finally:
         watch.end()
+    if named not in (None, summary.gpu):
+        warn(f"measured on this device, {summary.gpu}: --gpu says what a table is for and whose model orders configurations, here {named}")
     return _report(summary)
 
 

@@ -1,6 +1,7 @@
 """Run a program and write down every Triton launch: kernel source, types, constants, shapes, strides, grid, and times on a GPU.
 
 The program computes what it would compute anyway. Child processes are recorded too. `advisor advise LAUNCHES.jsonl` reads the file.
+The exit code is the program's own; 128 and the signal's number where a signal ended it.
 """
 
 from __future__ import annotations

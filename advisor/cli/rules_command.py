@@ -1,4 +1,4 @@
-"""List the rules of the diagnosis: what each looks for, and what it needs to know."""
+"""List the rules of the diagnosis: what each looks for, in one line. `advisor explain RULE` says how, and what to do about it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from advisor.learned.base import Prediction, Predictor
 
 
-def load_predictor(weights: Path | None = None) -> Predictor:
+def load_predictor(weights: str | Path | None = None) -> Predictor:
     """The predictor to use: the weights given, else those shipped, else the analytical model.
 
     Raises:
@@ -16,7 +16,7 @@ def load_predictor(weights: Path | None = None) -> Predictor:
     """
     from advisor.learned.weights import shipped
 
-    path = weights or shipped()
+    path = Path(weights) if weights else shipped()
     if path is None:
         from advisor.learned.analytical import AnalyticalPredictor
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 
 from advisor.errors import shorten
+from advisor.measurement.child_python import python_command
 
 TIMEOUT_S = 120.0
 
@@ -45,7 +45,7 @@ def probe_gpu() -> Probe:
     """Looks for a GPU through torch, without loading either here."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+            python_command(_SCRIPT), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
         )
         lines = done.stdout.strip().splitlines()
         found = json.loads(lines[-1]) if lines else {"error": f"the look ended with status {done.returncode}"}

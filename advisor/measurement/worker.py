@@ -15,18 +15,18 @@ import sys
 import tempfile
 from dataclasses import asdict
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import IO, Any
 
 from advisor.errors import AdvisorError, shorten
 from advisor.measurement.batch_run import FatalFailure, run_batch
+from advisor.measurement.child_python import python_command
 from advisor.measurement.device import Device, DeviceSpec, open_device
 from advisor.measurement.failures import Failure, classify
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import batch_from_json, problem_from_json
 from advisor.schema import Configuration
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from advisor.measurement.worker import main; main(int(sys.argv[1]))"
+_START = "from advisor.measurement.worker import main; main(int(sys.argv[1]))"
 STDERR_TAIL_BYTES = 2000
 
 
@@ -39,8 +39,8 @@ class WorkerProcess:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(theirs.fileno()), json.dumps([entry or str(Path.cwd()) for entry in sys.path])],
-                stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr, pass_fds=(theirs.fileno(),), close_fds=True,
+                python_command(_START, str(theirs.fileno())), stdin=subprocess.DEVNULL, stdout=self._stderr, stderr=self._stderr,
+                pass_fds=(theirs.fileno(),), close_fds=True,
             )  # fmt: skip
         finally:
             theirs.close()

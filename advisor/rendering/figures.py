@@ -243,7 +243,7 @@ def fields_of(value: Configuration) -> dict[str, str]:
 
 
 SIMULATED = "simulated: what is called measured comes from a fake device, nothing was run on a GPU"
-GIVEN_SIMULATED = "offline: nothing was run for this report; the rows given to it say they are simulated"
+GIVEN_SIMULATED = "offline: nothing was run for this report; what was given to it says that it is simulated"
 
 
 def where_run(result: Result) -> str:
@@ -253,9 +253,10 @@ def where_run(result: Result) -> str:
     if result.fingerprint.mode != "offline":
         return "run on a GPU"
     given = {launch.measured.origin for launch in result.launches if launch.measured is not None}
-    if given == {"simulated"} and not any(each.latency_us is not None for each in result.tuned):
+    given |= {each.origin for each in result.tuned if each.latency_us is not None}
+    if given == {"simulated"}:
         return GIVEN_SIMULATED
-    if given or any(each.latency_us is not None for each in result.tuned):
+    if given:
         return "offline: nothing was run for this report; what is measured was given to it"
     return "offline: nothing was run"
 

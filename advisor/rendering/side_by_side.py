@@ -28,6 +28,7 @@ def to_markdown(results: Sequence[Result]) -> str:
         return ""
     header = ["launch", *(f"{escape(result.gpu)} {column}" for result in results for column in COLUMNS)]
     lines = [header, ["---", *["--:", "--:", "--:", "---"] * len(results)], *([escape(cell) for cell in row] for row in rows)]
+    notes += [escape(text) for text in caveats(results)]
     return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "".join(f"\n{note}\n" for note in notes)
 
 
@@ -49,7 +50,13 @@ def lines(results: Sequence[Result]) -> list[Text]:
             column = place % len(COLUMNS)
             line += (_APART if column == 0 else "  ") + (cell.ljust(width) if column == len(COLUMNS) - 1 else cell.rjust(width))
         out.append(Text(line.rstrip()))
-    return [*out, *(Text(f"  {note}") for note in notes)]
+    return [*out, *(Text(f"  {figures.clean(note)}") for note in [*notes, *caveats(results)])]
+
+
+def caveats(results: Sequence[Result]) -> list[str]:
+    """What is not known of some of the GPUs only, `B200: …`: figures that rest on less stand beside those that rest on more."""
+    shared = set[str].intersection(*(set(result.verdict.unknowns) for result in results))
+    return [f"{result.gpu}: {text}" for result in results for text in result.verdict.unknowns if text not in shared]
 
 
 def rows_of(results: Sequence[Result]) -> tuple[list[list[str]], list[str]]:
@@ -94,7 +101,8 @@ def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     if launch is None:
         return ("-",) * len(COLUMNS)
     now = figures.current(launch)
-    latency = f"{figures.microseconds(now.us)} {now.origin}{', best' if figures.unset(launch) else ''}"
+    figure = " ".join(filter(None, (figures.microseconds(now.us), figures.interval(now))))
+    latency = f"{figure} {now.origin}{', best' if figures.unset(launch) else ''}"
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",

@@ -103,7 +103,7 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
         line.append(row.label, style="green" if row.chosen else "")
         line.pad_right(max(0, _GAINS - len(line)))
         predicted = f"   predicted {row.predicted:>{_NUMBER}} µs" if row.predicted != "-" else ""
-        outcome = f"   measured {row.us:>{_NUMBER}} µs {row.slower:>7}" if row.us != "-" else f"   {row.state}"
+        outcome = f"   {view.problem.origin} {row.us:>{_NUMBER}} µs {row.slower:>7}" if row.us != "-" else f"   {row.state}"
         line.append(outcome + predicted + (f"   ({row.reason})" if row.reason else ""))
         out.append(line)
     rest = len(view.rows) + view.more - TIMINGS_OF_ONE_PROBLEM

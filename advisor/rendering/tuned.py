@@ -62,7 +62,7 @@ def _view(problem: TunedProblem) -> ProblemView:
         problem=problem,
         title=figures.clean(f"{problem.kernel} {problem.key}"),
         chosen=figures.clean(problem.configuration.label()) if problem.configuration is not None else "none works",
-        latency=f"{figures.microseconds(problem.latency_us)} µs measured" if problem.latency_us is not None else "not measured",
+        latency=f"{figures.microseconds(problem.latency_us)} µs {problem.origin}" if problem.latency_us is not None else "not measured",
         counts=counts(problem),
         accuracy=f"predictions off by {100 * error:.0f} % in the median" if error is not None else "nothing predicted",
         rows=tuple(_row(timing, problem) for timing in ordered[:SHOWN]),
@@ -79,16 +79,16 @@ def counts(problem: TunedProblem) -> str:
             word = STATES.get(timing.state, figures.clean(timing.state))
             left[word] = left.get(word, 0) + 1
     if not left:
-        return f"{measured} measured, none left out"
-    return f"{measured} measured, {sum(left.values())} left out: " + ", ".join(f"{count} {word}" for word, count in left.items())
+        return f"{measured} {problem.origin}, none left out"
+    return f"{measured} {problem.origin}, {sum(left.values())} left out: " + ", ".join(f"{count} {word}" for word, count in left.items())
 
 
 def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
     us, predicted, now = timing.us, timing.predicted_us, problem.latency_us
-    spread = us is not None and timing.low_us is not None and timing.high_us is not None
+    spread = us is not None and timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
     return TimingRow(
         label=figures.clean(timing.configuration.label()),
-        state=STATES.get(timing.state, figures.clean(timing.state)),
+        state=problem.origin if timing.state == "measured" else STATES.get(timing.state, figures.clean(timing.state)),
         us=figures.microseconds(us) if us is not None else "-",
         interval=f"{figures.microseconds(timing.low_us or 0.0)}–{figures.microseconds(timing.high_us or 0.0)}" if spread else "-",
         predicted=figures.microseconds(predicted) if predicted is not None else "-",

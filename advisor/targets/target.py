@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from advisor.configs.launchability import refused_dtype
+from advisor.configs.names import SIZE_LIMIT
 from advisor.configs.tables import Table
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch
-from advisor.schema import Configuration, Problem
+from advisor.schema import Cache, Configuration, Problem
 
 STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
@@ -21,7 +23,11 @@ CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the repor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked besides the target."""
+    """What the user asked besides the target.
+
+    Raises:
+        UsageError: A number is no positive integer, or the cache neither warm nor cold.
+    """
 
     gpu: str | None = None
     model: str | None = None
@@ -35,6 +41,21 @@ class Request:
     cache: str = "warm"
     sizes: Mapping[str, int] | None = None  # of a kernel that is no table's: M, N, K, ...; of fused_moe: E, topk, H, N
     assume: bool = False  # batch use: take the commonest model where a table fits several, and say so
+
+    def __post_init__(self) -> None:
+        if self.cache not in get_args(Cache):
+            raise UsageError("Request.cache: what the L2 holds when a launch starts", self.cache, " or ".join(get_args(Cache)))
+        for name in ("hidden_size", "top_k", "tensor_parallel", "expert_parallel"):
+            if (value := getattr(self, name)) is not None:
+                _check_positive(f"Request.{name}", value)
+        if self.tokens is not None:
+            if isinstance(self.tokens, str) or not isinstance(self.tokens, Sequence):
+                raise UsageError("Request.tokens: token counts", self.tokens, "a tuple of them, as in (1, 64)")
+            for value in self.tokens:
+                _check_positive("Request.tokens", value)
+        for name, value in (self.sizes or {}).items():
+            if (name, value) != ("causal", 0):
+                _check_positive(f"Request.sizes: {name}", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +103,11 @@ class Target:
             if (refused := refused_dtype(dtype, gpu.name, gpu.compute_capability)) is not None:
                 raise UsageError(f"{self.title}: {refused}", dtype, "operands the GPU takes, such as bf16",
                                  "give --dtype bf16, or another --gpu; serving stacks unpack fp8 weights there (Marlin)")  # fmt: skip
+
+
+def _check_positive(what: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < SIZE_LIMIT:
+        raise UsageError(what, value, f"an integer from 1 to {SIZE_LIMIT - 1}")
 
 
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:

@@ -176,7 +176,8 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
     if winner.fastest_us is not None:
         together = " for all that run with it" if len(winner.parts_us) > 1 else ""
         found = f"within noise of the search's fastest ({microseconds(winner.fastest_us)} µs{together}), and ranked before it"
-    reason = f"{found}, against the present configuration: {winner.note}"
+    won = f"faster than the present configuration ({winner.note})" if winner.fails is None else winner.note
+    reason = f"{found}; {won}"
     if report.measured is not None:
         speedup = report.measured.us / reached.us
     elif report.predicted is not None:

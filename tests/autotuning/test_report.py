@@ -55,6 +55,28 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     assert "3 tuned problems" in capsys.readouterr().out
 
 
+def test_latencies_that_an_export_calls_simulated_are_nowhere_called_measured(tmp_path, capsys):
+    result = advised(tmp_path, EXPORT)
+    printed = capsys.readouterr().out
+    assert {problem.origin for problem in result.tuned} == {"simulated"} == {launch.measured.origin for launch in result.launches}
+    assert result.verdict.origin == "simulated" and "simulated" in result.verdict.sentence
+    assert "6 simulated, 2 left out" in printed and "measured" not in printed
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert ">simulated µs<" in page and "what was given to it says that it is simulated" in page
+    assert "measured µs<" not in page and "autotune (measured)" not in page
+    assert main(["cache", "import", str(EXPORT), "--dir", str(tmp_path / "kept")]) == 2
+    assert "simulated" in capsys.readouterr().err and not Cache(tmp_path / "kept").problems()
+
+
+def test_runs_that_are_not_known_apart_have_no_interval(tmp_path):
+    result = advised(tmp_path, EXPORT)
+    assert all(timing.low_us == timing.us == timing.high_us for problem in result.tuned for timing in problem.timings)
+    assert all(launch.measured.low_us is None and launch.measured.coverage is None for launch in result.launches)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "60 % interval" not in page and "234.4–234.4" not in page
+    assert "cold cache · gemm" in page and "cold cache · cold cache" not in page
+
+
 def test_what_was_tuned_before_the_source_changed_is_not_counted(produced, tmp_path):
     cache = Cache(produced)
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))

@@ -118,7 +118,7 @@ def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, s
     row = next(line for line in table.splitlines() if " B=64" in line.replace("\\", ""))
     for name in ("h200", "a100"):
         predicted = json.loads((tmp_path / name / "result.json").read_text())["launches"][0]["predicted"]["us"]
-        assert f"{microseconds(predicted)} predicted, best" in row
+        assert re.search(rf"{re.escape(microseconds(predicted))} ±[\d.]+ % predicted, best", row)
     assert "the latency is that of the best one" in table
 
 
@@ -767,6 +767,11 @@ def test_every_rule_is_explained(capsys):
     for rule in RULES:
         assert main(["explain", rule.id]) == 0
         assert rule.title in capsys.readouterr().out
+
+
+def test_a_rule_is_explained_in_any_case(capsys):
+    assert main(["explain", "TAIL-Wave"]) == 0
+    assert capsys.readouterr().out.startswith("tail-wave: ")
 
 
 def test_schema_describes_the_result(tmp_path, capsys):

@@ -30,6 +30,13 @@ def test_round_trip(weights, tmp_path):
     np.load(tmp_path / "w.npz", allow_pickle=False)["meta"]
 
 
+def test_a_path_may_be_a_string(weights, tmp_path):
+    store.save(weights, tmp_path / "w.npz")
+    assert load_predictor(str(tmp_path / "w.npz")) is load_predictor(tmp_path / "w.npz")
+    with pytest.raises(InputError, match="nosuch"):
+        load_predictor("nosuch.npz")
+
+
 @pytest.mark.slow
 def test_same_rows_same_bits(world, weights, tmp_path):
     again = train([world])

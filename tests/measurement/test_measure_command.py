@@ -134,6 +134,19 @@ def test_usage_errors(arguments, tmp_path, capsys):
     assert "error:" in error and "Traceback" not in error and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("configurations", ["1", "2"])
+def test_the_gpu_that_is_named_is_looked_up_and_never_taken_for_the_device(configurations, tmp_path, capsys):
+    out = tmp_path / "rows.csv"
+    common = ["measure", "softmax", "--sizes", "B=64,H=512", "--configurations", configurations, "--device", "fake", "-o", str(out)]
+    assert main([*common, "--gpu", "banana"]) == 2
+    assert "unknown GPU; got banana" in capsys.readouterr().err and not out.exists()
+    assert main([*common, "--gpu", "nvidia_h200"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert main([*common, "--gpu", "A100", "--no-resume", "--output", str(tmp_path / "other.csv")]) == 0
+    assert "warning: measured on this device, H200" in (error := capsys.readouterr().err) and "A100" in error
+    assert {row.gpu for row in rows(tmp_path / "other.csv")} == {"H200"}
+
+
 def test_no_token_takes_more_experts_than_its_rank_holds(tmp_path, capsys):
     out = tmp_path / "rows.csv"
     common = ["--op", "w13", "--tokens", "4", "--device", "fake", "-o", str(out)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from advisor.rendering import figures, markdown, page, side_by_side, terminal
+from advisor.rendering import figures, markdown, page, side_by_side, side_by_side_page, terminal
 from advisor.schema import Latency, Result
 
 from . import factory
@@ -217,3 +217,22 @@ def test_rows_of_several_gpus_are_paired_by_configuration() -> None:
     rows = [line.plain for line in side_by_side.lines([one, two])[3:]]
     assert [row.count("0.77") for row in rows] == [0, 2]
     assert "BLOCK_SIZE_M=64" in rows[0] and "BLOCK_SIZE_M=32" in rows[1]
+
+
+def test_several_gpus_show_how_sure_each_is_and_what_is_not_known_of_some_only() -> None:
+    result = factory.result((64,), ("w13",))
+
+    def on(gpu: str, low: float, high: float, *unknowns: str) -> Result:
+        predicted = Latency(us=100.0, origin="predicted", source="model", low_us=low, high_us=high)
+        launch = replace(result.launches[0], measured=None, predicted=predicted)
+        verdict = replace(result.verdict, unknowns=("Routing is *uniform*.", *unknowns))
+        return replace(result, gpu=gpu, launches=(launch,), verdict=verdict)
+
+    one, two = on("H200", 95.0, 105.0), on("B200", 80.0, 120.0, "1 launch lies *far* outside.")
+    lines = [line.plain for line in side_by_side.lines([one, two])]
+    assert lines[3].index("100.0 ±5.0 % predicted") < lines[3].index("100.0 ±20 % predicted")
+    assert lines[4:] == ["  B200: 1 launch lies *far* outside."]
+    assert side_by_side.to_markdown([one, two]).endswith(" |\n\nB200: 1 launch lies \\*far\\* outside.\n")
+    words = side_by_side_page.to_page([one, two], ["h200/report.html", "b200/report.html"])
+    assert words.count("Routing is *uniform*.") == 2 and words.count("1 launch lies *far* outside.") == 1
+    assert "100.0 ±20 % predicted" in words
