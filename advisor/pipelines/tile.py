@@ -209,7 +209,10 @@ def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[
     operand_bytes = ELEMENT_BYTES[product.dtype]
     along_m, along_n = occupancy.mma_warps(cut.rows, cut.columns, cut.warps)
     staged = (cut.block_m * product.a_bytes + cut.block_n * product.b_bytes) * cut.block_k  # written to shared memory, per step
-    groups = np.ceil(np.minimum(cut.rows, 64 * cut.warps / 4) / 64)  # warp groups that each read the right operand
+    if gpu.architecture == "blackwell":  # tcgen05.mma: up to 128 rows at a time, whatever the warps, and each reads the right operand
+        groups = np.ceil(cut.rows / 128)
+    else:
+        groups = np.ceil(np.minimum(cut.rows, 64 * cut.warps / 4) / 64)  # warp groups that each read the right operand
     read = np.where(
         cut.warp_group,
         cut.rows * cut.block_k * operand_bytes + groups * cut.columns * cut.block_k * operand_bytes,
