@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.configs.names import TableName
+from advisor.configs.neighbourhood import restated
 from advisor.configs.tables import Table, merge, render_table
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.schema import Configuration, Export, LaunchReport, Recommendation
@@ -48,7 +49,8 @@ def recommended_exports(target: Target, launches: tuple[LaunchReport, ...]) -> t
                 tables.setdefault(table.path, (table, {}))[1][launch.tokens] = by_share[launch.share].configuration
         for table, updates in tables.values():
             name = table_name_on(table.name, target.gpu).file_name()
-            out.append(Export(name=name, kind="table", content=render_table(merge(table, updates))))
+            kept = restated(table, updates, target.gpu)
+            out.append(Export(name=name, kind="table", content=render_table(merge(table, {**kept, **updates}))))
     distinct = dict.fromkeys(recommendation.triton_config for recommendation in by_share.values())
     out.append(Export(name="triton.Config list", kind="triton-configs", content="[\n" + "".join(f"    {c},\n" for c in distinct) + "]\n"))
     return tuple(out)

@@ -3,11 +3,10 @@
 from advisor.targets.target import (
     CONFIGURATION_UNKNOWN,
     GEMM_OF_LAYER,
-    STANDARD_TOKENS,
     PlannedLaunch,
     Request,
     Target,
     slots_of_a_rank,
 )
 
-__all__ = ["CONFIGURATION_UNKNOWN", "GEMM_OF_LAYER", "STANDARD_TOKENS", "PlannedLaunch", "Request", "Target", "slots_of_a_rank"]
+__all__ = ["CONFIGURATION_UNKNOWN", "GEMM_OF_LAYER", "PlannedLaunch", "Request", "Target", "slots_of_a_rank"]

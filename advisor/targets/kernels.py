@@ -11,6 +11,7 @@ import numpy as np
 from advisor.configs import defaults, models
 from advisor.configs.described import call_function, kernel_problem, problem_dtype
 from advisor.configs.literals import NotLiteralError
+from advisor.configs.neighbourhood import STANDARD_TOKENS
 from advisor.configs.routing import check_routing, crowded
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import UsageError
@@ -19,7 +20,7 @@ from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.batch import column
 from advisor.pipelines.space import combinations, problem_space
 from advisor.schema import Problem
-from advisor.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, STANDARD_TOKENS, PlannedLaunch, Request, Target, slots_of_a_rank
+from advisor.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
 
 
 def fused_moe_kernel(request: Request) -> Target:

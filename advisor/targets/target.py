@@ -14,9 +14,6 @@ from advisor.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch
 from advisor.schema import Cache, Configuration, Problem
 
-STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
-"""The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
-
 GEMM_OF_LAYER = ("w13", "w2")
 CONFIGURATION_UNKNOWN = "Which configuration is launched is not known: the report shows what the best one would take."
 

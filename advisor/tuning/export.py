@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import numpy as np
 from advisor.advise.exports import triton_config
 from advisor.configs.audit import AuditIssue, entry_errors
 from advisor.configs.defaults import default_configuration, default_fields
-from advisor.configs.names import SIZE_LIMIT, TableName
-from advisor.configs.tables import Table, merge, nearest_key, new_table, read_table, render_table, select
+from advisor.configs.names import TableName
+from advisor.configs.neighbourhood import STANDARD_TOKENS, restated, running
+from advisor.configs.tables import Table, merge, new_table, read_table, render_table
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
-from advisor.targets import STANDARD_TOKENS
 from advisor.tuning.plan import Plan
 from advisor.tuning.tables import table_name
 from advisor.writing import replacing, unwritable
@@ -99,7 +98,7 @@ class TunedTable:
     @property
     def restated(self) -> Mapping[int, Configuration]:
         """What ran before, at the token counts that keep the winners to their neighbourhood."""
-        return restated(self.before, self.winners, self.tuned, self.gpu)
+        return restated(self.before, self.winners, self.gpu, self.tuned)
 
     @property
     def table(self) -> Table:
@@ -113,46 +112,12 @@ class TunedTable:
         """
         kept, left = {}, []
         for tokens, entry in self.winners.items():
-            runs = _runs(now, tokens)
-            if runs == _runs(self.before, tokens):
+            runs = running(now, tokens)
+            if runs == running(self.before, tokens):
                 kept[tokens] = entry
             elif runs != entry:
                 left.append(tokens)
-        return merge(now, {**restated(now, kept, self.tuned, self.gpu), **kept}), tuple(left)
-
-
-def _runs(table: Table, tokens: int) -> Configuration | None:
-    """What runs with a table, which may be empty."""
-    return select(table, tokens).configuration if table.keys else None
-
-
-def restated(table: Table, winners: Mapping[int, Configuration], tuned: Collection[int], gpu: GpuSpec) -> dict[int, Configuration]:
-    """What runs with a table around the keys that winners would add to it, at token counts that it has no key for.
-
-    An added key takes over half of the way to its neighbours, of which it is not known what it does to them. So the usual token counts in
-    between get what ran there, and so do the two at which that changes, where the winner is not the nearest of all. Where a key has an
-    entry already, whoever made the table chose how far that reaches, but not over token counts for which nothing won. What fails, or is
-    another kernel's, is not said again.
-
-    Args:
-        table: What runs.
-        winners: What will run, by token count.
-        tuned: The token counts that were searched for, with and without a winner.
-        gpu: What it runs on.
-    """
-    if not table.keys:
-        return {}
-    old, won = sorted(table.keys), merge(table, winners)
-    lost = {tokens for tokens in tuned if tokens not in winners and _runs(won, tokens) != _runs(table, tokens)}
-    found: set[int] = set()
-    for low, high in pairwise((0, *old, SIZE_LIMIT)):
-        if any(low < tokens < high for tokens in (*winners, *lost)):
-            between = {tokens for tokens in (*STANDARD_TOKENS, *lost) if low < tokens < high and tokens not in winners}
-            change = (low + high) // 2 if low in old and high in old else 0
-            near = (*old, *winners, *between)
-            found |= between | {each for each in (change, change + 1) if low < each < high and nearest_key(near, each) not in winners}
-    entries = {tokens: _runs(table, tokens) for tokens in found}
-    return {tokens: entry for tokens, entry in entries.items() if entry is not None and not entry_errors(entry, table.name, gpu)}
+        return merge(now, {**restated(now, kept, self.gpu, self.tuned), **kept}), tuple(left)
 
 
 def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
