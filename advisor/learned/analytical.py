@@ -27,11 +27,6 @@ Z_80 = 1.2816
 SIGMA = SPREAD / Z_80
 """Standard deviation of log latency."""
 
-SHARED_ERROR = 0.8
-"""Correlation of this model's errors of two configurations of one problem. vLLM's default and the best one, published sweeps of A100, A40,
-H800 and L40 (fused_moe_sweep_summary, 856 problems): 0.65 (A40) to 0.96 (L40), 0.80 over all; their difference has a standard deviation
-of 0.14."""
-
 
 LAUNCHES_AT_ONCE = 131_072
 """Of a ceiling, each counted once for every group of experts of its routing: 2,000 w13 problems with routings of their own over 256 experts
@@ -75,10 +70,14 @@ class AnalyticalPredictor:
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip
-        """Normal in log latency; a measured latency has no uncertainty of its own, and predictions err together (`SHARED_ERROR`)."""
+        """Normal in log latency; a measured latency has no uncertainty of its own.
+
+        Errors of two configurations count as independent. Of fused-MoE sweeps they correlate by 0.8, but reckoned with that more than a
+        quarter of the entries of B200's block-scaled GEMM tables, which a search found, would be called slow.
+        """
         del configuration
         now = prediction.us if latency_us is None else latency_us
-        sigma = SIGMA * (np.sqrt(2 - 2 * SHARED_ERROR) if latency_us is None else 1.0)
+        sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
         with np.errstate(invalid="ignore"):
             margin = (np.log(now / ceiling.us) - np.log(at_least)) / sigma
         p = normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30))

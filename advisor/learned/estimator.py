@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.hardware import GpuSpec
 from advisor.learned import calibration, direct, evidence
-from advisor.learned.analytical import SHARED_ERROR, SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
+from advisor.learned.analytical import SPREAD, Z_80, AnalyticalPredictor, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
 from advisor.learned.features import BEST
@@ -196,11 +196,10 @@ def _at_least(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, A
 
 def _p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
     """P(now / ceiling >= at_least), both normal in log latency with the widths of their own intervals: learned ones are narrow, analytical
-    ones wide, and where the two meet both count. Two analytical ones err together."""
+    ones wide, and where the two meet both count."""
     now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)
     if latency_us is None:
-        other, together = _sigma(prediction), np.where(prediction.learned | ceiling.learned, 0.0, SHARED_ERROR)
-        spread = np.sqrt(spread**2 + other**2 - 2 * together * spread * other)
+        spread = np.hypot(spread, _sigma(prediction))
     with np.errstate(invalid="ignore", divide="ignore"):  # a ceiling of no configuration that launches is infinite
         margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
     return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)

@@ -85,13 +85,12 @@ def test_predict_says_where_nothing_learned_answers(tmp_path: Path, capsys: pyte
 
 
 def test_what_cannot_be_won_is_not_promised(tmp_path: Path) -> None:
-    """A tenth faster than 48 µs would be below the bound of 44.9 µs; a configuration at its ceiling is hardly 10 % from it."""
+    """A tenth faster than 48 µs would be below the bound of 44.9 µs."""
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     launch = "H100,elementwise,add,fp16,8192,4096,1024,4,1"
     rows.write_text("gpu,family,op,dtype,B,H,BLOCK_SIZE,num_warps,num_stages,latency_us\n"
-                    f"{launch},48\n{launch},58\n{launch},\n")  # fmt: skip
+                    f"{launch},48\n{launch},58\n")  # fmt: skip
     assert main(["predict", str(rows), "-o", str(out)]) == 0
-    below, above, unmeasured = csv.DictReader(out.read_text().splitlines())
+    below, above = csv.DictReader(out.read_text().splitlines())
     assert float(below["latency_us"]) / 1.1 < float(below["bound_us"]) and float(below["p_speedup_10pct"]) == 0.001
     assert float(above["p_speedup_10pct"]) > 0.5
-    assert float(unmeasured["predicted_us"]) < 1.001 * float(unmeasured["ceiling_us"]) and float(unmeasured["p_speedup_10pct"]) < 0.3
