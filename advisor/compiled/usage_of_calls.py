@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
+from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.usage_marks import Marks
 from advisor.compiled.value_flow import converted, is_bitcast, is_float, is_integer, is_load, made_pointer, type_given
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import dotted
-
-if TYPE_CHECKING:
-    from advisor.compiled.usage import Reader
+from advisor.configs.source import SourceFile
 
 MEMORY_CALLS = frozenset(
     {
@@ -70,6 +69,18 @@ class _Called:
         return next((keywords[name] for name in names if name in keywords), None)
 
 
+class FileReader(Protocol):
+    """What reads the kernels of a file (`usage.Reader`), as far as a call needs it."""
+
+    source: SourceFile
+
+    def meant(self, name: str) -> str: ...
+
+    def helper(self, name: str) -> tuple[Self, JitFunction] | None: ...
+
+    def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]: ...
+
+
 class CallReader:
     """Reads the calls in one kernel.
 
@@ -80,7 +91,7 @@ class CallReader:
         depth: How many calls of helpers led to this kernel.
     """
 
-    def __init__(self, reader: Reader, function: JitFunction, marks: Marks, depth: int) -> None:
+    def __init__(self, reader: FileReader, function: JitFunction, marks: Marks, depth: int) -> None:
         self.reader = reader
         self.function = function
         self.marks = marks

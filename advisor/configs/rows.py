@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,15 +47,16 @@ PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
 
 _FAILURE_STEMS = (
-    "illegal", "memory", "oom", "resource", "compile", "notrecorded", "wrong", "incorrect", "invalid", "mismatch", "crash", "segfault",
-    "error", "fail", "exception", "timeout", "timedout", "abort", "kill", "cancel", "skip", "reject", "unsupported", "notsupported",
-    "infeasible", "pruned",
+    "illegal", "outofmemory", "insufficientmemory", "oom", "outofresource", "notrecorded", "wrong", "incorrect", "invalid", "mismatch",
+    "crash", "segfault", "error", "fail", "exception", "timeout", "timedout", "abort", "kill", "cancel", "skip", "reject", "unsupported",
+    "notsupported", "infeasible", "pruned",
 )  # fmt: skip
 """What stands somewhere in the `status` of a row that has no latency, its letters alone: in what `advisor measure` writes, in the names of
 CUDA's, Triton's and Python's errors, and in what other tuners write."""
 
 _FAILURE_WORDS = ("hang", "hung", "false", "no", "bad")
-_NO_FAILURE = ("noerror", "noerrors", "noexception", "compiled")
+_NONE_OF = re.compile(r"\b(?:no|0|zero|without)[\s:=-]+\w+", re.IGNORECASE)
+"""`passed, 0 errors`: what did not happen."""
 
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
@@ -214,8 +216,8 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
 
 def failed(status: str) -> bool:
     """Whether a row's status says that nothing of it was measured, whatever its latency cells hold."""
-    said = "".join(filter(str.isalpha, status)).lower()
-    return said not in _NO_FAILURE and (said in _FAILURE_WORDS or any(stem in said for stem in _FAILURE_STEMS))
+    said = "".join(filter(str.isalpha, _NONE_OF.sub("", status))).lower()
+    return said in _FAILURE_WORDS or any(stem in said for stem in _FAILURE_STEMS)
 
 
 def write_rows(

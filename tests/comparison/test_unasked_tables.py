@@ -18,7 +18,7 @@ def compared(repository, base, head, predictor, **options):
 
 
 def test_a_table_of_a_gpu_without_a_description_is_judged_on_no_other(repository, predictor, tmp_path):
-    name = TABLE.replace("H200", "GB10")
+    name = TABLE.replace("NVIDIA_H200", "AMD_Instinct_MI455X")
     base = repository.commit({"README": "x"})
     found = compared(repository, base, repository.commit({name: HUGE}), predictor, gpus=("H100", "MI300X"))
     (subject,) = found.subjects

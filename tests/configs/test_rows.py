@@ -168,6 +168,10 @@ def test_no_command_takes_a_latency_from_a_row_that_failed(status):
         assert np.isnan(rows.columns[name][0]) and rows.columns[name][1] == 5
 
 
-@pytest.mark.parametrize("status", ["", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True"])
+_SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
+              "verified: no mismatch", "memory-bound")  # fmt: skip
+
+
+@pytest.mark.parametrize("status", _SUCCESSES)
 def test_other_words_leave_a_row_its_latency(status):
     assert parse_rows(f"M,N,K,latency_us,status\n1,2,3,4,{status}\n", "rows.csv").columns["latency_us"][0] == 4

@@ -128,7 +128,7 @@ def test_simulated_rows_are_nowhere_called_measured(tmp_path, capsys):
     (launch,) = result.launches
     assert launch.measured.origin == result.verdict.origin == "simulated"
     assert {part.origin for part in launch.gap} <= {"simulated", "predicted"}
-    assert "tag measured" not in page and "tag simulated" in page and ">Simulated<" in page and "say they are simulated" in page
+    assert "tag measured" not in page and "tag simulated" in page and ">Simulated<" in page and "says that it is simulated" in page
     assert main(["compare", str(rows), str(other), "--output", str(tmp_path / "compared")]) == 0
     compared = capsys.readouterr().out
     assert "4 unchanged (simulated)" in compared and "µs simulated" in compared and "measured)" not in compared
