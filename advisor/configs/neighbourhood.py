@@ -43,7 +43,9 @@ def restated(table: Table, winners: Mapping[int, Configuration], gpu: GpuSpec, t
         if any(low < tokens < high for tokens in (*winners, *lost)):
             between = {tokens for tokens in (*STANDARD_TOKENS, *lost) if low < tokens < high and tokens not in winners}
             change = (low + high) // 2 if low in old and high in old else 0
-            near = (*old, *winners, *between)
-            found |= between | {each for each in (change, change + 1) if low < each < high and nearest_key(near, each) not in winners}
+            edges = {each for each in (change, change + 1) if low < each < high}
+            found |= between
+            if any(nearest_key((*old, *winners, *between), each) not in winners for each in edges):
+                found |= edges - winners.keys()  # both: one alone would reach across the change
     entries = {tokens: running(table, tokens) for tokens in found}
     return {tokens: entry for tokens, entry in entries.items() if entry is not None and not entry_errors(entry, table.name, gpu)}

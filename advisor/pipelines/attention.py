@@ -146,6 +146,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         l2_bytes=loads + stores,
         dram_bytes=cache.likely_dram_bytes(compulsory + stores - out_bytes, gpu.l2_bytes, problem.cache) + missed,
         compulsory_bytes=compulsory, useful_fraction=useful / np.maximum(flop * ctas, 1),
+        certain_fma=1.0 if tensor else 1 / fma_gain(gpu, problem.dtype, dot=True),
         k_iterations=mean_steps, tensor_dtype=tensor, tensor_rate=tile.tensor_rate(gpu, tensor or "", warp_group) + zero,
         num_stages=stages, parts=splits,
         then=elementwise.sum_of_parts(s["B"] * s["H"] * s["M"], s["D"], splits, result_dtype(problem.dtype, problem.output_dtype), gpu),

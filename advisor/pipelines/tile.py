@@ -181,6 +181,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         num_stages=np.where(pipelined, configuration.num_stages, 1.0),
         resources=resources,
         in_turn=product.block_scaled,
+        certain_fma=1.0 if tensor_dtype else 1 / fma_gain(gpu, product.dtype, dot=True),
         parts=cut.split,
         then=elementwise.sum_of_parts(cut.total_rows, product.width, cut.split, product.c_dtype, gpu),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from operator import index
+from typing import SupportsIndex, get_args
 
 from advisor.configs.launchability import refused_dtype
 from advisor.configs.names import SIZE_LIMIT
@@ -51,7 +52,7 @@ class Request:
             for value in self.tokens:
                 _check_positive("Request.tokens", value)
         for name, value in (self.sizes or {}).items():
-            if (name, value) != ("causal", 0):
+            if name != "causal" or value not in (False, True):
                 _check_positive(f"Request.sizes: {name}", value)
 
 
@@ -103,7 +104,7 @@ class Target:
 
 
 def _check_positive(what: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < SIZE_LIMIT:
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool) or not 0 < index(value) < SIZE_LIMIT:
         raise UsageError(what, value, f"an integer from 1 to {SIZE_LIMIT - 1}")
 
 

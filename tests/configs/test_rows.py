@@ -169,7 +169,7 @@ def test_no_command_takes_a_latency_from_a_row_that_failed(status):
 
 
 _SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
-              "verified: no mismatch", "memory-bound")  # fmt: skip
+              "verified: no mismatch", "memory-bound", "ok (max error 0.01)", "Passed; error 1e-3", "compiled; no failures")  # fmt: skip
 
 
 @pytest.mark.parametrize("status", _SUCCESSES)

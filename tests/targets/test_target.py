@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from advisor import Request
@@ -34,3 +35,8 @@ def test_what_cannot_be_meant_is_refused(asked, word):
 @pytest.mark.parametrize("asked", [{}, {"cache": "cold", "tokens": [1, 64]}, {"tokens": ()}, {"sizes": {"M": 64, "causal": 0}}])
 def test_what_can_is_taken(asked):
     Request(**asked)
+
+
+def test_numbers_of_numpy_are_numbers():
+    request = Request(tokens=(np.int64(64),), hidden_size=np.int32(4096), sizes={"M": np.int64(4), "causal": True})
+    assert request.tokens == (64,)
