@@ -68,7 +68,7 @@ class Settings:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def kernel(self, paths: Sequence[str], name: str) -> KernelSettings:
-        """What is said of a kernel, whose file lies in the first of `paths`, and where it moved lay in the last.
+        """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last.
 
         What is said of it by name goes before what is said of whole files; of those the one it comes from goes first, since what is said
         of the file it came to was said of the kernels that were there.
