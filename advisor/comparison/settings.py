@@ -68,8 +68,12 @@ class Settings:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def kernel(self, paths: Sequence[str], name: str) -> KernelSettings:
-        """What is said of a kernel: by its name, else by its file, of whose paths the first counts of which something is said."""
-        keys = [key for path in paths for key in (f"{path}::{name}", path)]
+        """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last.
+
+        What is said of it by name goes before what is said of whole files; of those the one it comes from goes first, since what is said
+        of the file it came to was said of the kernels that were there.
+        """
+        keys = [*(f"{path}::{name}" for path in paths), *reversed(paths)]
         return next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
 
     def table(self, path: str) -> Mapping[str, Any]:

@@ -56,6 +56,9 @@ _OPERANDS: dict[str, str] = {
     "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "float8_e4m3fn": "fp8", "float8_e4m3fnuz": "fp8",
 }  # fmt: skip
 
+FLOAT32 = frozenset({"fp32", "tf32"})
+"""Types that the stacks look up under one name, float32: Triton's setting decides how products of such operands are made."""
+
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BLOCK_SHAPE = re.compile(r"\[([0-9]{1,18}),( ?)([0-9]{1,18})\]")
 _TRITON_FOLDER = re.compile(r"triton_([0-9]+(?:_[0-9A-Za-z]+)*)")
@@ -137,6 +140,14 @@ def operand_dtype(table_dtype: str | None) -> str:
         raise InputError(f"dtype={table_dtype}: this operand type is not known", table_dtype, "one of " + ", ".join(_OPERANDS),
                          "say with --dtype which operands to reckon with")  # fmt: skip
     return known
+
+
+def row_dtypes(operands: str) -> tuple[str, ...]:
+    """The types under which rows of a table's launches may stand, the launches' own first.
+
+    Of float32 a row need not say how products are made: that is Triton's setting, not the caller's.
+    """
+    return (operands, *sorted(FLOAT32 - {operands})) if operands in FLOAT32 else (operands,)
 
 
 def table_dtype(operands: str, weights: str | None = None) -> str | None:

@@ -12,12 +12,13 @@ from statistics import median
 import numpy as np
 
 from advisor.advise.drafts import Measured
+from advisor.configs.names import row_dtypes
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows
 from advisor.errors import NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.measured.file import MeasuredFile, Row, read_file
-from advisor.schema import Configuration, Latency, result_dtype
+from advisor.schema import Configuration, Latency, Problem, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
 
@@ -91,7 +92,7 @@ class _Group:
 def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.ndarray, target: Target) -> _Group:
     """Match launches that share one configuration with the rows `here` [rows] of their GPU."""
     usable = here & np.isfinite(file.latency) & (file.latency > 0)
-    same = {launch.id: _same_problem(file.rows, launch, target) for launch in group}
+    same = {launch.id: _same_problem(file.rows, launch, target, here) for launch in group}
     found = {launch.id: file.chosen(usable & same[launch.id]) for launch in group}
     mine = {launch.id: _own(found[launch.id], launch) for launch in group}
     chosen_from = 0
@@ -195,9 +196,19 @@ def _on_gpu(rows: Rows, target: Target) -> np.ndarray:
     return np.isin(names, list(same | {target.gpu.name}))
 
 
-def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target) -> np.ndarray:
-    """Rows of the launch's problem, by what the file has columns for."""
-    problem = launch.problem
+def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target, here: np.ndarray) -> np.ndarray:
+    """Rows of the launch's problem, by what the file has columns for.
+
+    Of a table's float32 they may stand under either of its types (`row_dtypes`): where both are `here` [rows], the launch's own counts,
+    since exact products and those of tf32 are different launches.
+    """
+    dtypes = (launch.problem.dtype,) if target.table is None else row_dtypes(launch.problem.dtype)
+    found = [_of_problem(rows, replace(launch.problem, dtype=dtype), launch.kernel, target) for dtype in dtypes]
+    return next((same for same in found if (same & here).any()), found[0])
+
+
+def _of_problem(rows: Rows, problem: Problem, kernel: str, target: Target) -> np.ndarray:
+    """Rows of a problem, as they say it."""
     same = (rows.family == problem.family) & (rows.op == problem.op)
     for name, value in problem.sizes.items():
         same &= rows.columns[name] == value if name in rows.columns else False
@@ -211,7 +222,7 @@ def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target) -> np.ndarr
     if target.table is not None:  # which kernel serves a table is the stack's word, and rows may call it otherwise
         return same & _cells(rows, "block_shape", lambda cell: _numbers(cell) == (problem.block_shape or ()))
     # A bundled kernel scales fp8 by blocks without its target saying so; another kernel of its family is not it.
-    return same & _cells(rows, "kernel", lambda cell: cell in ("", launch.kernel.lower()))
+    return same & _cells(rows, "kernel", lambda cell: cell in ("", kernel.lower()))
 
 
 def _cells(rows: Rows, name: str, agrees: Callable[[str], bool]) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec, match_device_name
@@ -80,6 +80,15 @@ class Recording:
     def rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
         """Latency and configuration of a problem's rows; none where it was not recorded."""
         return self.latencies.get(_problem_key(problem, self.said), {})
+
+    def taken_for(self, problem: Problem, other: Problem) -> Recording:
+        """The recording with its rows of `other` as rows of `problem`, where it has none of that."""
+        wanted, held = _problem_key(problem, self.said), _problem_key(other, self.said)
+        if wanted in self.latencies or held not in self.latencies:
+            return self
+        latencies = {wanted if key == held else key: rows for key, rows in self.latencies.items()}
+        problems = {wanted if key == held else key: problem if key == held else its for key, its in self.problems.items()}
+        return replace(self, latencies=latencies, problems=problems)
 
     def __contains__(self, problem: Problem) -> bool:
         return bool(self.rows(problem))

@@ -32,7 +32,7 @@ from advisor.targets import PlannedLaunch, Request, Target
 from advisor.targets.resolve import resolve_target
 from advisor.tuning.backends import Subject, holds_only_best
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
-from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales
+from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales, with_tables_types
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
@@ -122,7 +122,7 @@ def make_plan(order: Order) -> Plan:
         target = _with_incumbents(target, base)
     warnings, recording = [*target.warnings, *of_others], None
     if order.recorded is not None:
-        recording = read_recording(order.recorded, target.gpu.name)
+        recording = with_tables_types(read_recording(order.recorded, target.gpu.name), target)
         target, left_out = _only_recorded(target, recording)
         warnings += left_out
     elif kernel is None:

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 from advisor.advise.exports import table_name_on
 from advisor.configs.defaults import default_configuration
-from advisor.configs.names import TableName, table_dtype
+from advisor.configs.names import FLOAT32, TableName, row_dtypes, table_dtype
 from advisor.configs.reachability import unreachable_reasons
 from advisor.errors import InputError, UsageError
 from advisor.measurement import KernelRef, find_kernels
 from advisor.measurement.kernel_file import block_shape_of, kernel_entry
+from advisor.measurement.recorded import Recording
 from advisor.schema import Problem
 from advisor.targets import Target
 
 _16_BIT = {"bf16", "fp16"}
 """Types that both stacks look up under one name, without a dtype."""
-_32_BIT = {"fp32", "tf32"}
-"""The same of float32: Triton's setting decides how its products are made."""
 
 
 def table_name(target: Target) -> TableName | None:
@@ -62,9 +61,17 @@ def check_dtype(name: TableName, dtype: str | None) -> None:
         own = name.operand_dtype
     except InputError:  # --dtype is there to say it
         return
-    if dtype not in (None, own) and {dtype, own} not in (_16_BIT, _32_BIT):
+    if dtype not in (None, own) and {dtype, own} not in (_16_BIT, FLOAT32):
         raise UsageError(f"{name.file_name()}: --dtype contradicts the table", dtype, f"{own}, which its name says", "leave out --dtype; "
                          "a layer has a table for each type: `advisor tune fused_moe --dtype` finds the other's name")  # fmt: skip
+
+
+def with_tables_types(recording: Recording, target: Target) -> Recording:
+    """The recording, with rows of a table's float32 under the type its launches have; others keep theirs, and so do another target's."""
+    for launch in target.launches if target.table is not None else ():
+        for dtype in row_dtypes(launch.problem.dtype)[1:]:
+            recording = recording.taken_for(launch.problem, replace(launch.problem, dtype=dtype))
+    return recording
 
 
 def kernel_of(target: Target, *, launches: bool) -> KernelRef:

@@ -275,6 +275,19 @@ def test_rows_of_which_nothing_is_known_are_shown_and_compare_with_nothing(tmp_p
     assert "1 new, 1 missing" in capsys.readouterr().out
 
 
+def test_results_that_take_float32_for_other_products_say_so(tmp_path, capsys):
+    """Results of one table from before and after its launches were taken for tf32."""
+    text = (DATA / "before.json").read_text()
+    paths = {dtype: tmp_path / f"{dtype}.json" for dtype in ("fp32", "tf32", "fp16")}
+    for dtype, path in paths.items():
+        path.write_text(text.replace('"dtype": "bf16"', f'"dtype": "{dtype}"'))
+    count = len(from_json(text.encode()).launches)
+    said = "1 launch differs" if count == 1 else f"{count} launches differ"
+    for other, expected in (("fp32", True), ("fp16", False)):
+        assert main(["compare", str(paths[other]), str(paths["tf32"])]) == 4
+        assert (f"{said} only in how products of float32 are made" in capsys.readouterr().out) is expected
+
+
 def test_sides_for_different_gpus_are_not_comparable(tmp_path, capsys):
     before = DATA / "before.json"
     gpu = from_json(before.read_bytes()).gpu

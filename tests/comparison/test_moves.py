@@ -17,6 +17,11 @@ fail_on = ["predicted-regressed"]
 family = "gemm"
 problems = [{M = 4096, N = 4096, K = 4096}]
 """
+OF_DESTINATION = """
+[kernels."kernels/other.py"]
+family = "gemm"
+problems = [{M = 16, N = 128, K = 128}]
+"""
 GOOD, BAD = KERNEL.format(m=128), KERNEL.format(m=16)
 OTHER = GOOD.replace("def matmul", "def other")
 
@@ -60,6 +65,24 @@ def test_a_kernel_that_moved_is_compared_with_what_it_was(repository, predictor,
     (subject,) = (each for each in found.subjects if each.title.endswith("::matmul"))
     assert subject.notes[0] == f"Moved here from {PATH}." and {row.compared_with for row in subject.static} == {"base"}
     assert "missing" not in found.static_counts
+
+
+@pytest.mark.parametrize("key", [f"{PATH}::matmul", PATH])
+def test_what_is_said_of_a_file_is_not_said_of_a_kernel_that_came_to_it(repository, predictor, key):
+    """Of the small problem of the other kernel no prediction is worse: the gate would pass."""
+    settings = SETTINGS.replace(f"{PATH}::matmul", key) + OF_DESTINATION
+    found = compared(repository, predictor, {PATH: GOOD, "kernels/other.py": OTHER}, {"kernels/other.py": OTHER + BAD}, settings)
+    (subject,) = (each for each in found.subjects if each.title.endswith("::matmul"))
+    assert {problem.sizes["M"] for row in subject.static for problem in row.problems} == {4096} and found.gate.failed
+
+
+def test_what_is_said_of_a_moved_kernel_by_name_counts(repository, predictor):
+    """By its new name before its old one, and by either before what is said of files."""
+    named = OF_DESTINATION.replace("other.py", "other.py::matmul")
+    settings = SETTINGS + OF_DESTINATION.replace("M = 16", "M = 32") + named
+    found = compared(repository, predictor, {PATH: GOOD, "kernels/other.py": OTHER}, {"kernels/other.py": OTHER + BAD}, settings)
+    (subject,) = (each for each in found.subjects if each.title.endswith("::matmul"))
+    assert {problem.sizes["M"] for row in subject.static for problem in row.problems} == {16}
 
 
 def test_a_kernel_that_only_moved_is_no_change(repository, predictor):

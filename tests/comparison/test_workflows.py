@@ -84,14 +84,14 @@ def compared(folder: Path, output: str = "advisor-compare", base: str = "main", 
     advisor.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m advisor "$@"\n')
     advisor.chmod(0o755)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(temporary), "GITHUB_OUTPUT": str(folder / "outputs"),
-                   "GITHUB_STEP_SUMMARY": str(folder / "summary"), "BASE": base, "HEAD": head, "GPUS": "H200", "FAIL_ON": "none",
-                   "OUTPUT": output}  # fmt: skip
+                   "GITHUB_WORKSPACE": str(folder / "checkout"), "GITHUB_STEP_SUMMARY": str(folder / "summary"), "BASE": base, "HEAD": head,
+                   "GPUS": "H200", "FAIL_ON": "none", "OUTPUT": output}  # fmt: skip
     (folder / "summary").touch()
     done = subprocess.run(["bash", "-e", "-c", script("Compare", ACTION)], env=environment, cwd=folder / "checkout", capture_output=True)
     return done.returncode, temporary
 
 
-@pytest.mark.parametrize("output", ["advisor-compare", "", "below/advisor-compare"])
+@pytest.mark.parametrize("output", ["advisor-compare", "", "below/advisor-compare", "triton-advisor"])
 def test_the_action_writes_where_the_pull_request_has_no_say(tmp_path, output):
     repository, target = Repository(tmp_path / "checkout"), tmp_path / "target"
     target.mkdir()
@@ -99,7 +99,7 @@ def test_the_action_writes_where_the_pull_request_has_no_say(tmp_path, output):
     repository.git("checkout", "--quiet", "-b", "change")
     repository.commit({TABLE: table(M64=entry(32)), "advisor-compare": target, "below": target})
     code, temporary = compared(tmp_path, output)
-    written = temporary / (output or "advisor-compare")
+    written = temporary / "advisor-output" / (output or "advisor-compare")
     assert code == 0 and {each.name for each in written.iterdir()} >= {"summary.md", "comment.md", "comparison.json"}
     assert f"folder={written}\n" in (tmp_path / "outputs").read_text()
     assert (tmp_path / "summary").read_text() == (written / "summary.md").read_text()
@@ -111,11 +111,37 @@ def test_what_the_pull_request_brings_is_no_result(tmp_path):
     repository.commit({"advisor-compare/summary.md": "brought", "advisor-compare/comparison.json": "{}"})
     absolute = tmp_path / "checkout" / "advisor-compare"
     code, temporary = compared(tmp_path, base="no-such-branch")
-    assert code == 2 and not (tmp_path / "summary").read_text() and not (temporary / "advisor-compare").exists()
+    assert code == 2 and not (tmp_path / "summary").read_text() and not (temporary / "advisor-output" / "advisor-compare").exists()
     assert "path: ${{ steps.compare.outputs.folder }}\n" in ACTION.read_text(encoding="utf-8")
     shutil.rmtree(temporary)
     assert compared(tmp_path, str(absolute), base="no-such-branch")[0] == 2
     assert not (tmp_path / "summary").read_text() and not absolute.exists()
+
+
+@pytest.mark.parametrize(
+    "output",
+    [".", "..", "a/../../triton-advisor", "./a", "/", "{folder}", "{folder}/", "{folder}/checkout", "{folder}//checkout/",
+     "{folder}/temporary", "{folder}/temporary/triton-advisor", "{folder}/checkout/../checkout", "{folder}/link"],
+)  # fmt: skip
+def test_the_action_deletes_neither_the_checkout_nor_itself(tmp_path, output, monkeypatch):
+    """Exit code 1 would say that the gate failed."""
+    stand_in = tmp_path / "commands" / "rm"  # `/` is among the folders: whatever the step does, nothing is deleted, nor written
+    stand_in.parent.mkdir()
+    stand_in.write_text(f'#!/bin/sh\necho "$*" >> {shlex.quote(str(tmp_path / "deleted"))}\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
+    Repository(tmp_path / "checkout").commit({TABLE: table(M64=entry())})
+    (tmp_path / "link").symlink_to("checkout")
+    assert compared(tmp_path, output.format(folder=tmp_path), base="no-such-branch")[0] == 2
+    assert not (tmp_path / "deleted").exists() and not (tmp_path / "outputs").exists()
+
+
+def test_the_action_empties_an_absolute_folder_of_its_own(tmp_path):
+    Repository(tmp_path / "checkout").commit({TABLE: table(M64=entry())})
+    own = tmp_path / "temporary" / "own"
+    own.mkdir(parents=True)
+    (own / "older").touch()
+    assert compared(tmp_path, str(own), base="HEAD")[0] == 0 and not (own / "older").exists()
 
 
 def test_the_commits_of_the_action_are_no_options(tmp_path):

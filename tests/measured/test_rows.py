@@ -15,7 +15,7 @@ from advisor.learned import load_predictor
 from advisor.measured.rows import match
 from advisor.result_json import from_json
 from advisor.schema import Configuration
-from advisor.targets import CONFIGURATION_UNKNOWN
+from advisor.targets import CONFIGURATION_UNKNOWN, Target
 
 SIZES = {"E": 128, "N": 768, "H": 2048, "topk": 8}
 
@@ -103,6 +103,39 @@ def test_blocks_of_scales_and_split_k_are_compared(tmp_path):
     assert [each.latency.us for each in found.measured.values()] == [300]
     with pytest.raises(NothingMatchedError):  # a table says what runs: no other configuration is taken for it
         match(target, written(tmp_path, header, "fp8,128 128,32,64,128,4,4,,100"))
+
+
+FLOAT32 = "E=128,N=768,device_name=NVIDIA_H200,dtype=float32.json"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "fp32", "tf32"])
+def test_rows_of_float32_are_those_of_its_table(tmp_path, dtype):
+    """Rows name the type of the operands in memory, the table's launches how their products are made."""
+    target = float32_layer(tmp_path)
+    header = "dtype,weight_dtype,output_dtype"
+    for line in (f"{dtype},,", f"{dtype},{dtype},{dtype}"):
+        assert match(target, written(tmp_path, header, f"{line},300", "bf16,,,100")).measured["w13-M64"].latency.us == 300
+    with pytest.raises(NothingMatchedError):
+        match(target, written(tmp_path, header, f"{dtype},bf16,,300"))
+    assert match(target, written(tmp_path, f"gpu,{header}", "H100,tf32,,,100", f"H200,{dtype},,,300")).measured["w13-M64"].latency.us == 300
+
+
+def test_exact_products_beside_those_of_tf32_are_other_launches(tmp_path):
+    rows = written(tmp_path, "dtype", "fp32,900", "tf32,300")
+    assert match(float32_layer(tmp_path), rows).measured["w13-M64"].latency.us == 300
+    for dtype, us in (("fp32", 900), ("tf32", 300)):
+        layer = resolve_target("fused_moe", Request(gpu="H200", tokens=(64,), sizes=SIZES, dtype=dtype))
+        assert match(layer, rows).measured["w13-M64"].latency.us == us
+    exact = resolve_target("fused_moe", Request(gpu="H200", tokens=(64,), sizes=SIZES, dtype="fp32"))
+    with pytest.raises(NothingMatchedError):  # no table: who asks for exact products means them
+        match(exact, written(tmp_path, "dtype", "tf32,300"))
+
+
+def float32_layer(folder: Path) -> Target:
+    """A layer of float32 with a table."""
+    (folder / FLOAT32).write_text('{"64": {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, '
+                                  '"num_stages": 4}}')  # fmt: skip
+    return resolve_target(str(folder / FLOAT32), Request(hidden_size=2048, top_k=8))
 
 
 def shown(folder: Path, rows: Path, capsys) -> list[str]:
