@@ -42,14 +42,11 @@ class ModuleNames:
         return self._touching(self.tree.body)
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
-        """The place of a function's decorators; None: after all of the file."""
+        """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:
             return Place()
         scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
-        starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
-        positions = [(each.lineno, each.col_offset) for each in starts]
-        last = max(positions)  # of what the file applies further down, which sees what is assigned before that
-        position = last if last[0] > node.lineno else min(positions)
+        position = min((each.lineno, each.col_offset) for each in (node, *node.decorator_list))
         return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
 
     def value(self, reader: FunctionReader, name: str) -> Any:

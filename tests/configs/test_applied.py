@@ -51,6 +51,26 @@ def test_what_is_applied_sees_what_is_assigned_before_it() -> None:
     assert function.autotune is not None and [each.parameters for each in function.autotune.configs] == [{"BLOCK": 64}]
 
 
+def test_a_decorator_sees_what_is_assigned_before_it_and_not_what_is_before_one_further_down() -> None:
+    """Else the kernel that follows would lend it its own configurations."""
+    tuned = "LIST = [triton.Config({{'BLOCK': {0}}})]\n@triton.autotune(LIST, ['n'])\n@triton.jit\n{1}"
+    text = HEAD + tuned.format(64, FUNCTION) + tuned.format(1024, FUNCTION.replace("def f", "def g")) + f"f = {HEURISTICS}(f)\n"
+    source = parse_source(text, "k.py")
+    for name, block in (("f", 64), ("g", 1024)):
+        autotune = source.kernel(name).autotune
+        assert autotune is not None and [each.parameters for each in autotune.configs] == [{"BLOCK": block}]
+    assert list(source.kernel("f").heuristics) == ["BLOCK"]
+
+
+def test_each_decorator_further_down_sees_what_is_assigned_before_it() -> None:
+    skipped = "SKIP = ['n']\nf = triton.jit(f, do_not_specialize=SKIP)\nSKIP = ['x']\n"
+    tuned = "LIST = [triton.Config({'BLOCK': 64})]\ng = triton.autotune(LIST, ['n'])(f)\nLIST = [triton.Config({'BLOCK': 128})]\n"
+    text = f"{HEAD}SKIP = LIST = []\n{FUNCTION}\n{skipped}{tuned}f = {HEURISTICS}(f)\n"
+    function = parse_source(text, "k.py").kernel("f")
+    assert function.unspecialized == {"n"}
+    assert function.autotune is not None and [each.parameters for each in function.autotune.configs] == [{"BLOCK": 64}]
+
+
 def test_what_stands_under_a_condition_of_its_own_may_not_be_so() -> None:
     text = f"{HEAD}{FUNCTION}\nf = triton.jit(f)\nif quick():\n    f = {HEURISTICS}(f)\n"
     assert not parse_source(text, "k.py").kernel("f").heuristics
