@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.configs.applied import made_of
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
 
@@ -96,6 +96,15 @@ def test_an_unknown_decorator_further_down_is_said() -> None:
 def test_another_name_of_a_kernel_is_a_name_to_ask_for() -> None:
     source = parse_source(f"{HEAD}@triton.jit\n{FUNCTION}\ng = f\n", "k.py")
     assert source.named("g")[1] == "f" and source.names_of("f") == {"f", "g"}
+
+
+def test_what_is_made_of_a_function_before_it_is_redefined_is_none_of_its_names() -> None:
+    made = f"{HEAD}{FUNCTION}f0 = triton.jit(f)\n{FUNCTION}f1 = triton.jit(f)\n"
+    source = parse_source(made + LAUNCH.format("f0") + LAUNCH.format("f1"), "k.py")
+    assert source.names_of("f") == {"f", "f1"}
+    found = only_launch(source, "f", {})
+    assert found is not None and found.line == len((made + LAUNCH.format("f0")).splitlines()) + 2
+    assert parse_source(f"{HEAD}@triton.jit\n{FUNCTION}g = f\nf = other\n", "k.py").names_of("f") == {"f"}
 
 
 def test_a_name_that_is_also_defined_is_its_own() -> None:
