@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from advisor.configs.literal_values import Symbol, plain
+from advisor.configs.number_limits import Limits
 
 CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
                       "discard"})  # fmt: skip
@@ -43,7 +44,7 @@ def is_fixed(value: Any) -> bool:
     value = plain(value)
     if isinstance(value, tuple):
         return all(is_fixed(each) for each in value)
-    return value is None or isinstance(value, (bool, int, float, str, Symbol))
+    return value is None or isinstance(value, (bool, int, float, str, Symbol, Limits))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

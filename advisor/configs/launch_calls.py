@@ -19,11 +19,14 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
 
     Where a function binds the kernel's name, by an argument or an assignment, it launches something else, as far as is known.
     """
-    scopes = [n for n in ast.walk(source.tree) if isinstance(n, SCOPES)]
+    nodes = list(ast.walk(source.tree))
+    scopes = [node for node in nodes if isinstance(node, SCOPES)]
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel) - _rebound(scopes)
-    for node in ast.walk(source.tree):
+    names = source.names_of(kernel)
+    if any(isinstance(node, ast.Global) for node in nodes):
+        names -= _rebound(scopes)
+    for node in nodes:
         name = _launched(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) else None
         if not isinstance(node, ast.Call) or name not in names:
             continue
