@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from advisor.configs.bindings import arguments, bound_by, own_nodes
 from advisor.configs.reaching_values import given, reaching_values
 
 
-def own_names(scopes: Sequence[ast.AST]) -> set[str]:
+def own_names(scopes: Sequence[ast.AST], others: Collection[str] = ()) -> set[str]:
     """Arguments of functions, and what they assign.
 
     Args:
         scopes: Those around a launch: their names are not the file's.
+        others: Names that the file assigns: what a function imports under one of these is its own, too.
     """
     nodes = [node for scope in scopes for node in ast.walk(scope)]
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     named = (n for n in nodes if isinstance(n, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)))
+    stored |= {name for n in nodes if isinstance(n, ast.alias) for name in bound_by(n) if name in others}
     return stored.union(*(arguments(scope) for scope in scopes), *(bound_by(node) for node in named))
 
 

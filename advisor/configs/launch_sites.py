@@ -116,7 +116,7 @@ class _Site:
         inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
         self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
         self.inner = function_names.inner_functions(function)
-        self.own = function_names.own_names(scopes)
+        self.own = function_names.own_names(scopes, source.alternatives)
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.allowance = Allowance()
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them

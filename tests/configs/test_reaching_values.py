@@ -158,6 +158,7 @@ def test_a_grid_that_is_changed_in_place_is_not_known() -> None:
         "def run(x, n):\n    B = 64\n    try:\n        B.m()\n    except ValueError as B:\n        k[(1,)](x, n, BLOCK=B)\n",
         "def run(x, n, B):\n    def other():\n        B = 64\n    k[(1,)](x, n, BLOCK=B)\n",
         "B = 16\ndef run(x, n):\n    B = 64\n    def inner():\n        k[(1,)](x, n, BLOCK=B)\n    inner()\n",
+        "B = 16\ndef run(x, n):\n    from elsewhere import B\n    k[(1,)](x, n, BLOCK=B)\n",
         "B = 16\nasync def run(x, n, B):\n    k[(1,)](x, n, BLOCK=B)\n",
     ],
 )
