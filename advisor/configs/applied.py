@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from advisor.configs.imports import module_level
 from advisor.configs.literals import dotted
 
 _Blocks = tuple[int, ...]  # ids of the blocks around a statement, the file's own first
@@ -48,6 +49,15 @@ def made_of(kernel: str, assigned: Mapping[str, Sequence[ast.expr]]) -> set[str]
     while more := {name for name, made in sources.items() if name not in found and made & found}:
         found |= more
     return found
+
+
+def is_redefined(tree: ast.Module, name: str, line: int) -> bool:
+    """Whether a file defines or assigns a name below a line: what was made of it there was made of another function."""
+    later = [node for node in module_level(tree) if node.lineno > line]
+    if any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name for node in later):
+        return True
+    targets = (target for node in later if isinstance(node, ast.Assign) for target in node.targets)
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for each in targets for n in ast.walk(each))
 
 
 class _Reader:

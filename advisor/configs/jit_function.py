@@ -14,6 +14,7 @@ from advisor.configs.decorators import Decorators, last_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literal_values import ConfigLiteral, config_literal
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
+from advisor.configs.surroundings import Place
 from advisor.schema import LAUNCH_OPTIONS
 
 INDUCTOR_DECORATORS = (
@@ -115,9 +116,11 @@ def read_function(
             if last not in _NO_TUNERS:
                 unread.append(ast.unparse(written)[:60])
         elif last in INDUCTOR_DECORATORS:
-            inductor = _inductor(decorator, evaluator)
+            with _where(written, evaluator):
+                inductor = _inductor(decorator, evaluator)
         elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
-            autotune = _autotune(decorator, evaluator)
+            with _where(written, evaluator):
+                autotune = _autotune(decorator, evaluator)
         elif last == "heuristics":
             heuristics.update(_heuristics(decorator, assignments, decorators.functions))
         elif last not in _NO_TUNERS:
@@ -130,12 +133,18 @@ def read_function(
     )  # fmt: skip
 
 
+def _where(decorator: ast.expr, evaluator: FunctionReader) -> contextlib.AbstractContextManager[None]:
+    """Evaluate where a decorator stands: one that is applied further down sees what is assigned before that, and those above do not."""
+    place = Place(position=(decorator.lineno, decorator.col_offset), scopes=evaluator.place.scopes)
+    return evaluator.at(place, evaluator.names)
+
+
 def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Iterator[str]:
     """The arguments that an option of `@triton.jit` names, or counts."""
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    for keyword in (k for decorator in node.decorator_list if isinstance(decorator, ast.Call) for k in decorator.keywords):
+    for decorator, keyword in ((d, k) for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords):
         if keyword.arg == option:
-            with contextlib.suppress(NotLiteralError):
+            with contextlib.suppress(NotLiteralError), _where(decorator, evaluator):
                 found = evaluator.evaluate(keyword.value)
                 listed = found if isinstance(found, (list, tuple, set)) else ()
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)

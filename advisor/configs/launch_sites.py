@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from advisor.configs import function_names, same_name
+from advisor.configs import function_names
+from advisor.configs.bindings import Scope
+from advisor.configs.changes import changed_names, is_fixed
 from advisor.configs.functions import FunctionReader
 from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
+from advisor.configs.launch_calls import launches
 from advisor.configs.literal_values import Symbol
-from advisor.configs.literals import Allowance, NotLiteralError, dotted
+from advisor.configs.literals import Allowance, NotLiteralError
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import possible_unit_strides
 from advisor.configs.surroundings import Inquiry
@@ -25,8 +28,6 @@ from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stri
 from advisor.configs.tensor_types import element_type
 
 Node = TypeVar("Node", bound=ast.AST)
-_WRAPPERS = ("wrap_triton", "capture_triton")
-"""Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,8 @@ def grid_from_launches(
         options: Names of launch options.
         num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
     """
-    for function, call in _launches(source, kernel):
-        found = _Site(source, kernel, function, call, num_sms).launch(values, defaults or {}, options)
+    for scopes, call in launches(source, kernel):
+        found = _Site(source, kernel, scopes, call, num_sms).launch(values, defaults or {}, options)
         if found.grid is not None:
             return found
     return None
@@ -86,7 +87,7 @@ def only_launch(
     Args:
         source, kernel, values, options, num_sms: As for `grid_from_launches`.
     """
-    found = list(_launches(source, kernel))
+    found = list(launches(source, kernel))
     if len(found) != 1:
         return None
     launch = _Site(source, kernel, *found[0], num_sms).launch(values, {}, options)
@@ -96,49 +97,30 @@ def only_launch(
 def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> dict[str, list[int]]:
     """The options that launches of the kernel in its file pass, whatever their values, with the lines of those that do."""
     found: dict[str, list[int]] = {}
-    for _, call in _launches(source, kernel):
+    for _, call in launches(source, kernel):
         for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)
     return found
 
 
-def _launches(source: SourceFile, kernel: str) -> Iterator[tuple[ast.FunctionDef | None, ast.Call]]:
-    functions = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
-    several = source.definitions.get(kernel, [])
-    own = source.kernel(kernel).node if len(several) > 1 else None
-    names = source.names_of(kernel)
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and _launched(node.func.value) in names:
-            if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
-                continue  # it launches another kernel of the same name
-            around = [f for f in functions if f.lineno <= node.lineno <= (f.end_lineno or f.lineno)]
-            yield max(around, key=lambda f: f.lineno, default=None), node
-
-
-def _launched(node: ast.expr) -> str | None:
-    """The name that is launched."""
-    if isinstance(node, ast.Call) and len(node.args) == 1 and (dotted(node.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
-        node = node.args[0]
-    return node.id if isinstance(node, ast.Name) else None
-
-
 class _Site:
     """One launch, and what names around it stand for."""
 
-    def __init__(
-        self, source: SourceFile, kernel: str, function: ast.FunctionDef | None, call: ast.Call, num_sms: int | None = None
-    ) -> None:
+    def __init__(self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None = None) -> None:
+        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
         self.source, self.kernel, self.call = source, source.kernel(kernel), call
         self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
-        self.assigned = function_names.assigned(function, call)
+        inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
+        self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
         self.inner = function_names.inner_functions(function)
-        self.own = function_names.own_names(function)
+        self.own = function_names.own_names(scopes, source.alternatives)
+        self.changed = changed_names(scopes[0]) if scopes else set()
         self.allowance = Allowance()
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
-        self.defaults = function_names.defaults(function)
+        self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
@@ -335,8 +317,8 @@ class _Site:
         self.allowance = Allowance()
         made = self._reader(values)
         for _ in range(DEEPEST):
-            if isinstance(node, ast.Name) and node.id in self.assigned:
-                node = self.assigned[node.id]
+            if isinstance(node, ast.Name) and isinstance(value := self.assigned.get(node.id), ast.Name | ast.Lambda):
+                node = value
         inner = self.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
         asked = inner.args.args if inner is not None else node.args.args if isinstance(node, ast.Lambda) else None
         if asked is not None:
@@ -355,6 +337,8 @@ class _Site:
         made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
+        for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
+            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
         for name, node in (*self.defaults.items(), *self.assigned.items()):
             made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
         for name, asked in self.shapes.unpacked.items():
@@ -368,7 +352,11 @@ class _Site:
 
     def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
         with self._following(name):
-            return made.visit(self._with_extents(node, values, depth + 1))
+            return self._as_it_was(name, made.visit(self._with_extents(node, values, depth + 1)))
+
+    def _as_it_was(self, name: str, value: Any) -> Any:
+        """What a name was given, unless that is a list or the like that the function may change before the launch."""
+        return value if name not in self.changed or is_fixed(value) else _unknown(name)
 
     @contextlib.contextmanager
     def _following(self, what: str | Extent) -> Iterator[None]:

@@ -8,14 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.configs.aliases import Aliases, Event
+from advisor.configs.changes import changed_by
 from advisor.configs.enumerations import enumeration, is_enumeration
 from advisor.configs.functions import FunctionReader
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.surroundings import Place
-
-CHANGING = frozenset({"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault", "add",
-                      "discard"})  # fmt: skip
-"""Methods of lists, dictionaries and sets that change them."""
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""
@@ -42,14 +39,12 @@ class ModuleNames:
         return self._touching(self.tree.body)
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
-        """The place of a function's decorators; None: after all of the file."""
+        """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:
             return Place()
         scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
-        positions = [(each.lineno, each.col_offset) for each in starts]
-        last = max(positions)  # of what the file applies further down, which sees what is assigned before that
-        position = last if last[0] > node.lineno else min(positions)
+        position = min((each.lineno, each.col_offset) for each in starts)
         return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
@@ -302,12 +297,8 @@ def _touched(node: ast.AST) -> Iterator[str]:
         yield from (item.asname or item.name.split(".")[0] for item in node.names)
     elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
-    elif isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-        yield from _root(node)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
-        yield from _root(node.func.value)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # what takes a list may change it: random.shuffle(configs)
-        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords)) if isinstance(each, ast.Name))
+    else:
+        yield from changed_by(node)
     inner: list[ast.AST] = list(ast.iter_child_nodes(node))
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         inner = [*(g.iter for g in node.generators), *(t for g in node.generators for t in g.ifs)]  # targets are its own
@@ -320,13 +311,6 @@ def _touched(node: ast.AST) -> Iterator[str]:
     yield from (name for child in inner if child not in node.body for name in _touched(child))
     if changed & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:  # for c in configs: c.num_warps = 8
         yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
-
-
-def _root(node: ast.expr) -> Iterator[str]:
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    if isinstance(node, ast.Name):
-        yield node.id
 
 
 def _assigns(statement: ast.stmt, name: str) -> bool:

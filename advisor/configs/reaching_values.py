@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from advisor.configs.bindings import SCOPES, bound_by, holds
 from advisor.configs.tensor_shapes import pairs
 
 _Names = dict[str, ast.expr | None]  # None: one of several values, and not known which
@@ -25,6 +26,8 @@ def given(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
             yield target.id, value
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
             for number, item in enumerate(target.elts):
+                if isinstance(item, ast.Starred):
+                    break  # it takes as many as are left: what comes after it is not known
                 if isinstance(item, ast.Name):
                     part = ast.Subscript(value=value, slice=ast.Constant(value=number), ctx=ast.Load())
                     yield item.id, ast.copy_location(part, value)
@@ -36,6 +39,8 @@ def reaching_values(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.
 
     Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`.
     """
+    if any(isinstance(node, SCOPES) and node is not function and holds(node, call) for node in ast.walk(function)):
+        return {}  # a function within it runs whenever it is called
     reader = _Reader(call)
     for argument in ast.walk(function.args):
         if isinstance(argument, ast.arg):
@@ -73,7 +78,7 @@ class _Reader:
         return {**names, **dict.fromkeys(_stored(statement)), **dict(given(statement))}
 
     def _block(self, statement: ast.stmt, names: _Names) -> _Names | None:
-        if isinstance(statement, (ast.With, ast.AsyncWith)):
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and self._holds(statement):
             for part in (each for item in statement.items for each in (item.context_expr, item.optional_vars) if each is not None):
                 self._note(part)
                 names = {**names, **dict.fromkeys(_stored(part))}
@@ -81,7 +86,7 @@ class _Reader:
         if isinstance(statement, ast.If):
             return self._branches(statement, names)
         self._note(statement)
-        names = {**names, **dict.fromkeys(_stored(statement))}  # loops, exceptions: any of it may have run, or not
+        names = {**names, **dict.fromkeys(_stored(statement))}  # loops, exceptions, `with suppress(...)`: any of it may have run, or not
         if self._holds(statement):
             self.found = names
             return None
@@ -114,7 +119,7 @@ class _Reader:
         return all(max(self.stores.get(each, [position])) <= position for each, position in used)
 
     def _holds(self, statement: ast.stmt) -> bool:
-        return any(node is self.call for node in ast.walk(statement))
+        return holds(statement, self.call)
 
     def _note(self, part: ast.stmt | ast.expr) -> None:
         """Note where names are used, and where they have got what a statement gives them: at its end."""
@@ -136,9 +141,7 @@ def _either(test: ast.expr, first: ast.expr | None, second: ast.expr | None) -> 
 
 def _stored(part: ast.AST) -> set[str]:
     """Names that a statement may bind, whatever to."""
-    found = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
-    found |= {n.name for n in ast.walk(part) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
-    return found | {(n.asname or n.name).split(".")[0] for n in ast.walk(part) if isinstance(n, ast.alias)}
+    return {name for node in ast.walk(part) for name in bound_by(node)}
 
 
 def _start(node: ast.expr | ast.arg) -> _Position:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.configs import same_name
-from advisor.configs.applied import layers_of, with_applied
+from advisor.configs.applied import is_redefined, layers_of, with_applied
 from advisor.configs.assignments import as_function, assigned_expressions
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
@@ -339,6 +339,8 @@ class SourceFile:
         for name, values in self.alternatives.items():
             layers, called = layers_of(values[0]) or ([], "")
             if called not in self.definitions or len(values) > 1 or name in self.definitions or name in self.plain_functions:
+                continue
+            if is_redefined(self.tree, called, values[0].lineno):
                 continue
             if all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers):
                 found.setdefault(called, []).append((name, layers))

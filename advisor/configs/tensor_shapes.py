@@ -174,8 +174,9 @@ def mentions(node: ast.AST, name: str) -> bool:
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What is assigned to what: `a, b = x, y` is two assignments."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        yield from zip(target.elts, value.elts, strict=True)
+    targets, values = (each.elts if isinstance(each, ast.Tuple) else [] for each in (target, value))
+    if len(targets) == len(values) > 0 and not any(isinstance(each, ast.Starred) for each in (*targets, *values)):
+        yield from zip(targets, values, strict=True)
     else:
         yield target, value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.configs.applied import made_of
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
 
@@ -51,6 +51,26 @@ def test_what_is_applied_sees_what_is_assigned_before_it() -> None:
     assert function.autotune is not None and [each.parameters for each in function.autotune.configs] == [{"BLOCK": 64}]
 
 
+def test_a_decorator_sees_what_is_assigned_before_it_and_not_what_is_before_one_further_down() -> None:
+    """Else the kernel that follows would lend it its own configurations."""
+    tuned = "LIST = [triton.Config({{'BLOCK': {0}}})]\n@triton.autotune(LIST, ['n'])\n@triton.jit\n{1}"
+    text = HEAD + tuned.format(64, FUNCTION) + tuned.format(1024, FUNCTION.replace("def f", "def g")) + f"f = {HEURISTICS}(f)\n"
+    source = parse_source(text, "k.py")
+    for name, block in (("f", 64), ("g", 1024)):
+        autotune = source.kernel(name).autotune
+        assert autotune is not None and [each.parameters for each in autotune.configs] == [{"BLOCK": block}]
+    assert list(source.kernel("f").heuristics) == ["BLOCK"]
+
+
+def test_each_decorator_further_down_sees_what_is_assigned_before_it() -> None:
+    skipped = "SKIP = ['n']\nf = triton.jit(f, do_not_specialize=SKIP)\nSKIP = ['x']\n"
+    tuned = "LIST = [triton.Config({'BLOCK': 64})]\ng = triton.autotune(LIST, ['n'])(f)\nLIST = [triton.Config({'BLOCK': 128})]\n"
+    text = f"{HEAD}SKIP = LIST = []\n{FUNCTION}\n{skipped}{tuned}f = {HEURISTICS}(f)\n"
+    function = parse_source(text, "k.py").kernel("f")
+    assert function.unspecialized == {"n"}
+    assert function.autotune is not None and [each.parameters for each in function.autotune.configs] == [{"BLOCK": 64}]
+
+
 def test_what_stands_under_a_condition_of_its_own_may_not_be_so() -> None:
     text = f"{HEAD}{FUNCTION}\nf = triton.jit(f)\nif quick():\n    f = {HEURISTICS}(f)\n"
     assert not parse_source(text, "k.py").kernel("f").heuristics
@@ -76,6 +96,15 @@ def test_an_unknown_decorator_further_down_is_said() -> None:
 def test_another_name_of_a_kernel_is_a_name_to_ask_for() -> None:
     source = parse_source(f"{HEAD}@triton.jit\n{FUNCTION}\ng = f\n", "k.py")
     assert source.named("g")[1] == "f" and source.names_of("f") == {"f", "g"}
+
+
+def test_what_is_made_of_a_function_before_it_is_redefined_is_none_of_its_names() -> None:
+    made = f"{HEAD}{FUNCTION}f0 = triton.jit(f)\n{FUNCTION}f1 = triton.jit(f)\n"
+    source = parse_source(made + LAUNCH.format("f0") + LAUNCH.format("f1"), "k.py")
+    assert source.names_of("f") == {"f", "f1"}
+    found = only_launch(source, "f", {})
+    assert found is not None and found.line == len((made + LAUNCH.format("f0")).splitlines()) + 2
+    assert parse_source(f"{HEAD}@triton.jit\n{FUNCTION}g = f\nf = other\n", "k.py").names_of("f") == {"f"}
 
 
 def test_a_name_that_is_also_defined_is_its_own() -> None:

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.reaching_values import reaching_values
 from advisor.configs.source import parse_source
 
@@ -61,6 +61,16 @@ def test_what_reaches_the_launch(body: str, block: str) -> None:
         "B = 1\nwith x as B:\n    launch(B)",
         "B = 1\nimport B\nlaunch(B)",
         "B = 1\ndef B():\n    pass\nlaunch(B)",
+        "B = 1\nwith suppress(ValueError):\n    B = 2\nlaunch(B)",  # what is before B may have failed
+        "B = 1\nB = 2\nrun = lambda: launch(B)\nB = 3",
+        "B = 1\nB = 2\ndef later():\n    launch(B)\nB = 3",
+        "B = 1\nB = 2\n[launch(B) for B in x]",
+        "B = 1\nB = 2\ntry:\n    m()\nexcept ValueError as B:\n    pass\nlaunch(B)",
+        "B = 1\nB = 2\nmatch x:\n    case B:\n        pass\nlaunch(B)",
+        "B = 1\nB = 2\nmatch x:\n    case [*B]:\n        pass\nlaunch(B)",
+        "B = 1\nB = 2\nmatch x:\n    case {'m': m, **B}:\n        pass\nlaunch(B)",
+        "B = 1\n*C, B = settings(m)\nlaunch(B)",
+        "B = 1\nC, B, *D = *x, 5, 6\nlaunch(B)",
     ],
 )
 def test_what_may_be_something_else_is_left_out(body: str) -> None:
@@ -89,3 +99,69 @@ def test_a_launch_has_the_values_of_the_branch_that_runs(n: int, warps: int, gri
     """
     found = grid_from_launches(parse_source(HEAD + textwrap.dedent(body), "k.py"), "k", {"n": n}, options=("num_warps",))
     assert found is not None and found.grid == (grid,) and found.options == {"num_warps": warps}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "c['B'] = 2048",
+        "c['B'] //= 2",
+        "del c['B']",
+        "c.update(B=128)",
+        "c.pop('B')",
+        "tweak(c)",
+        "tweak(settings=c)",
+        "for _ in x:\n    c['B'] *= 2",
+        "if m:\n    c['B'] = 2048",
+        "d = c\nd['B'] = 2048",
+        "d = [c]\nfor e in d:\n    e['B'] = 2048",
+        "def change():\n    c['B'] = 2048\nchange()",
+    ],
+)
+@pytest.mark.parametrize("given", ["", "c = {'B': 64}", "c = 0\nc = {'B': 128}", "if n:\n    c = {'B': 64}\nelse:\n    c = {'B': 128}"])
+def test_what_is_changed_in_place_is_not_known(given: str, change: str) -> None:
+    launch = "k[(c['B'],)](x, n, BLOCK=c['B'])"
+    for more, known in ((launch, bool(given)), (f"{change}\n{launch}", False)):
+        body = "def run(x, n, m):\n" + textwrap.indent(f"{given}\n{more}\n", "    ")
+        found = only_launch(parse_source(f"{HEAD}{body}", "k.py"), "k", {"n": 3})
+        assert found is not None and ("BLOCK" in found.constexprs) is known
+        assert (grid_from_launches(parse_source(f"{HEAD}{body}", "k.py"), "k", {"n": 3}) is not None) is known
+
+
+@pytest.mark.parametrize("change", ["SIZES[0] = 128", "SIZES.reverse()", "sizes = SIZES\n    sizes.append(1)"])
+def test_what_the_file_gives_a_name_may_be_changed_too(change: str) -> None:
+    body = "SIZES = [32, 64]\ndef run(x, n):\n    {0}\n    k[(1,)](x, n, BLOCK=SIZES[0])\n"
+    for text, found in (("pass", {"BLOCK": 32}), (change, {})):
+        launch = only_launch(parse_source(HEAD + body.format(text), "k.py"), "k", {})
+        assert launch is not None and launch.constexprs == found
+
+
+def test_numbers_are_not_changed_in_place() -> None:
+    """Launches before this one are given them as well."""
+    body = "def run(x, n):\n    B = 64\n    if n > 3:\n        B = 128\n    other[(n,)](x, n, B)\n    print(B)\n"
+    launch = only_launch(parse_source(f"{HEAD}{body}    k[(n,)](x, n, BLOCK=B)\n", "k.py"), "k", {"n": 4})
+    assert launch is not None and launch.constexprs == {"BLOCK": 128}
+
+
+def test_a_grid_that_is_changed_in_place_is_not_known() -> None:
+    body = "def run(x, n):\n    grid = [4, 1]\n    {0}\n    k[grid](x, n, BLOCK=16)\n"
+    found = grid_from_launches(parse_source(HEAD + body.format("pass"), "k.py"), "k", {})
+    assert found is not None and found.grid == (4, 1)
+    assert grid_from_launches(parse_source(HEAD + body.format("grid[0] = 8"), "k.py"), "k", {}) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def run(x, n):\n    global B\n    B = 64\n    other()\n    k[(1,)](x, n, BLOCK=B)\n",
+        "def run(x, n, B=64):\n    return lambda B: k[(1,)](x, n, BLOCK=B)\n",
+        "def run(x, n):\n    B = 64\n    try:\n        B.m()\n    except ValueError as B:\n        k[(1,)](x, n, BLOCK=B)\n",
+        "def run(x, n, B):\n    def other():\n        B = 64\n    k[(1,)](x, n, BLOCK=B)\n",
+        "B = 16\ndef run(x, n):\n    B = 64\n    def inner():\n        k[(1,)](x, n, BLOCK=B)\n    inner()\n",
+        "B = 16\ndef run(x, n):\n    from elsewhere import B\n    k[(1,)](x, n, BLOCK=B)\n",
+        "B = 16\nasync def run(x, n, B):\n    k[(1,)](x, n, BLOCK=B)\n",
+    ],
+)
+def test_names_of_other_scopes_are_not_known(body: str) -> None:
+    found = only_launch(parse_source(HEAD + body, "k.py"), "k", {})
+    assert found is not None and not found.constexprs

@@ -1,0 +1,49 @@
+"""Names that code binds, and the scopes that they belong to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""What has names of its own that code within it sees: classes have not."""
+
+_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def bound_by(node: ast.AST) -> Iterator[str]:
+    """Names that one node of a syntax tree may bind or unbind, without those that nodes within it do."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).split(".")[0]
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+        yield node.rest
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):  # other functions may, while this one runs
+        yield from node.names
+
+
+def arguments(scope: ast.AST) -> set[str]:
+    """Arguments of a function."""
+    asked = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
+    return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
+
+
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope without those of functions and classes within it."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _INNER):
+            waiting += ast.iter_child_nodes(node)
+
+
+def holds(outer: ast.AST, inner: ast.AST) -> bool:
+    """Whether a node of a syntax tree is another one or within it."""
+    return any(node is inner for node in ast.walk(outer))
