@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from advisor.configs.literals import Symbol
+from advisor.configs.literal_values import Symbol
 
 NARROWER = {"*i64": "*i32"}
 """What else a guess is likely to be, of fewer bytes: indices are of 64 bits in torch, and of 32 in what serving stacks keep of them."""

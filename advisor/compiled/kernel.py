@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from advisor.configs.literals import Symbol
+from advisor.configs.literal_values import Symbol
 from advisor.configs.rebuild import Rebuilt
 from advisor.hardware import GpuSpec
 from advisor.schema import LAUNCH_OPTIONS

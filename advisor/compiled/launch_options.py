@@ -11,7 +11,7 @@ from advisor.compiled.described import Described, description, launch_from_descr
 from advisor.compiled.descriptors import own_blocks
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
-from advisor.configs.literals import ConfigLiteral
+from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError, UsageError
 from advisor.hardware import GpuSpec

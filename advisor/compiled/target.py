@@ -16,7 +16,8 @@ from advisor.compiled.strides import launched
 from advisor.compiled.usage import Reader
 from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch, options_passed
-from advisor.configs.literals import Evaluator, NotLiteralError, Symbol
+from advisor.configs.literal_values import Symbol
+from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, list_gpus

@@ -12,7 +12,7 @@ from advisor.compiled.origins import Origins
 from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.usage_marks import Marks
 from advisor.compiled.usage_of_calls import CallReader
-from advisor.compiled.value_flow import float_operands, is_float, is_integer, made_of_floats
+from advisor.compiled.value_flow import float_operands, is_float, is_integer, made_of_floats, summed
 from advisor.configs.imported import imported_kernel
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literal_values import Constexpr, Symbol
@@ -95,15 +95,7 @@ class _KernelReader:
 
     def _added_to_floats(self, node: ast.AST) -> list[ast.expr]:
         """The terms and factors of a sum or a product with a name that is given a float: of `acc += x * y` after `acc = 0.0`."""
-        if isinstance(node, ast.AugAssign):
-            node = ast.BinOp(left=node.target, op=node.op, right=node.value)
-        open_, terms = [node], []
-        while open_:
-            inner = open_.pop()
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Add, ast.Sub, ast.Mult)):
-                open_ += [inner.left, inner.right]
-            elif isinstance(inner, ast.expr):
-                terms.append(inner)
+        terms = summed(node)
         values = [value for term in terms if isinstance(term, ast.Name) for value in self.origins.reaching.values(term)]
         return terms if len(terms) > 1 and any(is_float(value) or made_of_floats(value) for value in values) else []
 

@@ -19,7 +19,6 @@ UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 
 _MISSING = object()
 _Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
-_Scope = ast.FunctionDef | ast.ClassDef
 
 
 class ModuleNames:
