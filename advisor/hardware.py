@@ -68,6 +68,7 @@ class GpuSpec:
         warp_size: Threads.
         launch_latency_us: Cost of a launch in a stream, in microseconds; a bound counts less (`pipelines.bound.LEAST_LAUNCH_US`).
         boost_clock_mhz: The boost clock of the datasheet, where it is known; for display.
+        board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.power`), bounds do not.
         plain_dot_flop_per_clock_per_sm: Matrix units without block scales, FLOP by input type, where only instructions that scale blocks
             reach `tensor_flop_per_clock_per_sm`.
         sources: Where each figure is from, by key.
@@ -106,6 +107,7 @@ class GpuSpec:
     warp_size: int
     launch_latency_us: float
     boost_clock_mhz: float | None = None
+    board_power_w: float | None = None
     l2_near_bytes: float | None = None
     l2_far_bytes_per_s: float | None = None
     plain_dot_flop_per_clock_per_sm: dict[str, float] | None = None

@@ -37,7 +37,7 @@ PIPELINE_UNITS: dict[str, str] = {
 # The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
 UNCERTAIN = "uncertain"
 """Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
-GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "efficiency", "unexplained")
+GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
 
 
 def result_dtype(dtype: str, given: str | None = None) -> str:

@@ -23,7 +23,7 @@ from advisor.errors import InputError, shorten
 from advisor.fingerprint import offline
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
-from advisor.learned.caveats import exact_products, unmeasured_vendor
+from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.schema import (
     Configuration,
     Latency,
@@ -75,7 +75,7 @@ def advise_compiled(
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
-    unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu)
+    unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),

@@ -23,7 +23,7 @@ from advisor.diagnosis.rule import microseconds
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Prediction, Predictor
-from advisor.learned.caveats import exact_products, unmeasured_vendor
+from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.learned.reached import tunable_ceiling
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result
 from advisor.targets import PlannedLaunch, Target
@@ -65,7 +65,7 @@ def advise(
     reports.sort(key=lambda report: order[report.id])
     launches = tuple(reports)
     unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
-    unknowns += exact_products([each.problem for each in target.launches], target.gpu)
+    unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,
         command=command,

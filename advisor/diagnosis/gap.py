@@ -16,6 +16,7 @@ NOTES: dict[str, str] = {
     "latency": "loads that the software pipeline cannot hide",
     "traffic": "operands read more than once, from the L2 or from DRAM",
     "launch": "the launch beyond what it takes at least, and filling the pipeline after it",
+    "power": "a clock held down by the board's power limit",
     "efficiency": "pipelines that sustain less than their peak",
 }
 

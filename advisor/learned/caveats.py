@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines.tile import compute_pipeline
-from advisor.schema import Problem
+from advisor.schema import LaunchReport, Problem
 
 PRODUCTS = ("gemm", "attention", "w13", "w2")
 """Families and operators that multiply matrices."""
@@ -28,3 +28,19 @@ def exact_products(problems: Iterable[Problem], gpu: GpuSpec) -> tuple[str, ...]
         return ()
     return ("fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 (--dtype tf32) "
             "can go below it.",)  # fmt: skip
+
+
+HELD_SHARE = 0.1
+"""From which share of the latency on the power limit is worth a sentence."""
+
+
+def held_by_power(launches: Sequence[LaunchReport], gpu: GpuSpec) -> tuple[str, ...]:
+    """A sentence where the board's power limit, which no configuration gets around, takes much of the latency; else nothing."""
+    held = sum(
+        part.us > HELD_SHARE * report.predicted.us
+        for report in launches for part in report.gap if part.cause == "power" and report.predicted is not None
+    )  # fmt: skip
+    if not held:
+        return ()
+    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {held} of {len(launches)} launches, whatever the configuration: "
+            "bounds are those of the highest clock.",)  # fmt: skip

@@ -100,7 +100,7 @@ class Demand:
         largest_cta_ratio: Work of the largest CTA over the mean one's, where CTAs are unequal (causal attention).
         certain_xu: Share of the xu demand that no kernel of the configuration can do without.
         certain_fma: Share of the fma demand that is left where a kernel packs its arithmetic (`fma_gain`).
-        in_turn: Whether a CTA's tensor and fma pipelines wait for each other in every trip (block-scaled products).
+        in_turn: Whether a CTA's tensor pipeline waits for its others in every trip, and they for it (block-scaled products, attention).
         parts: In how many parts the results are stored, where the depth is divided among CTAs.
         then: The launch that adds up those of more than one part, once this one has ended.
     """

@@ -1,8 +1,8 @@
 """The analytical latency of a configuration: waves of CTAs, each limited by a pipeline or by latency.
 
-T = launch + fill + sum over waves of max(pipeline times of the wave, latency of its loop) + drain. The structure follows TileSight
-(arXiv 2607.22432: prologue, steady state, epilogue; tail waves with what the active SMs can draw) and WaveTune (linear in the
-grid per wave). `relax` removes one cause at a time, which is how the gap is split (see `gap`).
+T = launch + fill + sum over waves of max(pipeline times of the wave, latency of its loop) + drain, and no less than the board's power
+allows (`power`). The structure follows TileSight (arXiv 2607.22432: prologue, steady state, epilogue; tail waves with what the active SMs
+can draw) and WaveTune (linear in the grid per wave). `relax` removes one cause at a time, which is how the gap is split (see `gap`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from advisor.pipelines.batch import Array
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import LIMITERS, resident_ctas
+from advisor.pipelines.power import sustained_us
 
-CAUSES = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch")
+CAUSES = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power")
 """Causes that can be relaxed, in the order in which the gap is split."""
 
 EFFICIENCY = {"tensor": 0.86, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.95, "l2": 0.75, "dram": 0.94}
 """Share of its peak a pipeline sustains in a well-shaped kernel. Fitted by hand on the sweeps of `data/README.md` (A100, A40, H800,
 L40; best configurations, 2026-11) to the nearest 0.01 to 0.05; the learned model replaces these where it applies."""
+
+IN_TURN = ("tensor", "fma", "xu", "alu")
+"""Pipelines that wait for each other where `Demand.in_turn`: their sum is within a fifth of Triton's attention on an H100 (407 to 487
+TFLOP/s of fp16 with heads of 128, facebookexperimental/triton#206) and of FlashAttention 2 on an A100, their maximum 1.6 times too fast."""
 
 DRAM_LATENCY_US = 0.65
 L2_LATENCY_US = 0.27
@@ -91,9 +96,9 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
     if "latency" in relax:
         return _overlap(times)
-    if demand.in_turn and rates["tensor"]:  # the next product waits for the last one to be scaled; only another CTA fills that
-        tensor, fma = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in ("tensor", "fma"))
-        times.append(tensor / demand.tensor_rate + fma)
+    if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one; only another CTA fills that
+        tensor, *rest = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in IN_TURN)
+        times.append(per_sm * (tensor / demand.tensor_rate + sum(rest)))
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)
@@ -155,7 +160,10 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         start = least_launch_us(gpu)
     else:
         start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
-    total = start + total * spill_factor(demand, gpu)
+    total = total * spill_factor(demand, gpu)
+    if "power" not in relax:
+        total = _overlap([total, sustained_us(demand, gpu)])
+    total = start + total
     if demand.then is not None and demand.parts is not None:
         total = total + np.where(demand.parts > 1, latency_us(demand.then, gpu, relax), 0.0)
     return np.where(plan.resident > 0, total, np.inf)

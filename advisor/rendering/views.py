@@ -30,6 +30,7 @@ _CAUSES = {
     "latency": "Exposed latency",
     "traffic": "Extra traffic",
     "launch": "Launch",
+    "power": "Power limit",
     "efficiency": "Below peak rate",
     "configuration": "Configuration",
     "unexplained": "Unexplained",
