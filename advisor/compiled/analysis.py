@@ -193,7 +193,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         ctas=_column(ctas), launched_ctas=_column(max(demand.programs, 1) * cluster),
         cta_load_bytes=_column((requested + scattered) / ctas), cta_store_bytes=_column(stored / ctas),
         l2_bytes=_column(requested + stored + extra.sector_bytes + extra.spill_l2_bytes),
-        dram_bytes=residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu.l2_bytes, cache, in_place) + missed,
+        dram_bytes=residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place) + missed,
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,

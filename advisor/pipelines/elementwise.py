@@ -120,7 +120,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         ctas=ctas + zero, launched_ctas=ctas + zero,
         cta_load_bytes=(w.compulsory_bytes - result) / ctas + zero, cta_store_bytes=result / ctas + zero,
         l2_bytes=w.compulsory_bytes + zero,
-        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache) + zero,
+        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * block) + zero,
         k_iterations=np.ones_like(zero), tensor_dtype=None, tensor_rate=np.ones_like(zero),
         num_stages=configuration.num_stages, certain_xu=op.certain_xu, certain_fma=1 / fma_gain(gpu, problem.dtype),

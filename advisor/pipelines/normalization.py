@@ -74,7 +74,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         },
         ctas=ctas + zero, launched_ctas=ctas + zero, cta_load_bytes=loads / ctas + zero, cta_store_bytes=stores / ctas + zero,
         l2_bytes=loads + stores + zero,
-        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu.l2_bytes, problem.cache)
+        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache)
         + again * cache.re_read_fraction(in_flight, gpu.l2_bytes) + zero,
         compulsory_bytes=w.compulsory_bytes + zero, useful_fraction=elements / (ctas * padded) + zero,
         k_iterations=passes * reads + zero, tensor_dtype=None, tensor_rate=np.ones_like(zero),

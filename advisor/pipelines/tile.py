@@ -128,6 +128,7 @@ class _Tiling:
         rows: Of the tile as it is multiplied, which may be transposed.
         columns: Of that tile.
         warp_group: Whether it is multiplied with wgmma or tcgen05.
+        sharing: CTAs that take the right operand's tiles from the L2 together (`space.MULTICAST`).
     """
 
     block_m: Array
@@ -145,6 +146,7 @@ class _Tiling:
     rows: Array
     columns: Array
     warp_group: Array
+    sharing: Array
 
 
 def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -> Demand:
@@ -153,7 +155,6 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
     zero = np.zeros(np.broadcast_shapes(cut.flop.shape, cut.warps.shape))
     ctas = cut.row_tiles * cut.column_tiles * cut.split
     launched_rows = cut.row_tiles if product.launched_row_tiles is None else np.maximum(cut.row_tiles, product.launched_row_tiles)
-    multicast = configuration.get("MULTICAST", 1)  # row tiles that take the right operand's tiles from the L2 together (`space.MULTICAST`)
 
     a_loads = cut.total_rows * product.a_row_bytes * cut.column_tiles
     b_loads = cut.row_tiles * product.b_group_bytes
@@ -168,10 +169,10 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         per_cta=_per_cta(product, cut, gpu, zero),
         ctas=ctas,
         launched_ctas=launched_rows * cut.column_tiles * cut.split,
-        cta_load_bytes=(a_loads + b_loads) / np.maximum(ctas, 1),
+        cta_load_bytes=(a_loads + b_loads * _right_share(cut, gpu)) / np.maximum(ctas, 1),
         cta_store_bytes=stores / np.maximum(ctas, 1),
-        l2_bytes=a_loads + np.ceil(cut.row_tiles / multicast) * product.b_group_bytes + stores,
-        dram_bytes=cache.likely_dram_bytes(compulsory + parts, gpu.l2_bytes, product.l2_resident)
+        l2_bytes=a_loads + np.ceil(cut.row_tiles / cut.sharing) * product.b_group_bytes + stores,
+        dram_bytes=cache.likely_dram_bytes(compulsory + parts, gpu, product.l2_resident)
         + _re_read_bytes(product, cut, gpu, occupancy.resident_ctas(gpu, resources)[0]),
         compulsory_bytes=compulsory + zero,
         useful_fraction=2 * cut.total_rows * product.width * product.depth / np.maximum(cut.flop * ctas, 1),
@@ -201,22 +202,31 @@ def _tiling(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) -
         warps=configuration.num_warps, expert_row_tiles=expert_row_tiles, row_tiles=(product.count * expert_row_tiles).sum(-1),
         total_rows=(product.count * product.rows).sum(-1), column_tiles=np.ceil(product.width / block_n), steps=steps,
         flop=2 * block_m * block_n * steps * block_k, rows=rows, columns=columns,
-        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype),
+        warp_group=occupancy.wants_wgmma(gpu, rows, configuration.num_warps, product.dtype), sharing=configuration.get("MULTICAST", 1),
     )  # fmt: skip
+
+
+def _right_share(cut: _Tiling, gpu: GpuSpec) -> Array:
+    """Share of the right operand's tile that an SM loads and reads, [n]: with tcgen05, CTAs of a pair multiply as one (cta_group::2), each
+    from its half. Elsewhere CTAs that share a tile each receive all of it."""
+    paired = cut.warp_group & np.asarray(gpu.architecture == "blackwell")
+    return 1 / np.where(paired, cut.sharing, 1.0)
 
 
 def _per_cta(product: Product, cut: _Tiling, gpu: GpuSpec, zero: Array) -> dict[str, Array]:
     """What one CTA asks of each pipeline, by its name."""
     operand_bytes = ELEMENT_BYTES[product.dtype]
     along_m, along_n = occupancy.mma_warps(cut.rows, cut.columns, cut.warps)
-    staged = (cut.block_m * product.a_bytes + cut.block_n * product.b_bytes) * cut.block_k  # written to shared memory, per step
     if gpu.architecture == "blackwell":  # tcgen05.mma: up to 128 rows at a time, whatever the warps, and each reads the right operand
         groups = np.ceil(cut.rows / 128)
     else:
         groups = np.ceil(np.minimum(cut.rows, 64 * cut.warps / 4) / 64)  # warp groups that each read the right operand
+    right = _right_share(cut, gpu)
+    # Written to shared memory, per step, and read from there.
+    staged = (cut.block_m * product.a_bytes + cut.block_n * product.b_bytes * right) * cut.block_k
     read = np.where(
         cut.warp_group,
-        cut.rows * cut.block_k * operand_bytes + groups * cut.columns * cut.block_k * operand_bytes,
+        cut.rows * cut.block_k * operand_bytes + groups * cut.columns * cut.block_k * operand_bytes * right,
         (cut.rows * along_n + cut.columns * along_m) * cut.block_k * operand_bytes,
     )
     matrix_flop = cut.flop * product_count(gpu, product.dtype)

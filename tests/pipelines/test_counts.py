@@ -206,4 +206,4 @@ def test_rows_read_again_leave_the_l2_to_all_rows_under_way(warps: int, at_once:
     asked = demand(problem, configuration, GPU)
     row_bytes = 2 * 32768
     missed = np.clip(at_once * row_bytes / GPU.l2_bytes - 0.5, 0, 1) * 4096 * row_bytes
-    assert asked.dram_bytes[0] == pytest.approx(2 * 4096 * row_bytes - GPU.l2_bytes + missed)
+    assert asked.dram_bytes[0] == pytest.approx(2 * 4096 * row_bytes + missed)
