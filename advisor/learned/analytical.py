@@ -15,8 +15,10 @@ from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
 from advisor.pipelines.space import library_configurations, together, typical_configurations
 
 SPREAD = 0.30
-"""Half-width of the 80 % interval in log latency. The analytical model's error on the best configurations of the published sweeps
-has a 10 % to 90 % range of about -0.30 to +0.30 (A100, A40, H800, L40 pooled; `make bench` prints it)."""
+"""Half-width of the 80 % interval in log latency: of what could not be checked, other types and vendors. Where the analytical model can be,
+its error has a smaller 10 % to 90 % range: -0.05 to +0.02 (best configurations of the published sweeps), -0.18 to +0.08 (fused MoE as
+served, ten GPUs), about -0.1 to +0.1 (torch.mm of twenty GPUs), up to +0.3 (attention). With 0.2 here, a fifth of the entries of
+block-scaled GEMM tables that a search found would be called slow."""
 
 MOE_PRODUCTS = ("w13", "w2")
 """Operators of a fused MoE that a tuned configuration is for."""

@@ -21,6 +21,7 @@ from advisor.learned.machine import Machine, machine
 from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeModel, covers
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.power import least_sustained_us, sustained_us
 
 
 class LearnedPredictor:
@@ -59,7 +60,7 @@ class LearnedPredictor:
         launch = self._best_launch(moe, problem, known)
         found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name)
         far = moe.domain.far(launch, known)
-        learned = _above(_widened(found, far), problem, gpu)
+        learned = _above(_slowed(_widened(found, far), _least_sustained_us(problem, gpu)), problem, gpu)
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = learned
             return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
@@ -137,7 +138,8 @@ class LearnedPredictor:
             told = moe.shares[(name, seen)] * evidence.signal(latency_us, prediction.us, launched, evidence.blocks(launch))
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
-            room = np.log(now) - np.log(at_least) - estimate.log_us - told
+            best = np.maximum(estimate.log_us, np.log(_least_sustained_us(problem, gpu)))
+            room = np.log(now) - np.log(at_least) - best - told
             if latency_us is None:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
                 mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2
@@ -171,13 +173,26 @@ def _launchable(found: tuple[Array, Array, Array], problem: ProblemBatch, config
                 gpu: GpuSpec) -> Prediction:  # fmt: skip
     """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
     if configuration is None:
-        us, low, high = _above(found, problem, gpu)
+        us, low, high = _above(_slowed(found, _least_sustained_us(problem, gpu)), problem, gpu)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
     asked = pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, found[0].shape)
-    us, low, high = (np.where(launches, a, np.inf) for a in _at_least(found, least))
+    us, low, high = (np.where(launches, a, np.inf) for a in _at_least(_slowed(found, sustained_us(asked, gpu)), least))
     return Prediction(us=us, low_us=low, high_us=high, learned=launches)
+
+
+def _least_sustained_us(problem: ProblemBatch, gpu: GpuSpec) -> Array:
+    return least_sustained_us(pipelines.work(problem, gpu), gpu)
+
+
+def _slowed(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
+    """A prediction and its interval, moved to where the board's power lets the launch end (`pipelines.power`): the GPUs that were measured
+    have enough for what they do, others may not."""
+    us, low, high = found
+    with np.errstate(invalid="ignore"):  # inf / inf
+        slower = np.where(np.isfinite(us), np.maximum(least / us, 1.0), 1.0)
+    return us * slower, low * slower, high * slower
 
 
 def _above(found: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.hardware import GpuSpec
+from advisor.pipelines.power import sustained_flop_per_us
 from advisor.pipelines.tile import compute_pipeline, product_count
 
 A100_WHITE_PAPER_BYTES_PER_CLOCK = 5120.0
@@ -19,6 +20,11 @@ MOST_L2_BYTES_PER_CLOCK_PER_SM = {8.9: 17.8, 12.0: 17.0}
 """What the GPUs that launches were measured on have at the boost clock, by compute capability. The files of their relatives (RTX 4090,
 RTX 5090, the RTX PRO 6000 of workstations) give the rate at the highest clock, which the bound needs and this model did not learn with."""
 
+FMA_PRODUCT_SHARE = {8.6: 0.72, 8.9: 0.72, 9.0: 0.92, 12.0: 0.72}
+"""Of what the vector units give to products on other GPUs, relative to their peak, by compute capability. Where an SM has as many lanes as
+its schedulers issue instructions for, every load from shared memory takes the slot of an FMA. Source: torch.mm in fp32 on boards that power
+does not hold down (`tests/learned/published_products.csv`): RTX 4090 0.65 of the peak at the boost clock, RTX 5090 0.64, RTX 3090 0.69,
+H100 0.84, H20 0.87; but A100 0.98, V100 0.96, B200 0.94."""
 
 TENSOR_MEMORY = (10.0, 10.3)
 """Compute capabilities whose matrix products run on other instructions (tcgen05) than those of any GPU that was measured."""
@@ -28,7 +34,8 @@ TENSOR_MEMORY = (10.0, 10.3)
 class Machine:
     """One GPU as the learned model sees it. Rates are per microsecond, of the whole GPU.
 
-    `clock_mhz` is the boost clock of the datasheet, not the highest one: predictions are of what usually happens.
+    `clock_mhz` is the boost clock of the datasheet, not the highest one: predictions are of what usually happens. `sustained_flop` is what
+    the board's power allows, infinite where that is unknown.
     """
 
     compute_capability: float
@@ -36,6 +43,7 @@ class Machine:
     clock_mhz: float
     flop_per_clock_per_sm: float
     peak_flop: float
+    sustained_flop: float
     dram_bytes: float
     pin_bytes: float
     l2_rate_bytes: float
@@ -52,10 +60,10 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
     pipeline where no tensor pipeline takes it."""
     clock = gpu.boost_clock_mhz or gpu.max_clock_mhz
     tensor = compute_pipeline(gpu, dtype)
-    rate = gpu.fma_flop_per_clock_per_sm["fp32"]
+    capability = _capability(gpu)
+    rate = gpu.fma_flop_per_clock_per_sm["fp32"] * FMA_PRODUCT_SHARE.get(capability, 1.0)
     if tensor:
         rate = gpu.tensor_flop_per_clock_per_sm[tensor] * gpu.plain_dot_share(tensor) / product_count(gpu, dtype)
-    capability = _capability(gpu)
     l2_rate = gpu.l2_bytes_per_s / 1e6
     if capability == 8.0:
         l2_rate = A100_L2_BYTES_PER_CLOCK * clock * (gpu.l2_bytes_per_s / (A100_WHITE_PAPER_BYTES_PER_CLOCK * clock * 1e6))
@@ -67,6 +75,7 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
         clock_mhz=clock,
         flop_per_clock_per_sm=rate,
         peak_flop=rate * gpu.num_sms * clock,
+        sustained_flop=sustained_flop_per_us(gpu, tensor) / product_count(gpu, dtype),
         dram_bytes=gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6,
         pin_bytes=gpu.dram_bytes_per_s / 1e6,
         l2_rate_bytes=l2_rate,

@@ -23,7 +23,7 @@ def gemm(m: int, n: int, k: int, dtype: str) -> ProblemBatch:
 @pytest.mark.parametrize(
     ("name", "dtype", "size", "teraflops"),
     [
-        # Of cuBLAS, as published; the PCIe part is held down by its 350 W, which nothing here knows.
+        # Of cuBLAS, as published (more in `published_products.csv`).
         ("H100", "bf16", 8192, 797), ("H100", "tf32", 4096, 402), ("H100", "tf32", 8192, 372), ("A40", "tf32", 8192, 59.5),
         ("A100", "bf16", 8192, 260), ("H800 PCIe", "tf32", 8192, 243), ("H800 PCIe", "bf16", 8192, 500),
     ],
@@ -31,7 +31,7 @@ def gemm(m: int, n: int, k: int, dtype: str) -> ProblemBatch:
 def test_large_library_products_are_predicted_as_fast_as_published(name: str, dtype: str, size: int, teraflops: float) -> None:
     found = AnalyticalPredictor().predict(gemm(size, size, size, dtype), None, load_gpu(name))
     us = 2 * size**3 / teraflops / 1e6
-    assert float(found.us[0]) == pytest.approx(us, rel=0.1 if "PCIe" not in name else 0.25)
+    assert float(found.us[0]) == pytest.approx(us, rel=0.1)
     assert found.low_us[0] < us < found.high_us[0]
 
 
@@ -63,7 +63,7 @@ def test_decoding_splits_the_keys(tmp_path: Path) -> None:
     (best,), (of_best,), (unsaid,) = (list(csv.DictReader(path.read_text().splitlines())) for path in (ranked, told, plain))
     assert int(best["NUM_KV_SPLITS"]) > 1
     us = [float(row["predicted_us"]) for row in (best, of_best, unsaid)]
-    assert us == pytest.approx([us[0]] * 3, rel=0.05) and us[0] < 1.2 * float(unsaid["bound_us"])
+    assert us == pytest.approx([us[0]] * 3, rel=0.05) and us[0] < 1.25 * float(unsaid["bound_us"])
     assert float(of_best["ceiling_us"]) == pytest.approx(us[0], rel=0.05)
 
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_won_is_not_promised(tmp_path: Path) -> None:
     rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     launch = "H100,elementwise,add,fp16,8192,4096,1024,4,1"
     rows.write_text("gpu,family,op,dtype,B,H,BLOCK_SIZE,num_warps,num_stages,latency_us\n"
-                    f"{launch},48\n{launch},58\n")  # fmt: skip
+                    f"{launch},48\n{launch},85\n")  # fmt: skip
     assert main(["predict", str(rows), "-o", str(out)]) == 0
     below, above = csv.DictReader(out.read_text().splitlines())
     assert float(below["latency_us"]) / 1.1 < float(below["bound_us"]) and float(below["p_speedup_10pct"]) == 0.001
