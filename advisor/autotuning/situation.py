@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import configurations, internals, keys, ranking, source
-from advisor.autotuning.cache import Cache, ProblemKey, memory_cache
+from advisor.autotuning.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
 from advisor.autotuning.measuring import Call
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
@@ -91,7 +91,7 @@ def situation_of(
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
         source="".join((digest or f"kernel {tuner.serial}", HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
-                        f" for {constants}" if constants else "")),
+                        f"{FOR_CONSTANTS}{constants}" if constants else "")),
         triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
