@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.resource_tracker
 import os
 import signal
 import threading
@@ -42,6 +43,29 @@ def undisturbed() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """Within it Ctrl-C waits, here until the end of it, and in a worker that is started in it until that one says `hear_interrupts`.
+
+    A worker that imports for a second has nobody yet who takes a KeyboardInterrupt: it would end with a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    multiprocessing.resource_tracker.ensure_running()  # started with the first worker, it would let Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit the mask
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_interrupts() -> None:
+    """Raises the KeyboardInterrupt that waited since `starting_workers`, if one did; from here on Ctrl-C raises it at once."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_with_parent() -> None:

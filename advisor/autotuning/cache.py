@@ -28,6 +28,8 @@ from advisor.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
 CLAIMED = "claimed"
+FOR_CONSTANTS = " for "
+"""In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 _PROBLEM_COLUMNS = ("kernel", "source", "triton", "gpu", "key", "family", "problem")
 log = logging.getLogger("advisor.autotune")
 T = TypeVar("T")
@@ -50,6 +52,11 @@ class ProblemKey:
         """Name of the problem in the cache."""
         text = json.dumps([self.kernel, self.source, self.triton, self.gpu, self.key])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    @property
+    def constants(self) -> str:
+        """What tells it from other problems of the same key, as text: "HEAD_DIM=128"; empty where nothing does."""
+        return self.source.partition(FOR_CONSTANTS)[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tup
 
     Raises:
         ValueError: Tuned parameters are passed by the caller too.
+        TypeError: So are options that every configuration sets.
         Exception: No configuration works: the first one's own exception.
     """
     started = time.perf_counter()
@@ -51,6 +52,11 @@ def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tup
         # The text of triton.autotune, whose users may look for it.
         raise ValueError(f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}."
                          " Make sure that you don't re-define auto-tuned symbols.")  # fmt: skip
+    # An option that every configuration sets (num_warps) is given twice to the launch, whichever wins: no use in measuring them.
+    if twice := kwargs.keys() & set.intersection(*(set(config.all_kwargs()) for config in pruned)):
+        name = getattr(tuner.base_fn, "__name__", "kernel")
+        raise TypeError(f"{name}() got multiple values for {', '.join(sorted(twice))}: every configuration sets them, and so does the call,"
+                        " or an autotuner around this one (a Config(…, num_warps=None) leaves it open)")  # fmt: skip
     situation = situation_of(tuner, args, kwargs, key, mode, pruned, started)
     if tuner.options.distributed and distributed.ranks() > 1:
         return _by_rank_zero(situation)

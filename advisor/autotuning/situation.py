@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning import configurations, internals, keys, ranking
-from advisor.autotuning.cache import Cache, ProblemKey, memory_cache
+from advisor.autotuning import configurations, internals, keys, ranking, source
+from advisor.autotuning.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
 from advisor.autotuning.measuring import Call
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
@@ -86,10 +86,12 @@ def situation_of(
     text, digest = keys.stable_text(key), tuner.source_hash()
     if text is not None and options.tolerance is not None:
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
+    constants = source.passed_constants(function, named, tuner.keys) if hasattr(function, "fn") else ""
     kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
-        source=(digest or f"kernel {tuner.serial}") + (HOOKS_LEFT_OUT if tuner.leaves_hooks_out else ""),
+        source="".join((digest or f"kernel {tuner.serial}", HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
+                        f"{FOR_CONSTANTS}{constants}" if constants else "")),
         triton="; ".join(filter(None, (internals.triton_version(), internals.environment()))), gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -25,6 +26,29 @@ def source_hash(function: Any) -> str | None:
     for name in sorted(parts):
         digest.update(f"{name}\x1f{parts[name]}\x1e".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def passed_constants(function: Any, named: Mapping[str, Any], keys: Collection[str]) -> str:
+    """The constants (`tl.constexpr`) of a call that the tuning key does not hold, as text: with others it is another kernel.
+
+    Within a process the first call of a key decides for all of them, as triton.autotune has it. A process that passes other constants
+    must not take over what was decided for these, which may not even fit.
+
+    Args:
+        function: The jitted function.
+        named: Every argument that was passed, by name.
+        keys: Arguments whose value is in the tuning key.
+    """
+    annotations = getattr(function.fn, "__annotations__", {})
+    passed = (name for name in named if name not in keys and "constexpr" in str(annotations.get(name, "")))
+    return ", ".join(f"{name}={_shown(named[name])}" for name in sorted(passed))
+
+
+def _shown(value: Any) -> str:
+    """A constant as text that is the same in every process."""
+    if _is_jitted(value):
+        return source_hash(value) or type(value).__name__
+    return _constant(value) or type(value).__name__
 
 
 def _parts(function: Any) -> dict[str, str]:

@@ -102,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_unencodable()
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "interrupted; what was finished is saved", INTERRUPTED)
     except ModuleNotFoundError as error:
         package = PACKAGES.get((error.name or "").partition(".")[0])
         if package is None or read_settings().debug:
@@ -129,8 +131,6 @@ def _run(arguments: list[str]) -> int:
         return code
     except AdvisorError as error:
         return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt as stop:
-        return _fail(str(stop) or "interrupted; what was finished is saved", INTERRUPTED)
     except BrokenPipeError:
         # The reader went away (`advisor … | head`): nothing more to say, and nothing to flush at exit.
         _silence_stdout()

@@ -85,7 +85,8 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
         latency = f"{entry.best_us:.2f} us" if entry.best_us is not None else "not measured"
         how = entry.decided[0][2] if entry.decided else "undecided"
         measured = sum(row.us is not None for row in entry.rows)
-        print(clean(f"{entry.key.kernel}  {entry.key.gpu}  {entry.key.key}  Triton {entry.key.triton or 'unknown'}"))
+        key = "  ".join(filter(None, (entry.key.key, entry.key.constants)))
+        print(clean(f"{entry.key.kernel}  {entry.key.gpu}  {key}  Triton {entry.key.triton or 'unknown'}"))
         print(clean(f"  {how}: {_label(entry.best)}  {latency}  ({measured} measured, {len(entry.rows) - measured} left out)"))
         for row in entry.rows if arguments.timings else ():
             shown = f"{row.us:10.2f} us" if row.us is not None else f"{row.state:>13}"
@@ -108,7 +109,8 @@ def _label(config: str | None) -> str:
 
 def _document(entry: Entry) -> dict[str, object]:
     return {
-        "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "triton": entry.key.triton, "family": entry.key.family,
+        "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "constants": entry.key.constants,
+        "triton": entry.key.triton, "family": entry.key.family,
         "problem": json.loads(entry.key.problem) if entry.key.problem else None,
         "decided": entry.decided[0][2] if entry.decided else None,
         "configuration": json.loads(entry.best) if entry.best else None, "latency_us": entry.best_us,

@@ -1,18 +1,34 @@
-"""Timing launches: on a GPU, on a fake one, or from a file of recorded latencies; and reading what profilers measured."""
+"""Timing launches: on a GPU, on a fake one, or from a file of recorded latencies; and reading what profilers measured.
+
+Names are loaded on first use: who needs one file of it (`@advisor.autotune` needs what failures are called) loads no other.
+"""
 
 from __future__ import annotations
 
-from advisor.measurement.comparison import compare_launches
-from advisor.measurement.device import DeviceSpec, find_device, open_device, parse_device
-from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
-from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
-from advisor.measurement.launch import Batch, Launch, Outcome
-from advisor.measurement.measuring import Progress, Summary, measure, run_plan
-from advisor.measurement.plan import launches_of, read_plan, skewed_routing
-from advisor.measurement.recorded import Recording, read_recording
-from advisor.measurement.rows import read_measured
-from advisor.measurement.scheduler import Limits, Scheduler
-from advisor.measurement.statistics import Side, verdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advisor.measurement.comparison import compare_launches
+    from advisor.measurement.device import DeviceSpec, find_device, open_device, parse_device
+    from advisor.measurement.failures import FAILURE_KINDS, NotRecordedError
+    from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
+    from advisor.measurement.launch import Batch, Launch, Outcome
+    from advisor.measurement.measuring import Progress, Summary, measure, run_plan
+    from advisor.measurement.plan import launches_of, read_plan, skewed_routing
+    from advisor.measurement.recorded import Recording, read_recording
+    from advisor.measurement.rows import read_measured
+    from advisor.measurement.scheduler import Limits, Scheduler
+    from advisor.measurement.statistics import Side, verdict
+
+_HOMES = {
+    "FAILURE_KINDS": "failures", "Batch": "launch", "DeviceSpec": "device", "KernelRef": "kernel_file", "Launch": "launch",
+    "Limits": "scheduler", "NotRecordedError": "failures", "Outcome": "launch", "Progress": "measuring", "Recording": "recorded",
+    "Scheduler": "scheduler", "Side": "statistics", "Summary": "measuring", "compare_launches": "comparison",
+    "configurations": "kernel_file", "find_device": "device", "find_kernels": "kernel_file", "launches_of": "plan",
+    "measure": "measuring", "open_device": "device", "parse_device": "device", "read_kernels": "kernel_file", "read_measured": "rows",
+    "read_plan": "plan", "read_recording": "recorded", "run_plan": "measuring", "skewed_routing": "plan", "verdict": "statistics",
+}  # fmt: skip
 
 __all__ = [
     "FAILURE_KINDS",
@@ -44,3 +60,10 @@ __all__ = [
     "skewed_routing",
     "verdict",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -9,6 +9,7 @@ than twice the L2 before every launch.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import platform
 from collections.abc import Callable, Iterator
@@ -246,7 +247,7 @@ class CudaBench:
         graph, stream = cuda.CUDAGraph(), cuda.Stream()
         stream.wait_stream(cuda.current_stream())
         try:
-            with cuda.stream(stream):
+            with cuda.stream(stream), _garbage_kept():
                 graph.capture_begin()
                 try:
                     for _ in range(count):
@@ -285,6 +286,18 @@ class CudaBench:
         self.inputs, self.want = {}, ()
         with contextlib.suppress(Exception):  # on a lost context; what lost it is worth more than this
             self.torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """No garbage is collected within it: a compiled kernel among it would unload its module, which ends a capture (Triton 3.9)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

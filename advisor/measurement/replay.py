@@ -79,7 +79,7 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
     (`recorded_NAME`), which no model knows; B is then the number of programs, H the elements of its largest tensor.
 
     Raises:
-        InputError: It is no record.
+        InputError: It is no record, or so damaged that no launch is left.
         NothingMatchedError: None of its launches can be rebuilt.
     """
     records = read_launches(path)
@@ -95,6 +95,9 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
                 assumed.append(f"{launch.kernel} {launch.id[:6]}: its routing was not recorded: uniform routing in its place; {remedy}")
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
+    if not found and records.damaged:
+        raise InputError(f"{path}: a damaged record, with no launch left that can be measured", "; ".join([*records.problems, *reasons]),
+                         "a whole file of `advisor record`", "record again")  # fmt: skip
     if not found:
         said = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
         more = f"; and {len(said) - SHOWN} more reasons" if len(said) > SHOWN else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from advisor.schema import Configuration
+from advisor.schema import Configuration, MeasuredRounds
 
 Watch = Callable[[int, float], bool]
 """Told (rounds so far, latency so far in microseconds, of all launches together); True: it loses already, stop."""
@@ -59,6 +59,7 @@ class Versus:
     """Two configurations measured against each other: `better` only where the head surely wins.
 
     `base_us` and `head_us` are latencies of all launches of the task; None: not known. `measured` False: nothing new was run.
+    `base_rounds`: of the launches of the base, where there are rounds.
     """
 
     better: bool
@@ -69,6 +70,7 @@ class Versus:
     measured: bool = True
     base_parts_us: Mapping[str, float] = field(default_factory=dict)
     head_parts_us: Mapping[str, float] = field(default_factory=dict)
+    base_rounds: Mapping[str, MeasuredRounds] = field(default_factory=dict)
 
 
 class Backend(Protocol):

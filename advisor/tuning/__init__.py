@@ -24,7 +24,7 @@ from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
 from advisor.tuning.plan import Order, Plan, make_plan
 from advisor.tuning.report import Tuned, report
-from advisor.worker_processes import end_with_parent, sigterm_as_interrupt
+from advisor.worker_processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
 
 Watch = Callable[[str, int, float | None], None]
 """Told (decision, trials so far, best so far in microseconds)."""
@@ -137,6 +137,7 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)] if gpus else str(number)
 
     try:
+        hear_interrupts()
         with sigterm_as_interrupt():  # a trial that its worker is told to leave is not taken for what killed it
             plan = make_plan(order)
             with open_backend(plan, deadlines) as backend, database_errors_named(order.storage):
@@ -156,8 +157,9 @@ def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
     context = multiprocessing.get_context("spawn")  # a forked CUDA or database connection is of no use
     running = [context.Process(target=work, args=(order, number, deadlines), name=f"tune-{number}") for number in range(workers)]
     try:
-        for process in running:
-            process.start()
+        with starting_workers():
+            for process in running:
+                process.start()
         for process in running:
             process.join()
     except KeyboardInterrupt:

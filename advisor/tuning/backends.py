@@ -21,7 +21,8 @@ from advisor.measurement import (
     verdict,
 )
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
-from advisor.schema import Configuration, Problem
+from advisor.rendering.figures import microseconds
+from advisor.schema import Configuration, MeasuredRounds, Problem
 from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 
 FIRST_ROUNDS = 3
@@ -160,6 +161,7 @@ class MeasuringBackend:
         """Interleaved rounds of both, launch by launch; the head wins where it improves some and the sum, and regresses none."""
         before: dict[str, float] = {}
         after: dict[str, float] = {}
+        base_rounds: dict[str, MeasuredRounds] = {}
         verdicts, reasons = [], []
         for name in task.launches:
             pair = (self._launch(name, base), self._launch(name, head))
@@ -181,6 +183,10 @@ class MeasuringBackend:
                 interval = median_interval(outcome.rounds) if outcome.failure is None else None
                 if interval is not None:
                     parts[name] = interval[0]
+            if name in before:
+                won = f": {microseconds(after[name])} µs, {found.verdict}" if name in after else ", which failed"
+                source = f"{self.name}, in the same rounds as {pair[1].configuration.label()}{won}"
+                base_rounds[name] = MeasuredRounds(rounds=outcomes[0].rounds, noise_floor=outcomes[0].noise_floor, source=source)
         base_us = sum(before.values()) if len(before) == len(task.launches) else None
         head_us = sum(after.values()) if len(after) == len(task.launches) else None
         if head_us is not None and base_us is None:  # what runs today does not run
@@ -191,7 +197,7 @@ class MeasuringBackend:
             better = "improved" in verdicts and "regressed" not in verdicts and head_us < base_us
             word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
         return Versus(better=better, base_us=base_us, head_us=head_us, verdict=word, reason=", ".join(reasons), base_parts_us=before,
-                      head_parts_us=after)  # fmt: skip
+                      head_parts_us=after, base_rounds=base_rounds)  # fmt: skip
 
     def _too_slow(self, task: Task, configuration: Configuration, rounds: int) -> Measurement:
         """What to make of a measurement none of whose rounds counts."""

@@ -15,9 +15,21 @@ from advisor.advise.exports import triton_config
 from advisor.advise.verdict import verdict
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import actions
+from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.rendering.figures import microseconds
-from advisor.schema import Action, Configuration, Finding, Latency, LaunchReport, Origin, Recommendation, Result, SearchReport
+from advisor.schema import (
+    Action,
+    Configuration,
+    Finding,
+    Latency,
+    LaunchReport,
+    MeasuredRounds,
+    Origin,
+    Recommendation,
+    Result,
+    SearchReport,
+)
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.report import search_reports
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
@@ -121,13 +133,26 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
 def _measured(plan: Plan, winners: Mapping[str, Winner], source: str, origin: Origin) -> dict[str, Measured]:
     """What the launches take as they run (`_as_it_runs`), by launch, where that was measured."""
     us: dict[str, float] = {}
+    rounds: dict[str, MeasuredRounds] = {}
     for decision in plan.decisions:
         winner = winners[decision.task.id]
         if winner.versus is not None:
             us |= winner.versus.base_parts_us
+            rounds |= winner.versus.base_rounds
         elif not winner.changed or decision.incumbent is None:
             us |= winner.parts_us
-    return {launch: Measured(latency=Latency(us=each, origin=origin, source=source)) for launch, each in us.items()}
+    return {
+        launch: Measured(latency=_latency(each, rounds.get(launch), origin, source), rounds=rounds.get(launch))
+        for launch, each in us.items()
+    }
+
+
+def _latency(us: float, measured: MeasuredRounds | None, origin: Origin, source: str) -> Latency:
+    """A measured latency, with the interval of its rounds where they are known."""
+    interval = median_interval(measured.rounds) if measured is not None else None
+    if interval is None:
+        return Latency(us=us, origin=origin, source=source)
+    return Latency(us=us, origin=origin, source=source, low_us=interval[1], high_us=interval[2], coverage=CONFIDENCE)
 
 
 def _best_of_all(tuner: Tuner, decision: Decision) -> float | None:

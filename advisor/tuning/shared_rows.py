@@ -37,7 +37,8 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
                                   f"tune that table: `advisor tune {name}`, by the path beside this one")  # fmt: skip
     said = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
     if op is None and any(launch.fixed for launch in kept):
-        said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well"
+        said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well "
+        said += "(without that table beside it, a copy of this one is tuned for both, and over all of them)"
     return replace(target, launches=kept), (said,) if op is None else ()
 
 

@@ -21,6 +21,9 @@ from . import kernels
 from .fakes import Tensor
 from .kernels import GEMM_SPACE, call, call_gemm, tuned
 
+tl = pytest.importorskip("triton.language")
+from triton.runtime.errors import OutOfResources  # noqa: E402
+
 LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
 KEY = ProblemKey(kernel="k", source="s", triton="3.9.0", gpu="H200", key="(1,)")
 
@@ -33,6 +36,30 @@ def test_decisions_survive_the_process(fresh_cache):
     kernel, bench = tuned(LATENCIES)
     assert call(kernel) == 64 and not bench.measured and kernel.decision.how == "cached"
     assert [timing.us for timing in kernel.decision.timings] == [3000.0, 1000.0, 2000.0]
+
+
+def test_another_process_does_not_decide_for_other_constants(fresh_cache):
+    """Constants make another kernel, though no other tuning key: what fits with some need not fit with others."""
+    from advisor.autotuning import cache
+
+    def latency(launch):
+        if launch["BLOCK"] * launch["WIDTH"] > 4096:
+            raise OutOfResources(300000, 232448, "shared memory")
+        return LATENCIES[launch["BLOCK"]]
+
+    def decided(width):
+        cache._caches.clear()
+        kernel, bench = tuned(latency, sized, space=kernels.configs(*LATENCIES))
+        return call(kernel, WIDTH=width), len(bench.measured)
+
+    assert decided(32) == (64, 3) and decided(32) == (64, 0)
+    assert decided(128) == (32, 3) and decided(128) == (32, 0)
+    kernel, _ = tuned(latency, sized, space=kernels.configs(*LATENCIES), cache_dir=fresh_cache / "other")
+    assert call(kernel, WIDTH=128) == 32 and call(kernel, WIDTH=32) == 32  # one process, one key: as triton.autotune
+
+
+def sized(x, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Keeps BLOCK x WIDTH elements."""
 
 
 @pytest.mark.parametrize("keep", [False, None])

@@ -12,7 +12,9 @@ from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.cli import main
 from advisor.measurement.rows import read_measured
 
-from .kernels import call, tuned
+from .kernels import call, configs, tuned
+
+tl = pytest.importorskip("triton.language")
 
 LATENCIES = {32: 3.0, 64: 1.0, 128: 2.0}
 
@@ -35,6 +37,20 @@ def test_ls(filled, capsys):
     assert captured.out == "" and "got other" in captured.err
     assert main(["cache", "ls", "--kernel", "other", "--format", "json"]) == 5
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_ls_tells_problems_of_one_key_apart(fresh_cache, capsys):
+    for width in (32, 128):
+        call(tuned(LATENCIES, sized, space=configs(*LATENCIES))[0], WIDTH=width)
+    assert main(["cache", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"sized  H200  (1024, 'torch.bfloat16')  WIDTH={width}  Triton" in out for width in (32, 128))
+    assert main(["cache", "ls", "--format", "json"]) == 0
+    assert {entry["constants"] for entry in json.loads(capsys.readouterr().out)} == {"WIDTH=32", "WIDTH=128"}
+
+
+def sized(x, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Keeps BLOCK x WIDTH elements."""
 
 
 def test_export_import(filled, tmp_path, capsys):

@@ -209,6 +209,16 @@ def test_conflicting_arguments():
         call(kernel, BLOCK=8)
 
 
+def test_an_option_that_the_configurations_set_too_is_told_before_anything_is_measured():
+    """triton.autotune measures them all, and then fails to launch the fastest."""
+    kernel, bench = tuned({32: 1.0, 64: 2.0})
+    with pytest.raises(TypeError, match=r"scale\(\) got multiple values for num_warps: .* an autotuner around this one"):
+        call(kernel, num_warps=8)
+    assert not bench.measured
+    kernel, _ = tuned({32: 1.0, 64: 2.0})
+    assert call(kernel, maxnreg=64) == 32  # which they leave open
+
+
 @pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("wrong", [{"num_warps": 8}, {"n": 8}])
 def test_an_argument_given_twice_gets_pythons_own_error(decided, wrong):

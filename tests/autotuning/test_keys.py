@@ -9,11 +9,13 @@ import pytest
 
 from advisor.autotuning import configurations, keys
 from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
-from advisor.autotuning.source import source_hash
+from advisor.autotuning.source import passed_constants, source_hash
 from advisor.errors import UsageError
 from advisor.schema import Problem
 
 from .fakes import FakeKernel, Tensor
+
+tl = pytest.importorskip("triton.language")
 
 
 def test_power_of_two():
@@ -104,6 +106,17 @@ def test_the_source_hash_is_of_what_is_compiled(tmp_path):
     assert hash_of(tmp_path, above="# moved\n\n\n") == base
     assert hash_of(tmp_path, amount=2) != base
     assert hash_of(tmp_path, limit="tl.constexpr(4)") != base
+
+
+def test_constants_of_a_call_are_told_alike_in_every_process():
+    def plain(x, n, A: tl.constexpr, B: tl.constexpr = 3, C: tl.constexpr = None):
+        """Only its annotations count."""
+
+    kernel, named = FakeKernel(plain), {"x": Tensor(), "n": 8, "C": None, "B": tl.float16, "A": (1, "a")}
+    assert passed_constants(kernel, named, ["n"]) == "A=(1, 'a'), B=dtype(fp16), C=None"
+    assert passed_constants(kernel, named, ["A", "B"]) == "C=None"
+    assert passed_constants(kernel, {"x": Tensor(), "A": object()}, []) == "A=object"
+    assert passed_constants(kernel, {"A": FakeKernel(recursive)}, []).removeprefix("A=") == source_hash(FakeKernel(recursive))
 
 
 def test_no_source_no_hash():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,8 +85,32 @@ def test_a_space_is_all_its_combinations():
     assert len(bench.measured) == 4
 
 
-def test_nothing_heavy_is_loaded_by_the_face():
-    check = "import advisor.autotune, sys; print(sorted({'torch', 'triton', 'optuna', 'plotly'} & set(sys.modules)))"
+HEAVY = {"torch", "triton", "numpy", "optuna", "plotly", "jinja2", "rich", "multiprocessing"}
+OURS = {"advisor.measurement.measuring", "advisor.pipelines", "advisor.learned", "advisor.compiled", "advisor.search", "advisor.hardware"}
+"""What a kernel that is not launched yet needs nothing of."""
+
+
+def loaded_by(tmp_path, code, names):
+    """Of these modules, those that a program of its own has loaded."""
+    (tmp_path / "program.py").write_text(f"{code}\nimport sys\nprint(sorted({names!r} & set(sys.modules)))\n")
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=root, check=True)
-    assert done.stdout.strip() == "[]"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    return done.stdout.strip()
+
+
+def test_nothing_heavy_is_loaded_by_the_face(tmp_path):
+    assert loaded_by(tmp_path, "import advisor.autotune", HEAVY | OURS | {"sqlite3", "advisor.configs"}) == "[]"
+
+
+def test_decorating_a_kernel_loads_nothing_heavy_but_triton(tmp_path):
+    code = """
+import advisor, triton
+import triton.language as tl
+
+@advisor.autotune(configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def kernel(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr, n)
+"""
+    assert loaded_by(tmp_path, code, OURS | {"optuna", "plotly", "jinja2", "rich", "advisor.configs.source"}) == "[]"

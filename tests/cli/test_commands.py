@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -1035,3 +1036,9 @@ def test_a_table_is_told_of_the_option_that_it_has(option, tmp_path, capsys):
     assert error.rstrip().endswith("give --tokens instead") and "--sizes" not in error
     assert main(["advise", "softmax", *option]) == 2
     assert capsys.readouterr().err.rstrip().endswith("give --sizes instead")
+
+
+def test_an_interrupt_before_a_command_begins_is_told_as_one(capsys, monkeypatch):
+    monkeypatch.setattr("advisor.cli.build_parser", Mock(side_effect=KeyboardInterrupt))
+    assert main(["gpus"]) == 130
+    assert "interrupted" in capsys.readouterr().err

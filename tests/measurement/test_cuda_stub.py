@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import sys
 import time
@@ -166,6 +167,15 @@ def test_what_cannot_be_captured_is_timed_by_events(stub, kernel, monkeypatch):
     monkeypatch.setattr(Graph, "captures", False)
     outcomes = run_batch(open_device(parse_device("cuda")), batch(kernel()))
     assert {o.timer for o in outcomes} == {"events"} and all(o.failure is None for o in outcomes)
+
+
+def test_no_garbage_is_collected_while_a_graph_is_captured(stub, kernel, monkeypatch):
+    """A kernel that is collected unloads its module, and the capture ends: the launch would be timed otherwise than the others."""
+    collecting = []
+    monkeypatch.setattr(Graph, "capture_begin", lambda self: collecting.append(gc.isenabled()))
+    monkeypatch.setattr(Graph, "capture_end", lambda self: collecting.append(gc.isenabled()))
+    run_batch(open_device(parse_device("cuda")), batch(kernel()))
+    assert collecting == [False] * 4 and gc.isenabled()
 
 
 def test_wrong_output_has_no_latency(stub, kernel):

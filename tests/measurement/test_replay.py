@@ -280,6 +280,19 @@ def test_a_launch_that_is_given_addresses_cannot_be_replayed_even_where_they_wer
         recorded_launches(record, tmp_path / "kernels", problem_of_record)
 
 
+@pytest.mark.parametrize("part", ["launch", "source"])
+def test_a_record_that_was_cut_off_is_bad_input(recorded, tmp_path, capsys, part):
+    """Also where it was cut in the middle of the only source: the launches before it are of no use then."""
+    lines = recorded[0].read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if part in json.loads(line))
+    kept = [line for number, line in enumerate(lines) if number < first or (part == "source" and "launch" in json.loads(line))]
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text("".join(kept) + lines[first][: len(lines[first]) // 2])
+    assert main(["measure", str(cut), "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 2
+    error = capsys.readouterr().err
+    assert "cut.jsonl: a damaged record" in error and f"line {len(kept) + 1} is not JSON (cut off)" in error and "record again" in error
+
+
 def test_where_nothing_can_be_replayed_every_reason_is_given(tmp_path):
     record, _ = recorded_run(tmp_path, LARGE + ADDRESSES.replace("{name}", "through"), "--contents", "all")
     with pytest.raises(NothingMatchedError) as raised:

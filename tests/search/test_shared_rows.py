@@ -45,10 +45,12 @@ def test_w2_is_tuned_by_its_own_table(folder, capsys):
 def test_what_is_left_out_is_said(folder):
     plan = planned(folder / UP)
     assert [launch.id for launch in plan.target.launches] == ["w13-M16"]
-    assert any("w2 runs with" in said and DOWN in said for said in plan.warnings)
+    (said,) = (said for said in plan.warnings if "w2 runs with" in said)
+    assert DOWN in said and "keeps its BLOCK_SIZE_M" in said and "a copy of this one is tuned for both" in said
     assert planned(folder / UP, op="w13").warnings == plan.target.warnings[:-1]
     (folder / DOWN).unlink()
     assert [launch.id for launch in planned(folder / UP, op="w2").target.launches] == ["w2-M16"]
+    assert [launch.id for launch in planned(folder / UP).target.launches] == ["w13-M16", "w2-M16"]
 
 
 @pytest.mark.parametrize("name", [UP, DOWN])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -538,3 +540,28 @@ def test_a_search_that_is_terminated_leaves_its_trial_as_interrupted(tmp_path):
     assert process.stderr is not None and "interrupted" in process.stderr.read()
     process.stderr.close()
     assert f'"{LOST}":"interrupted"' in journal.read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
+def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_path):
+    """A terminal tells all of them at once."""
+    command = [sys.executable, "-m", "advisor", "tune", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "--workers", "2",
+               "--output", str(tmp_path)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    began = time.monotonic()
+    while workers_of(process.pid) < 2 and process.poll() is None and time.monotonic() - began < 60:
+        time.sleep(0.01)
+    time.sleep(0.1)  # Python itself is up by then, which takes a tenth of what the imports take
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "advisor: error: interrupted; what was finished is saved\n"
+
+
+def workers_of(pid: int) -> int:
+    """How many processes of `multiprocessing` a process has started."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+    except OSError:
+        return 0

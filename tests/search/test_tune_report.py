@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,23 @@ def test_no_finding_promises_what_a_configuration_would_bring(tmp_path, capsys):
     assert all(action.origin == "simulated" for action in result.actions)
     for launch in result.launches:
         assert launch.p_speedup_10pct == 1.0 and launch.recommendation is not None
+
+
+def test_the_rounds_of_what_runs_against_the_best_are_shown(tmp_path, capsys):
+    """What decides whether the search's best is used must be there to look at."""
+    (tmp_path / TABLE).write_text(json.dumps({"4096": {**SLOW, "BLOCK_SIZE_N": 32, "num_stages": 2}}))
+    arguments = [str(tmp_path / TABLE), "--model", "Qwen3-30B-A3B", "--tokens", "4096", "--op", "w13"]
+    result = tuned(tmp_path, *arguments, "--device", "fake,gpu=H200,throttle=0.2", "--trials", "5")
+    (launch,) = result.launches
+    measured, shown = launch.measured, launch.measured_rounds
+    assert measured is not None and shown is not None and launch.recommendation is not None
+    assert measured.us == statistics.median(statistics.median(each.samples_us) for each in shown.rounds if each.discarded is None)
+    assert measured.low_us < measured.us < measured.high_us and measured.coverage == 0.99
+    best = launch.recommendation
+    assert shown.source.endswith(f"in the same rounds as {best.configuration.label()}: {best.latency.us:.1f} µs, improved")
+    assert shown.noise_floor is not None and any(each.discarded for each in shown.rounds)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{len(shown.rounds)} rounds, {sum(each.discarded is not None for each in shown.rounds)} discarded" in page
 
 
 def test_what_is_within_noise_of_the_fastest_is_not_called_the_best(tmp_path, capsys):

@@ -114,6 +114,31 @@ def test_under_and_over_heuristics():
         assert (x == 20).all()
 
 
+@pytest.mark.parametrize("outer", [autotune, triton.autotune])
+@pytest.mark.parametrize("inner", [autotune, triton.autotune])
+def test_an_autotuner_around_another_goes_well_where_no_option_is_set_twice(outer, inner):
+    """With heuristics in between; as two of Triton's do."""
+
+    @triton.jit
+    def fill(x, N, AMOUNT: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+        tl.store(x + tl.arange(0, BLOCK), AMOUNT + 0.0, mask=tl.arange(0, BLOCK) < N)
+
+    below = triton.heuristics({"AMOUNT": lambda args: args["BLOCK"]})(inner(configs_of("ROWS"), ["N"], do_bench=bench)(fill))
+    nothing = {"num_warps": None, "num_stages": None, "num_ctas": None}
+    kernel, x = outer(configs_of("BLOCK", **nothing), ["N"], do_bench=bench)(below), torch.zeros(16)
+    for _ in range(2):
+        kernel[(1,)](x, 16)
+        assert (x == 32).all()
+        x.zero_()
+    kernel = outer(configs_of("BLOCK"), ["N"], do_bench=bench)(below)
+    with pytest.raises(TypeError, match=r"multiple values for .*num_warps"):
+        kernel[(1,)](x, 16)
+
+
+def configs_of(name, **options):
+    return [triton.Config({name: value}, **options) for value in (32, 64)]
+
+
 @pytest.mark.parametrize("kind", ["early_config_prune", "perf_model"])
 def test_one_configuration_left_is_not_measured(kind, monkeypatch):
     def never(run, quantiles):
