@@ -18,6 +18,7 @@ from advisor.advise import advise
 from advisor.comparison import resources
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
+from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
@@ -113,23 +114,37 @@ def kernel_subjects(
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
     sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
-    names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
+    former = _former_names(*sides, base, head)
+    names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
-        old, new = sides[0].get(name), sides[1].get(name)
-        if old is not None and new is not None and _meaning(old) == _meaning(new):
+        called = (name, former[name]) if name in former else (name,)
+        old, new = sides[0].get(called[-1]), sides[1].get(name)
+        if old is not None and new is not None and _meaning(old, name) == _meaning(new, name):
             continue
         origin = origins[name][0] if name in origins and old is not None else None
         both: CHANGES = "modified" if origin is not None else change
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
         paths = (path, origin) if origin is not None else (path,)
-        said = settings.kernel(paths, name)
-        subject = _subject(paths, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
-        out.append(subject if origin is None else replace(subject, notes=(f"Moved here from {origin}.", *subject.notes)))
+        said = settings.kernel(paths, called)
+        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
+        notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]))
+        out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
+
+
+def _former_names(
+    old: Mapping[str, KernelVersion], new: Mapping[str, KernelVersion], base: SourceFile | None, head: SourceFile | None
+) -> dict[str, str]:
+    """The former names of kernels that the file renames; one that is a helper on the other side is there all the same."""
+    if base is None or head is None:
+        return {}
+    lost = {name: version.function.node for name, version in old.items() if name not in new and name not in head.definitions}
+    gained = {name: version.function.node for name, version in new.items() if name not in old and name not in base.definitions}
+    return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
 
 
 def launched(source: SourceFile) -> list[str]:
@@ -186,27 +201,30 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
     return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
 
 
-def _meaning(version: KernelVersion) -> tuple[Any, ...]:
-    """What the kernel is, comments, docstrings, tolerances and references aside."""
+def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
+    """What the kernel is, as if it were called so; comments, docstrings, tolerances and references aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    names = made_of(version.function.name, version.source.alternatives)
-    return (meaning(version.source, [*sorted(names), *described]), repr(sorted(entry.items())), version.named)
+    own = version.function.name
+    trees = meaning(version.source, [*sorted(made_of(own, version.source.alternatives)), *described])
+    if own != called:
+        trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
+    return (trees, repr(sorted(entry.items())), version.named)
 
 
 def _subject(
-    paths: Sequence[str], name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
+    paths: Sequence[str], names: Sequence[str], change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
     gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
 ) -> Subject:  # fmt: skip
-    """What there is to say of a kernel whose file is called `paths[0]`, and was called the others before."""
-    path, shown = paths[0], new or old
+    """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before."""
+    path, name, shown = paths[0], names[0], new or old
     assert shown is not None
     notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
     try:
-        launched, told = recorded_problems(recorded, paths, name, shown.entry, said)
+        launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
         problems = problems_of(shown, said, name, launched)
         first = problems[0]
