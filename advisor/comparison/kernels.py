@@ -25,6 +25,7 @@ from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, 
 from advisor.configs.applied import made_of
 from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
+from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
@@ -64,6 +65,20 @@ class KernelVersion:
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     problem: str | None = None  # why there are no configurations
+
+    def refused(self, gpu: GpuSpec) -> dict[int, str]:
+        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
+        reasons = {place: refused_ctas(each.num_ctas, gpu.compute_capability) for place, each in enumerate(self.configurations)}
+        return {place: reason for place, reason in reasons.items() if reason}
+
+    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
+        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
+
+        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
+        what a kernel prunes nothing is known.
+        """
+        tuned = self.function.autotune
+        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
 
 
 def mentions_triton(data: bytes | None) -> bool:
@@ -236,9 +251,10 @@ def _subject(
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
                 row = _row(number, name, problem, gpu, old, new, said, predictor)
                 rows.append(row)
-                chosen = row.head or row.base
-                if chosen is not None and chosen.configuration is not None:
-                    best.setdefault(gpu.name, chosen.configuration)
+                for side in (row.head, row.base):
+                    its = side.configuration if side is not None else None
+                    if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
+                        best.setdefault(gpu.name, its)
         if rows and old is not None and new is not None and old.named == new.named:
             notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
                          "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
@@ -249,6 +265,8 @@ def _subject(
     if gpus:
         compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
         notes += why
+    if not rows and new is not None:
+        failures += _tuning_ends(old, new, gpus)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
@@ -256,6 +274,16 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
+    """On which GPUs the autotuning of the new version fails, where that of the old one did not, and why."""
+    where: dict[str, list[str]] = {}
+    for gpu in gpus:
+        ends = new.ends_tuning(gpu)
+        if ends is not None and (old is None or old.ends_tuning(gpu) is None):
+            where.setdefault(ends[1], []).append(gpu.name)
+    return tuple(Failure(condition="cannot-launch", what=f"on {', '.join(names)}", reason=reason) for reason, names in where.items())
 
 
 def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
@@ -336,7 +364,12 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
+    ends = version.ends_tuning(gpu)
+    if ends is not None:
+        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
+        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
+    scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
