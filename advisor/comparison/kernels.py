@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from advisor.advise import advise
+from advisor.advise.exports import triton_config
 from advisor.comparison import resources
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
@@ -347,7 +348,23 @@ def _row(
             launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
             sides[side] = advise(target, predictor, command="").launches
-    return static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
+    row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
+    return _in_own_names(row, {theirs: own for own, theirs in said.configuration.items()})
+
+
+def _in_own_names(row: StaticRow, names: Mapping[str, str]) -> StaticRow:
+    """The row with its configurations in the kernel's own names, in which they are shown, compiled and pasted."""
+    if not names:
+        return row
+    base, head, advice = row.base, row.head, row.advice
+    if base is not None and base.configuration is not None:
+        base = replace(base, configuration=_renamed(base.configuration, names))
+    if head is not None and head.configuration is not None:
+        head = replace(head, configuration=_renamed(head.configuration, names))
+    if advice is not None:
+        own = _renamed(advice.configuration, names)
+        advice = replace(advice, configuration=own, triton_config=triton_config(own))
+    return replace(row, base=base, head=head, advice=advice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,36 +375,44 @@ class _Best:
     source: str
     fits: bool  # whether the GPU can launch it
     of_space: bool  # whether the version's file says what its whole space is
+    takes: frozenset[str]  # the kernel's parameters, as the model calls them
 
 
 def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     renamed = [_renamed(each, said.configuration) for each in version.configurations]
+    takes = frozenset(said.configuration.get(each.name, each.name) for each in version.function.parameters)
     ends = version.ends_tuning(gpu)
     if ends is not None:
         source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
-        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False)
+        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
     scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
     return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=version.function.autotune is None)  # fmt: skip
+                 of_space=version.function.autotune is None, takes=takes)  # fmt: skip
 
 
 def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
     """What the tunable ceiling of a version is the best of.
 
     Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
-    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it.
+    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it,
+    less what the kernel has no parameter for (a grouping of its programs, parts of a depth).
     """
     def numbers(configuration: Configuration) -> set[str]:
         return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
 
     known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
              and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
-    return configuration_batch(known) if best.of_space and known else problem_space(problem, gpu.vendor)
+    if best.of_space and known:
+        return configuration_batch(known)
+    space = problem_space(problem, gpu.vendor)
+    lacking = {name: values for name, values in space.parameters.items() if name not in best.takes and (values == 1).any()}
+    kept = space.take(np.flatnonzero(np.logical_and.reduce([np.ones(len(space), bool), *(values == 1 for values in lacking.values())])))
+    return replace(kept, parameters={name: values for name, values in kept.parameters.items() if name not in lacking})
 
 
 def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:

@@ -124,3 +124,24 @@ def test_what_a_gpu_refuses_is_not_compiled(repository, predictor):
     found = compare_trees(*trees, Options(gpus=("A100",)), predictor)
     (row,) = found.subjects[0].resources
     assert row.base is not None and row.head is not None
+
+
+NAMES = {"BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N", "BK": "BLOCK_SIZE_K"}
+
+
+def renamed(text):
+    """The kernel with names of its own for its blocks, and none for a grouping of its programs."""
+    for own, name in NAMES.items():
+        text = text.replace(name, own)
+    return text.replace(', "GROUP_SIZE_M": 8', "").replace(",\n           GROUP_SIZE_M: tl.constexpr", "")
+
+
+def test_a_kernel_with_names_of_its_own_is_advised_and_compiled_in_these(predictor):
+    said = KernelSettings(family="gemm", configuration=NAMES, problems=({"M": 64, "N": 4096, "K": 4096},))
+    sources = [parse(renamed(KERNEL.format(m=m)).encode(), "k.py") for m in (128, 16)]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling())  # fmt: skip
+    (row,) = subject.static
+    assert [set(side.configuration.parameters) for side in (row.base, row.head, row.advice)] == [set(NAMES)] * 3
+    assert row.advice.triton_config.startswith('triton.Config({"BM": ') and "GROUP_SIZE_M" not in row.advice.triton_config
+    assert {each.label for each in subject.resources} == {"BM=16 BN=128 BK=64 num_warps=8 num_stages=3"}
