@@ -80,9 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        found = [(result, folder) for (_, result), folder in zip(reports, folders, strict=True)]
-        if any(result.launches for result, _ in found):
-            _show_side_by_side(found, Path(arguments.output) / SIDE_BY_SIDE, arguments.format)
+        _show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":
@@ -101,11 +99,16 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
     return [output / name for name in names]
 
 
-def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: str) -> None:
-    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list."""
+def _show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
+    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list.
+
+    Nothing where there is one GPU, or no launch.
+    """
     from advisor.rendering.side_by_side_page import to_page
 
-    results = [result for result, _ in found]
+    results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
+    if len(results) < 2 or not any(result.launches for result in results):
+        return
     options.write_text(page, to_page(results, [f"{folder.name}/report.html" for _, folder in found]))
     if style == "md":
         from advisor.rendering.side_by_side import to_markdown
@@ -215,7 +218,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
-    """What `@advisor.autotune` found out: a report per GPU; their JSON documents, where those are asked for."""
+    """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
     from advisor.autotuning.exchange import read_cache_file
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.report import advise_tuned
@@ -235,13 +238,15 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
                                   there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
-    documents = []
+    documents, reports = [], []
     for gpu, output in zip(wanted, _folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip
         documents.append(_shown(result, arguments.format, str(_write(result, output))))
+        reports.append((result, output))
+    _show_side_by_side(reports, arguments)
     return documents
 
 
