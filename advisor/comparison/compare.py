@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -129,6 +130,7 @@ def assemble(
     gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
 ) -> ComparisonResult:  # fmt: skip
     """The result of the subjects: counts, headline and gate."""
+    subjects = _told_apart(subjects)
     wanted = options.fail_on if options.fail_on is not None else settings.fail_on
     conditions = gates.conditions(wanted if wanted is not None else gates.DEFAULT)
     measured, static = counts(subjects)
@@ -144,6 +146,12 @@ def assemble(
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings), skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _told_apart(subjects: Sequence[Subject]) -> list[Subject]:
+    """The subjects, tables of one name under their paths: SGLang keeps one for each of several versions of Triton."""
+    alike = Counter(subject.title for subject in subjects if subject.kind == "table")
+    return [replace(subject, title=subject.path) if alike[subject.title] > 1 else subject for subject in subjects]
 
 
 def _sources(subjects: Sequence[Subject]) -> list[str]:
