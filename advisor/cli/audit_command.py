@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.configs.names import TableName, is_table_name, parse_table_name
 from advisor.errors import UsageError
 from advisor.hardware import match_device_name
 from advisor.rendering.figures import clean
@@ -147,12 +148,18 @@ def _text(
         print("  (errors and warnings are listed above; --all lists the rest)")
 
 
+def _gpu(name: TableName) -> str:
+    """The GPU that a table is for, by its short name where it is described."""
+    gpu = match_device_name(name.device_name)
+    return gpu.name if gpu is not None else name.device_name
+
+
 def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, float, int]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
-    gpus: dict[str, str] = {}
-    for table in found.tables:
-        gpu = match_device_name(table.name.device_name)
-        gpus[table.path] = gpu.name if gpu is not None else table.name.device_name
+    gpus = {table.path: _gpu(table.name) for table in found.tables}
+    for issue in issues:
+        if issue.check == "unreadable" and is_table_name(issue.path):
+            gpus.setdefault(issue.path, _gpu(parse_table_name(issue.path)))
     if len(set(gpus.values())) < 2:
         return
     tables = Counter(gpus.values())

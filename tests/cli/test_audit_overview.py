@@ -31,6 +31,14 @@ def test_gpus_have_a_line_each_those_with_errors_first(tmp_path, capsys):
     assert [line.split()[:3] for line in lines[start + 1 : start + 3]] == [["H200", "2", "1"], ["H20", "1", "-"]]
 
 
+def test_a_table_that_cannot_be_read_counts_for_its_gpu(tmp_path, capsys):
+    folder = tables(tmp_path, H20_768={4096: ENTRY}, H200_768={4096: ENTRY})
+    (tmp_path / "E=128,N=384,device_name=NVIDIA_H200.json").write_text("{")
+    lines = audited(folder, capsys)
+    start = next(number for number, line in enumerate(lines) if line.startswith("  by GPU"))
+    assert lines[start + 1].split()[:3] == ["H200", "2", "1"]
+
+
 def test_one_gpu_has_no_line_of_its_own(tmp_path, capsys):
     assert not any(line.startswith("  by GPU") for line in audited(tables(tmp_path, H20_768={1: SLOW}, H20_384={1: ENTRY}), capsys))
 
