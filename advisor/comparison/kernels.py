@@ -7,38 +7,28 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from advisor.advise import advise
-from advisor.advise.exports import triton_config
 from advisor.comparison import resources
+from advisor.comparison.kernel_rows import kernel_row
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
-from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
-from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import problem_space
-from advisor.rendering.figures import sizes_text, types_text
-from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
-from advisor.targets import PlannedLaunch, Target
+from advisor.schema import FAMILIES, Configuration, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -46,8 +36,6 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
-MOST_ASKED = 500
-"""Configurations of which a kernel's `valid` is asked, the best ranked first."""
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
@@ -130,7 +118,7 @@ def kernel_subjects(
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
     sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
-    former = _former_names(*sides, base, head)
+    former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
@@ -250,7 +238,7 @@ def _subject(
         notes += left_out
         for gpu in gpus:
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
-                row = _row(number, name, problem, gpu, old, new, said, predictor)
+                row = kernel_row(number, name, problem, gpu, old, new, said, predictor)
                 rows.append(row)
                 for side in (row.head, row.base):
                     its = side.configuration if side is not None else None
@@ -332,116 +320,3 @@ def _element(version: KernelVersion, said: KernelSettings) -> str:
     types = version.entry.get("dtypes")
     dtype = said.problems[0].get("dtype") if said.problems else types[0] if isinstance(types, (list, tuple)) and types else "bf16"
     return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
-
-
-def _row(
-    number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
-    said: KernelSettings, predictor: Predictor,
-) -> StaticRow:  # fmt: skip
-    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
-    label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
-    if not any(chosen):
-        raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
-    sides: list[Sequence[LaunchReport] | None] = [None, None]
-    for side, best in enumerate(chosen):
-        if best is not None:
-            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
-            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
-            sides[side] = advise(target, predictor, command="").launches
-    row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
-    return _in_own_names(row, {theirs: own for own, theirs in said.configuration.items()})
-
-
-def _in_own_names(row: StaticRow, names: Mapping[str, str]) -> StaticRow:
-    """The row with its configurations in the kernel's own names, in which they are shown, compiled and pasted."""
-    if not names:
-        return row
-    base, head, advice = row.base, row.head, row.advice
-    if base is not None and base.configuration is not None:
-        base = replace(base, configuration=_renamed(base.configuration, names))
-    if head is not None and head.configuration is not None:
-        head = replace(head, configuration=_renamed(head.configuration, names))
-    if advice is not None:
-        own = _renamed(advice.configuration, names)
-        advice = replace(advice, configuration=own, triton_config=triton_config(own))
-    return replace(row, base=base, head=head, advice=advice)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Best:
-    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
-
-    configuration: Configuration
-    source: str
-    fits: bool  # whether the GPU can launch it
-    of_space: bool  # whether the version's file says what its whole space is
-    takes: frozenset[str]  # the kernel's parameters, as the model calls them
-
-
-def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
-    if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
-        return None
-    renamed = [_renamed(each, said.configuration) for each in version.configurations]
-    takes = frozenset(said.configuration.get(each.name, each.name) for each in version.function.parameters)
-    ends = version.ends_tuning(gpu)
-    if ends is not None:
-        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
-        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
-    scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
-    scores[list(version.refused(gpu))] = np.inf
-    best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
-    source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=version.function.autotune is None, takes=takes)  # fmt: skip
-
-
-def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
-    """What the tunable ceiling of a version is the best of.
-
-    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
-    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it,
-    less what the kernel has no parameter for (a grouping of its programs, parts of a depth).
-    """
-    def numbers(configuration: Configuration) -> set[str]:
-        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
-
-    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
-             and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
-    if best.of_space and known:
-        return configuration_batch(known)
-    space = problem_space(problem, gpu.vendor)
-    lacking = {name: values for name, values in space.parameters.items() if name not in best.takes and (values == 1).any()}
-    kept = space.take(np.flatnonzero(np.logical_and.reduce([np.ones(len(space), bool), *(values == 1 for values in lacking.values())])))
-    return replace(kept, parameters={name: values for name, values in kept.parameters.items() if name not in lacking})
-
-
-def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
-    """The best ranked configuration that the file's own `valid` lets pass; the best ranked where it cannot be followed.
-
-    `valid` is followed in its syntax tree, never run, with one budget of steps for all it is asked.
-    """
-    function = version.source.plain_functions.get(str(version.entry.get("valid")))
-    if function is None:
-        return int(order[0])
-    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
-    try:
-        for place in order[:MOST_ASKED]:
-            if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):
-                return int(place)
-    except NotLiteralError:
-        return int(order[0])
-    return int(order[0])
-
-
-def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
-    if not names:
-        return configuration
-    return replace(configuration, parameters={names.get(key, key): value for key, value in configuration.parameters.items()})
-
-
-def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
-    """Scores in order; configurations of different parameters go in batches of their own."""
-    batch = problem_batch([problem])
-    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
-        found = list(group)
-        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))
