@@ -9,6 +9,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advise.choice import Choice
 from advisor.configs.audit import refusal
+from advisor.configs.launchability import refused_ctas
 from advisor.learned.base import Prediction, Predictor
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.schema import Configuration, Latency, MeasuredRounds
@@ -68,7 +69,10 @@ def draft_of(launch: PlannedLaunch, choice: Choice, measured: Measured | None, t
     current = launch.configuration or choice.configuration
     configuration = configuration_batch([current])
     table = launch.table or target.table
-    refused = refusal(launch.entry, table.name, target.gpu) if launch.entry is not None and table is not None else ""
+    if launch.entry is not None and table is not None:
+        refused = refusal(launch.entry, table.name, target.gpu)
+    else:
+        refused = refused_ctas(current.num_ctas, target.gpu.compute_capability) or ""
     predicted = predictor.predict(batch, configuration, target.gpu)
     if refused:
         never = np.full_like(predicted.us, np.inf)

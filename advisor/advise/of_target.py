@@ -214,13 +214,20 @@ def _report(
         gap=diagnosis.gap,
         findings=diagnosis.findings,
         passed_rules=diagnosis.passed,
-        recommendation=_recommendation(launch, offered, now, p_speedup, target) if offered is not None else None,
+        recommendation=_recommendation(launch, offered, now, p_speedup, ceiling, target) if offered is not None else None,
         faults=diagnosis.faults,
         decision=launch.sort or launch.share,
     )  # fmt: skip
 
 
-def _recommendation(launch: PlannedLaunch, choice: Choice, now: float | None, p_speedup: float, target: Target) -> Recommendation | None:
+NOTABLE = 1.1
+"""A first-ranked configuration that is predicted this many times the ceiling is told with the reason: nobody takes it for that of the
+ceiling."""
+
+
+def _recommendation(
+    launch: PlannedLaunch, choice: Choice, now: float | None, p_speedup: float, ceiling: Latency, target: Target
+) -> Recommendation | None:
     if choice.configuration == launch.configuration:
         return None
     latency, configuration = choice.latencies[launch.id], choice.configuration
@@ -229,6 +236,9 @@ def _recommendation(launch: PlannedLaunch, choice: Choice, now: float | None, p_
         reason += f", for the {len(choice.latencies)} launches that share this entry together"
     if now is None:
         reason += "; the current configuration cannot launch"
+    if choice.ceilings[launch.id][0] >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
+        reason += (f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
+                   "it in the order learned from measurements")  # fmt: skip
     entry = launch.entry
     return Recommendation(
         configuration=configuration,

@@ -5,7 +5,8 @@ bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KE
 record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
 (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
 DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end, which
-DIR/side-by-side.html has too (--format json prints one list of their results).
+DIR/side-by-side.html has too (--format json prints one list of their results). Of a folder of tables a line each is printed, the worst
+first, of all GPUs together; DIR/overview.html has them too, and leads to the report of each.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from advisor.hardware import GpuSpec, load_gpu, match_device_name
 if TYPE_CHECKING:
     from advisor.advise.drafts import Measured
     from advisor.learned.base import Predictor
+    from advisor.rendering.overview import Row
     from advisor.schema import Result
     from advisor.targets import Request, Target
 
-SIDE_BY_SIDE = "side-by-side.html"
+SIDE_BY_SIDE, OVERVIEW = "side-by-side.html", "overview.html"
 HELP = "how fast a launch could be, what holds it back, what to change"
 
 
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Advise, for every GPU asked for."""
     from advisor.autotuning.exchange import cache_file
+    from advisor.targets.resolve import is_folder
 
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
@@ -70,14 +73,14 @@ def run(arguments: argparse.Namespace) -> int:
     cache = cache_file(arguments.target)
     if cache is not None:
         documents = _tuned(arguments, *cache)
+    elif is_folder(Path(arguments.target)) and not _is_triton_cache(arguments.target):
+        documents = _folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
         folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        found = [(result, folder) for (_, result), folder in zip(reports, folders, strict=True) if result is not None]
-        if any(result.launches for result, _ in found):
-            _show_side_by_side(found, Path(arguments.output) / SIDE_BY_SIDE, arguments.format)
+        _show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
     if arguments.format == "json":
@@ -96,11 +99,16 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
     return [output / name for name in names]
 
 
-def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: str) -> None:
-    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list."""
+def _show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
+    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list.
+
+    Nothing where there is one GPU, or no launch.
+    """
     from advisor.rendering.side_by_side_page import to_page
 
-    results = [result for result, _ in found]
+    results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
+    if len(results) < 2 or not any(result.launches for result in results):
+        return
     options.write_text(page, to_page(results, [f"{folder.name}/report.html" for _, folder in found]))
     if style == "md":
         from advisor.rendering.side_by_side import to_markdown
@@ -112,34 +120,42 @@ def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: 
         terminal.show_side_by_side(results, report=str(page))
 
 
-def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result | None]:
-    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result of a target
-    that is no folder of tables."""
+def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
+    """What is asked besides the target, for one GPU."""
     from advisor.configs.routing import read_routing
-    from advisor.learned import load_predictor
     from advisor.targets import Request
-    from advisor.targets.resolve import is_folder
 
-    request = Request(
+    return Request(
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
         tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
     )  # fmt: skip
-    path = Path(arguments.target)
-    tables = is_folder(path) and not _is_triton_cache(arguments.target)
-    if not tables and _is_code(arguments.target):
+
+
+def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:
+    """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
+    from advisor.learned import load_predictor
+
+    request = _request(arguments, gpu)
+    if _is_code(arguments.target):
         return _compiled(arguments, gpu, output)
-    if given := given_for_a_kernel(arguments):
-        own = tables or arguments.target.endswith(".json")  # a table says its sizes
-        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL",
-                         f"give {'--tokens' if own else '--sizes'} instead")  # fmt: skip
+    _refuse_kernel_options(arguments, table=arguments.target.endswith(".json"))
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    if tables:
-        return _folder(path, request, predictor, arguments, output), None
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
     return _shown(result, arguments.format, str(_write(result, output))), result
+
+
+def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
+    """Refuse options of a kernel in a file; a table says its sizes itself.
+
+    Raises:
+        UsageError: One is given.
+    """
+    if given := given_for_a_kernel(arguments):
+        raise UsageError(f"{', '.join(given)} is for a kernel in a file", arguments.target, "FILE.py::KERNEL",
+                         f"give {'--tokens' if table else '--sizes'} instead")  # fmt: skip
 
 
 def _is_code(text: str) -> bool:
@@ -202,7 +218,7 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
-    """What `@advisor.autotune` found out: a report per GPU; their JSON documents, where those are asked for."""
+    """What `@advisor.autotune` found out: a report per GPU, and a table of several; their JSON documents, where those are asked for."""
     from advisor.autotuning.exchange import read_cache_file
     from advisor.autotuning.models import gpu_model
     from advisor.autotuning.report import advise_tuned
@@ -222,13 +238,15 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
                                   there or "a cache with problems", "`advisor cache ls` shows what there is")  # fmt: skip
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
-    documents = []
+    documents, reports = [], []
     for gpu, output in zip(wanted, _folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip
         documents.append(_shown(result, arguments.format, str(_write(result, output))))
+        reports.append((result, output))
+    _show_side_by_side(reports, arguments)
     return documents
 
 
@@ -308,34 +326,72 @@ def _shown(result: Result, style: str, page: str) -> str:
     return ""
 
 
-def _folder(path: Path, request: Request, predictor: Predictor, arguments: argparse.Namespace, output: Path) -> str:
-    """Advise on every table below a folder: a line each; the table's report under the output folder."""
-    from advisor.rendering.figures import share_text
+def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
+    """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
+    from advisor.learned import load_predictor
+
+    _refuse_kernel_options(arguments, table=True)
+    predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
+    output = Path(arguments.output)
+    # A misspelt GPU is told before the first report is written.
+    folders = _folders(output, [load_gpu(name).name for name in arguments.gpu]) if arguments.gpu else [output]
+    documents: list[str] = []
+    rows: list[Row] = []
+    try:
+        for gpu, folder in zip(arguments.gpu or [None], folders, strict=True):
+            documents.append(_tables(arguments, _request(arguments, gpu), predictor, folder, rows))
+    finally:  # what was found until Ctrl-C too
+        if rows:
+            _show_overview(rows, arguments)
+    return documents
+
+
+def _show_overview(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
+    """Write the page of all tables, and print it."""
+    from advisor import __version__
+    from advisor.rendering import overview, terminal
+    from advisor.rendering.overview_page import to_page
+
+    page = Path(arguments.output) / OVERVIEW
+    command = shlex.join(["advisor", *sys.argv[1:]])
+    options.write_text(page, to_page(rows, title=f"Tables of {arguments.target}", command=command, version=__version__))
+    if arguments.format == "md":
+        print(overview.to_markdown(rows))
+    elif arguments.format == "text":
+        terminal.show_overview(rows, report=str(page))
+
+
+def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
+    """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
+    added to `rows`, and the JSON document."""
+    from advisor.rendering.overview import row_of
     from advisor.targets.resolve import tables_in
     from advisor.targets.tables import table_target
 
+    path = Path(arguments.target)
     found = tables_in(path)
     if not found:
         raise NothingMatchedError(f"{path}: no tables in this folder", None, "files named E=…,N=….json or N=…,K=….json",
                                   "name a folder that has some")  # fmt: skip
     done = 0
     lines: list[object] = []
-    for table in found:
-        relative = table.relative_to(path)
-        try:
-            target = table_target(table, replace(request, assume=True))
-            command = shlex.join(["advisor", "advise", str(table)])
-            result = _advise(target, predictor, arguments, command)
-            _write(result, output / relative.with_suffix(""))
-        except AdvisorError as error:
-            print(f"advisor: skipped {relative}: {error}", file=sys.stderr)
-            continue
-        done += 1
-        if arguments.format == "json":
-            lines.append({"table": str(relative), "verdict": result.verdict.sentence, "current_us": result.verdict.current_us,
-                          "ceiling_us": result.verdict.ceiling_us, "bound_us": result.verdict.bound_us})  # fmt: skip
-        else:
-            print(f"{share_text(result.verdict.percent_of_ceiling / 100 or None):>7} of ceiling  {relative}: {result.verdict.sentence}")
+    with progress_bar("advising on tables") as advance:
+        for number, table in enumerate(found):
+            advance(number, len(found))
+            relative = table.relative_to(path)
+            try:
+                target = table_target(table, replace(request, assume=True))
+                command = shlex.join(["advisor", "advise", str(table)])
+                result = _advise(target, predictor, arguments, command)
+                page = _write(result, output / relative.with_suffix(""))
+            except AdvisorError as error:
+                print(f"advisor: skipped {relative}: {error}", file=sys.stderr)
+                continue
+            done += 1
+            rows.append(row_of(result, str(relative), page.relative_to(arguments.output).as_posix()))
+            lines.append({"table": str(relative), "gpu": result.gpu, "verdict": result.verdict.sentence,
+                          "current_us": result.verdict.current_us, "ceiling_us": result.verdict.ceiling_us,
+                          "bound_us": result.verdict.bound_us})  # fmt: skip
     print(f"advisor: {done} of {len(found)} tables advised on; reports in {output}", file=sys.stderr)
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(found)} files could be advised on", None, None, "see the lines above")

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.configs.names import TableName, is_table_name, parse_table_name
 from advisor.errors import UsageError
 from advisor.hardware import match_device_name
+from advisor.rendering.figures import clean
 
 if TYPE_CHECKING:
     from advisor.configs.audit import Audit, AuditIssue
@@ -29,6 +31,9 @@ REGRET = 0.10
 
 SURE = 0.8
 """... and at least this probably so."""
+
+SLOWEST_SHOWN = 5
+"""Tables of the largest regret that are listed."""
 
 SEVERITIES = ("error", "warning", "advice", "info")
 
@@ -112,7 +117,6 @@ def _text(
     found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool
 ) -> None:
     from advisor.configs.audit import CHECKS
-    from advisor.rendering.figures import clean
 
     shown = SEVERITIES if everything else ("error", "warning")
     by_path: dict[str, list[AuditIssue]] = {}
@@ -130,12 +134,42 @@ def _text(
     described = {**CHECKS, "predicted-regret": slow}
     for check, count in counts.most_common():
         print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
-    if regrets:
-        print("  largest predicted regret:")
-        for path, regret, tokens in sorted(regrets, key=lambda item: -item[1])[:5]:
-            print(f"    {100 * regret:4.0f} %  M = {tokens:<6} {clean(path)}")
+    _by_gpu(found, issues, regrets)
+    slowest: dict[str, list[tuple[float, int]]] = {}  # by table, each with its largest regret first
+    for path, regret, tokens in sorted(regrets, key=lambda item: -item[1]):
+        slowest.setdefault(path, []).append((regret, tokens))
+    if slowest:
+        print("  tables with the largest predicted regret:")
+    for path, entries in list(slowest.items())[:SLOWEST_SHOWN]:
+        regret, tokens = entries[0]
+        others = f"and {len(entries) - 1} more" if len(entries) > 1 else ""
+        print(f"    {100 * regret:4.0f} %  M = {tokens:<6} {others:<12}{clean(path)}")
     if not everything:
         print("  (errors and warnings are listed above; --all lists the rest)")
 
 
+def _gpu(name: TableName) -> str:
+    """The GPU that a table is for, by its short name where it is described."""
+    gpu = match_device_name(name.device_name)
+    return gpu.name if gpu is not None else name.device_name
 
+
+def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, float, int]]) -> None:
+    """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
+    gpus = {table.path: _gpu(table.name) for table in found.tables}
+    for issue in issues:
+        if issue.check == "unreadable" and is_table_name(issue.path):
+            gpus.setdefault(issue.path, _gpu(parse_table_name(issue.path)))
+    if len(set(gpus.values())) < 2:
+        return
+    tables = Counter(gpus.values())
+    bad = {severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
+           for severity in ("error", "warning")}  # fmt: skip
+    slow = Counter(gpus[path] for path, _, _ in regrets)
+    worst = {gpu: max((regret for path, regret, _ in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
+    width = max(map(len, tables))
+    print(f"  {'by GPU':<{width}}  tables  with errors  with warnings  slow entries  largest regret")
+    for gpu in sorted(tables, key=lambda name: (-bad["error"][name], -worst[name], -bad["warning"][name], name)):
+        largest = f"{100 * worst[gpu]:.0f} %" if worst[gpu] else "-"
+        counts = (tables[gpu], bad["error"][gpu] or "-", bad["warning"][gpu] or "-", slow[gpu] or "-", largest)
+        print(f"  {clean(gpu):<{width}}" + "".join(f"  {text!s:>{space}}" for text, space in zip(counts, (6, 11, 13, 12, 14), strict=True)))

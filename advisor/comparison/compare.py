@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -78,9 +79,10 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         subjects = [rows_subject(title_of(str(head)), rows[0], rows[1], predictor)]
     elif kinds[0] == "table":
         request = table_request(options.request, settings, str(head))
+        other = _other_problem(base, head)
         subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
-                                  base_path=str(base), anywhere=bool(options.gpus))]  # fmt: skip
-        warnings = () if options.gpus else _other_gpu(base, head)
+                                  base_path=str(base.with_name(head.name) if other else base), anywhere=bool(options.gpus))]  # fmt: skip
+        warnings = (*other, *(() if options.gpus else _other_gpu(base, head)))
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
         named = [(path, Path(path)) for path in settings.launches]
@@ -124,11 +126,31 @@ def _other_gpu(base: Path, head: Path) -> tuple[str, ...]:
     return (f"{base.name} is for {known[0]} and {head.name} for {known[1]}: both are compared as if they ran on {known[1]}",)
 
 
+def _other_problem(base: Path, head: Path) -> tuple[str, ...]:
+    """A warning where two tables are for two problems: a difference between what these take would say nothing of the entries.
+
+    Raises:
+        InputError: They are for two kernels.
+    """
+    try:
+        names = [parse_table_name(path) for path in (base, head)]
+    except InputError:  # told where the table is read
+        return ()
+    if names[0].kind != names[1].kind:
+        raise InputError("the two tables are for different kernels", f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
+                         "two tables of fused MoE, or two of GEMMs")  # fmt: skip
+    said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down) for name in names]
+    if said[0] == said[1]:
+        return ()
+    return (f"{base.name} and {head.name} are for different problems: both are compared on those of {head.name}",)
+
+
 def assemble(
     base: Compared, head: Compared, subjects: Sequence[Subject], options: Options, settings: Settings, predictor: Predictor,
     gpus: Sequence[GpuSpec], *, warnings: Sequence[str] = (), skipped: Sequence[str] = (), unjudged: int = 0,
 ) -> ComparisonResult:  # fmt: skip
     """The result of the subjects: counts, headline and gate."""
+    subjects = _told_apart(subjects)
     wanted = options.fail_on if options.fail_on is not None else settings.fail_on
     conditions = gates.conditions(wanted if wanted is not None else gates.DEFAULT)
     measured, static = counts(subjects)
@@ -144,6 +166,12 @@ def assemble(
         gate=gates.gate(subjects, conditions, unjudged=unjudged),
         warnings=tuple(warnings), skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _told_apart(subjects: Sequence[Subject]) -> list[Subject]:
+    """The subjects, tables of one name under their paths: SGLang keeps one for each of several versions of Triton."""
+    alike = Counter(subject.title for subject in subjects if subject.kind == "table")
+    return [replace(subject, title=subject.path) if alike[subject.title] > 1 else subject for subject in subjects]
 
 
 def _sources(subjects: Sequence[Subject]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
 from advisor.errors import UsageError
+from advisor.rendering.comparison_words import labels_text
 from advisor.rendering.figures import share_text
 
 CONDITIONS: dict[str, str] = {
@@ -22,7 +23,6 @@ DEFAULT = ("regressed", "failed", "cannot-launch")
 
 _CEILING = re.compile(r"ceiling<(\d{1,3}(?:\.\d+)?)%?")
 SHOWN = 8
-LABELS_SHOWN = 4
 
 
 def conditions(words: Sequence[str]) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
             elif static.verdict == condition:
                 alike.setdefault((static.gpu, static.reason), []).append(static.label)
         for (gpu, reason), labels in alike.items():  # a file that cannot be read is one reason for every row
-            yield f"{condition}: {subject.title} {_listed(labels)} on {gpu} ({reason})"
+            yield f"{condition}: {subject.title} {labels_text(labels)} on {gpu} ({reason})"
         for failure in subject.failures:
             if failure.condition == condition:
                 yield f"{condition}: {' '.join(filter(None, (subject.title, failure.what)))} ({failure.reason})"
@@ -117,10 +117,6 @@ def _below(subject: Subject, row: StaticRow, percent: float) -> Iterator[str]:
 def _below_measured(subject: Subject, row: MeasuredRow, percent: float) -> Iterator[str]:
     if row.head is not None and row.ceiling is not None and 100 * row.ceiling.us < percent * row.head.us:
         yield f"ceiling<{percent:g}: {_name(subject, row)} (measured at {share_text(row.ceiling.us / row.head.us)} of the ceiling)"
-
-
-def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:LABELS_SHOWN]) + (f" and {len(labels) - LABELS_SHOWN} more" if len(labels) > LABELS_SHOWN else "")
 
 
 def _name(subject: Subject, row: MeasuredRow | StaticRow) -> str:

@@ -7,35 +7,28 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from advisor.advise import advise
 from advisor.comparison import resources
+from advisor.comparison.kernel_rows import kernel_row
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
+from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
-from advisor.comparison.static import static_row
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.described import kernel_problem, reader
 from advisor.configs.jit_function import JitFunction
+from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
-from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, parse_source
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import problem_space
-from advisor.rendering.figures import sizes_text, types_text
-from advisor.schema import FAMILIES, Configuration, LaunchReport, Problem
-from advisor.targets import PlannedLaunch, Target
+from advisor.schema import FAMILIES, Configuration, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -43,8 +36,6 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
-MOST_ASKED = 500
-"""Configurations of which a kernel's `valid` is asked, the best ranked first."""
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
@@ -63,6 +54,20 @@ class KernelVersion:
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
     problem: str | None = None  # why there are no configurations
+
+    def refused(self, gpu: GpuSpec) -> dict[int, str]:
+        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
+        reasons = {place: refused_ctas(each.num_ctas, gpu.compute_capability) for place, each in enumerate(self.configurations)}
+        return {place: reason for place, reason in reasons.items() if reason}
+
+    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
+        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
+
+        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
+        what a kernel prunes nothing is known.
+        """
+        tuned = self.function.autotune
+        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
 
 
 def mentions_triton(data: bytes | None) -> bool:
@@ -113,23 +118,37 @@ def kernel_subjects(
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
     sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
-    names = [*sides[1], *(name for name in sides[0] if name not in sides[1])]
+    former = _former_names(sides[0], sides[1], base, head)
+    names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
-        old, new = sides[0].get(name), sides[1].get(name)
-        if old is not None and new is not None and _meaning(old) == _meaning(new):
+        called = (name, former[name]) if name in former else (name,)
+        old, new = sides[0].get(called[-1]), sides[1].get(name)
+        if old is not None and new is not None and _meaning(old, name) == _meaning(new, name):
             continue
         origin = origins[name][0] if name in origins and old is not None else None
         both: CHANGES = "modified" if origin is not None else change
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
         paths = (path, origin) if origin is not None else (path,)
-        said = settings.kernel(paths, name)
-        subject = _subject(paths, name, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
-        out.append(subject if origin is None else replace(subject, notes=(f"Moved here from {origin}.", *subject.notes)))
+        said = settings.kernel(paths, called)
+        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
+        notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]))
+        out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
+
+
+def _former_names(
+    old: Mapping[str, KernelVersion], new: Mapping[str, KernelVersion], base: SourceFile | None, head: SourceFile | None
+) -> dict[str, str]:
+    """The former names of kernels that the file renames; one that is a helper on the other side is there all the same."""
+    if base is None or head is None:
+        return {}
+    lost = {name: version.function.node for name, version in old.items() if name not in new and name not in head.definitions}
+    gained = {name: version.function.node for name, version in new.items() if name not in old and name not in base.definitions}
+    return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
 
 
 def launched(source: SourceFile) -> list[str]:
@@ -186,27 +205,30 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
     return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
 
 
-def _meaning(version: KernelVersion) -> tuple[Any, ...]:
-    """What the kernel is, comments, docstrings, tolerances and references aside."""
+def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
+    """What the kernel is, as if it were called so; comments, docstrings, tolerances and references aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    names = made_of(version.function.name, version.source.alternatives)
-    return (meaning(version.source, [*sorted(names), *described]), repr(sorted(entry.items())), version.named)
+    own = version.function.name
+    trees = meaning(version.source, [*sorted(made_of(own, version.source.alternatives)), *described])
+    if own != called:
+        trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
+    return (trees, repr(sorted(entry.items())), version.named)
 
 
 def _subject(
-    paths: Sequence[str], name: str, change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
+    paths: Sequence[str], names: Sequence[str], change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
     gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
 ) -> Subject:  # fmt: skip
-    """What there is to say of a kernel whose file is called `paths[0]`, and was called the others before."""
-    path, shown = paths[0], new or old
+    """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before."""
+    path, name, shown = paths[0], names[0], new or old
     assert shown is not None
     notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
     try:
-        launched, told = recorded_problems(recorded, paths, name, shown.entry, said)
+        launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
         problems = problems_of(shown, said, name, launched)
         first = problems[0]
@@ -216,11 +238,12 @@ def _subject(
         notes += left_out
         for gpu in gpus:
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
-                row = _row(number, name, problem, gpu, old, new, said, predictor)
+                row = kernel_row(number, name, problem, gpu, old, new, said, predictor)
                 rows.append(row)
-                chosen = row.head or row.base
-                if chosen is not None and chosen.configuration is not None:
-                    best.setdefault(gpu.name, chosen.configuration)
+                for side in (row.head, row.base):
+                    its = side.configuration if side is not None else None
+                    if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
+                        best.setdefault(gpu.name, its)
         if rows and old is not None and new is not None and old.named == new.named:
             notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
                          "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
@@ -231,6 +254,8 @@ def _subject(
     if gpus:
         compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
         notes += why
+    if not rows and new is not None:
+        failures += _tuning_ends(old, new, gpus)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
@@ -238,6 +263,16 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
+    """On which GPUs the autotuning of the new version fails, where that of the old one did not, and why."""
+    where: dict[str, list[str]] = {}
+    for gpu in gpus:
+        ends = new.ends_tuning(gpu)
+        if ends is not None and (old is None or old.ends_tuning(gpu) is None):
+            where.setdefault(ends[1], []).append(gpu.name)
+    return tuple(Failure(condition="cannot-launch", what=f"on {', '.join(names)}", reason=reason) for reason, names in where.items())
 
 
 def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
@@ -285,87 +320,3 @@ def _element(version: KernelVersion, said: KernelSettings) -> str:
     types = version.entry.get("dtypes")
     dtype = said.problems[0].get("dtype") if said.problems else types[0] if isinstance(types, (list, tuple)) and types else "bf16"
     return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
-
-
-def _row(
-    number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
-    said: KernelSettings, predictor: Predictor,
-) -> StaticRow:  # fmt: skip
-    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
-    label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
-    if not any(chosen):
-        raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
-    sides: list[Sequence[LaunchReport] | None] = [None, None]
-    for side, best in enumerate(chosen):
-        if best is not None:
-            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
-            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
-            sides[side] = advise(target, predictor, command="").launches
-    return static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Best:
-    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
-
-    configuration: Configuration
-    source: str
-    fits: bool  # whether the GPU can launch it
-    of_space: bool  # whether the version's file says what its whole space is
-
-
-def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
-    if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
-        return None
-    renamed = [_renamed(each, said.configuration) for each in version.configurations]
-    scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
-    best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
-    source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=version.function.autotune is None)  # fmt: skip
-
-
-def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
-    """What the tunable ceiling of a version is the best of.
-
-    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
-    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it.
-    """
-    def numbers(configuration: Configuration) -> set[str]:
-        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
-
-    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
-             and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
-    return configuration_batch(known) if best.of_space and known else problem_space(problem, gpu.vendor)
-
-
-def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
-    """The best ranked configuration that the file's own `valid` lets pass; the best ranked where it cannot be followed.
-
-    `valid` is followed in its syntax tree, never run, with one budget of steps for all it is asked.
-    """
-    function = version.source.plain_functions.get(str(version.entry.get("valid")))
-    if function is None:
-        return int(order[0])
-    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
-    try:
-        for place in order[:MOST_ASKED]:
-            if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):
-                return int(place)
-    except NotLiteralError:
-        return int(order[0])
-    return int(order[0])
-
-
-def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
-    if not names:
-        return configuration
-    return replace(configuration, parameters={names.get(key, key): value for key, value in configuration.parameters.items()})
-
-
-def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
-    """Scores in order; configurations of different parameters go in batches of their own."""
-    batch = problem_batch([problem])
-    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
-        found = list(group)
-        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))

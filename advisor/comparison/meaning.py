@@ -28,7 +28,7 @@ def meaning(source: SourceFile, names: Iterable[str]) -> list[tuple[str, str]]:
         fresh = frozenset(name for name in asked if (str(file.path), name) not in seen)
         seen |= {(str(file.path), name) for name in fresh}
         trees, imports = behind(file, fresh)
-        out += [(name, ast.dump(_undocumented(tree))) for name, tree in trees]
+        out += [(name, ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)) for name, tree in trees]
         for item in imports:
             found = [(other, wanted) for led, wanted in leads(item, imports[item]) if (other := imported_source(file, led)) is not None]
             waiting += found
@@ -78,8 +78,7 @@ def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
     return (item, frozenset({item.name})), (whole, frozenset(attributes))
 
 
-def _undocumented(node: ast.AST) -> ast.AST:
-    if not isinstance(node, ast.FunctionDef):
-        return node
+def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
+    """The function without its docstring, and without other strings that stand by themselves."""
     body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
     return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)

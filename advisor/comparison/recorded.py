@@ -65,13 +65,13 @@ def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:
 
 
 def recorded_problems(
-    recorded: Recorded, paths: Sequence[str], name: str, entry: Mapping[str, Any], said: KernelSettings
+    recorded: Recorded, paths: Sequence[str], names: Sequence[str], entry: Mapping[str, Any], said: KernelSettings
 ) -> tuple[list[Problem], list[str]]:
     """The problems that a kernel was launched on, each once, the most costly first; and what is to be said of them.
 
-    Of the paths of its file, the first that launches were recorded of counts.
+    Of the paths of its file, and of its names, the first that launches were recorded of counts.
     """
-    launches = next((found for path in paths if (found := recorded.of(path, name))), [])
+    launches = next((found for path in paths for name in names if (found := recorded.of(path, name))), [])
     if not launches:
         return [], []
     described = _described(entry, said, launches[0])

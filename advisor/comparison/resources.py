@@ -83,7 +83,7 @@ def resource_rows(
             break
         compiling.left -= needed
         base, head = (
-            _compile(side, name, configuration, group[0], element, problem) if side is not None else Attempt() for side in (old, new)
+            _compile(side, configuration, group[0], element, problem) if side is not None else Attempt() for side in (old, new)
         )
         reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
         if base.resources is None and head.resources is None:
@@ -103,7 +103,7 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 
 
 def _compile(
-    version: KernelVersion, name: str, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
+    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
 ) -> Attempt:
     from advisor.compiled.assembly import read_facts
     from advisor.compiled.described import described_launch
@@ -120,9 +120,9 @@ def _compile(
         options = {key: value for key in LAUNCH_OPTIONS if (value := getattr(configuration, key)) is not None}
         if problem is not None:
             described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
-    launch = KernelLaunch(source=version.source, kernel=name, given=Given(constexprs=constants, options=options))
+    launch = KernelLaunch(source=version.source, kernel=version.function.name, given=Given(constexprs=constants, options=options))
     if described is not None:
-        launch = described_launch(version.source, name, described, {**constants, **options})
+        launch = described_launch(version.source, version.function.name, described, {**constants, **options})
     precision = version.entry.get("precision")  # the constexpr with `tl.dot`'s input precision (triton_kernels/README.md)
     constants = dict(launch.given.constexprs)
     if isinstance(precision, str) and precision not in constants:

@@ -67,13 +67,13 @@ class Settings:
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def kernel(self, paths: Sequence[str], name: str) -> KernelSettings:
-        """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last.
+    def kernel(self, paths: Sequence[str], names: Sequence[str]) -> KernelSettings:
+        """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last. So with its names.
 
         What is said of it by name goes before what is said of whole files; of those the one it comes from goes first, since what is said
         of the file it came to was said of the kernels that were there.
         """
-        keys = [*(f"{path}::{name}" for path in paths), *reversed(paths)]
+        keys = [*(f"{path}::{name}" for path in paths for name in names), *reversed(paths)]
         return next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
 
     def table(self, path: str) -> Mapping[str, Any]:

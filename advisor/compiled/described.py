@@ -179,7 +179,11 @@ def _untuned(source: SourceFile, kernel: str, entry: Mapping[str, Any], problem:
              chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:  # fmt: skip
     """A configuration to inspect where nobody chose one, and whence it is: the file's default, or else the first valid of its space."""
     if entry.get("default") is not None:
-        return _plain_dict(call_function(source, entry["default"], dict(problem))), "the configuration that the file gives untuned"
+        untuned = _plain_dict(call_function(source, entry["default"], dict(problem)))
+        lists = {str(name): values for name, values in entry["space"].items() if isinstance(values, (list, tuple))}
+        beyond = [f"{name}={untuned[name]}" for name, values in lists.items() if name in untuned and untuned[name] not in values]
+        outside = f" (it lies outside the file's own space, by {', '.join(beyond)}, and counts as one of it)" if beyond else ""
+        return untuned, f"the configuration that the file gives untuned{outside}"
     space = {str(k): [chosen[k]] if k in chosen else list(values) for k, values in entry["space"].items()}
     for row in itertools.islice(itertools.product(*space.values()), LARGEST_SPACE):
         configuration = dict(zip(space, row, strict=True))

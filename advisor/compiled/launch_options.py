@@ -11,6 +11,7 @@ from advisor.compiled.described import Described, description, launch_from_descr
 from advisor.compiled.descriptors import own_blocks
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
+from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError, UsageError
@@ -193,6 +194,9 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
         yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: {remedy}."
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
+    elif gpu is not None and len(tuned.configs) > 1:
+        refused = dict.fromkeys(refused_ctas(each.num_ctas, gpu.compute_capability) for each in tuned.configs)
+        yield from (f"@triton.autotune fails on {gpu.name}, whatever else is in its list; {reason}." for reason in refused if reason)
     if gpu is not None and gpu.vendor != "amd":
         names = dict.fromkeys(k for each in tuned.configs for k in each.parameters if k in AMD_OPTIONS and not function.parameter(k))
         if names:

@@ -245,7 +245,7 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
         )
     yield from _warps(path, key, configuration, gpu)
     if (refused := refused_ctas(configuration.num_ctas, gpu.compute_capability if gpu is not None else None)) is not None:
-        yield _issue(path, key, "num-ctas", "error", f"num_ctas {configuration.num_ctas}: {refused}")
+        yield _issue(path, key, "num-ctas", "error", refused)
     least = least_block_k(operands, _vendor(name))
     if int(launched_k) < least:
         message = f"BLOCK_SIZE_K {launched_k}: tl.dot takes {least} or more of {operands} operands, so the kernel does not compile"

@@ -82,10 +82,10 @@ def refused_ctas(num_ctas: int, compute_capability: str | None = None) -> str | 
         return None
     major, _, minor = (compute_capability or "9.0").partition(".")
     if not minor or int(major) < 9:
-        return f"the GPU has no clusters of CTAs ({compute_capability}; compute capability 9.0 and later have them)"
+        return f"num_ctas {num_ctas}: the GPU has no clusters of CTAs ({compute_capability}; compute capability 9.0 and later have them)"
     if num_ctas & (num_ctas - 1):
-        return "no power of two, which Triton fails to compile"
-    return f"a cluster has at most {MOST_CTAS} CTAs" if num_ctas > MOST_CTAS else None
+        return f"num_ctas {num_ctas}: no power of two, which Triton fails to compile"
+    return f"num_ctas {num_ctas}: a cluster has at most {MOST_CTAS} CTAs" if num_ctas > MOST_CTAS else None
 
 
 def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from advisor.comparison_schema import ComparisonResult, StaticSide, Subject, evidence
+from collections.abc import Sequence
+from itertools import groupby
+
+from advisor.comparison_schema import ComparisonResult, StaticRow, StaticSide, Subject, evidence
 
 from . import comparison_words as words
 from . import figures
@@ -26,6 +29,32 @@ def _side(side: StaticSide | None) -> str:
     return f"{words.side_text(side)} µs predicted" if side is not None and side.predicted is not None else words.side_text(side)
 
 
+def _is_untouched(row: StaticRow) -> bool:
+    """Whether a row has the same configuration on both sides, and takes as long."""
+    return row.verdict == "predicted-unchanged" and not row.changed
+
+
+def _likeness(row: StaticRow) -> tuple[str, ...]:
+    """Alike of two rows that say the same: those of a file that cannot be read, and those that are untouched."""
+    if row.verdict == "failed":
+        return row.verdict, row.gpu, row.reason
+    return (row.verdict, row.gpu) if _is_untouched(row) else (row.verdict, row.gpu, row.id)
+
+
+def _static(rows: Sequence[StaticRow]) -> str:
+    """The line of a row, or of several that are alike."""
+    row = rows[0]
+    verdict = f"{words.verdict_word(row.verdict):<20}"
+    if len(rows) > 1:
+        why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
+        return f"{verdict} {words.labels_text([each.label for each in rows])}  {row.gpu}  ({why})"
+    against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
+    parts = [f"{verdict} {row.label}", row.gpu, f"{_side(before)} ({against}) -> {_side(row.head)}",
+             words.change_text(row.change), f"ceiling {words.latency_text(row.ceiling)}", ", ".join(words.configuration_change(row)),
+             f"({row.reason})" if row.verdict in words.REASONED else ""]  # fmt: skip
+    return "  ".join(filter(None, parts))
+
+
 def _subject(subject: Subject) -> list[str]:
     lines = [f"{subject.title}: {words.subject_sentence(subject)}".rstrip(": ")]
     for row in words.measured_order(subject.measured):
@@ -34,16 +63,9 @@ def _subject(subject: Subject) -> list[str]:
             f" {evidence([row])}  {words.effect_text(row)}  ({row.reason})"
         )
         lines += [f"    {fault}" for fault in row.faults]
-    for static in words.static_order(subject.static):
-        change = ", ".join(words.configuration_change(static))
-        against = "default" if static.compared_with == "default" else "base"
-        before = static.default if static.compared_with == "default" else static.base
-        lines.append(
-            f"  {words.verdict_word(static.verdict):<20} {static.label}  {static.gpu}  {_side(before)} ({against}) -> "
-            f"{_side(static.head)}  {words.change_text(static.change)}"
-            f"  ceiling {words.latency_text(static.ceiling)}" + (f"  {change}" if change else "")
-            + (f"  ({static.reason})" if static.verdict in words.REASONED else "")
-        )
+    rows = sorted(words.static_order(subject.static), key=_is_untouched)
+    for _, alike in groupby(rows, key=_likeness):
+        lines.append(f"  {_static(list(alike))}")
     for compiled in subject.resources:
         cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in words.resource_cells(compiled))
         lines.append(f"  compiled for {compiled.gpu} with {compiled.label}: {cells}" + (f" ({compiled.reason})" if compiled.reason else ""))

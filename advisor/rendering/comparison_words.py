@@ -107,18 +107,27 @@ def configuration_change(row: StaticRow) -> list[str]:
     return figures.changes(against.configuration if against else None, row.head.configuration)
 
 
+LABELS_SHOWN = 4
+"""Of rows that are told together."""
+
+
+def labels_text(labels: Sequence[str]) -> str:
+    """`M=1, M=2, M=4, M=8 and 14 more`."""
+    return ", ".join(labels[:LABELS_SHOWN]) + (f" and {len(labels) - LABELS_SHOWN} more" if len(labels) > LABELS_SHOWN else "")
+
+
 def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """The rows that look worse than what they replace."""
     return [row for row in rows if row.verdict in ("predicted-regressed", "cannot-launch", "failed")]
 
 
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
-    """Rows whose head is predicted slower than the stack's default, by as much as counts as a change."""
+    """Rows that a change left predicted slower than the stack's default, by as much as counts as a change."""
     found = []
     for row in rows:
         head = row.head.predicted if row.head is not None else None
         default = row.default.predicted if row.default is not None else None
-        if head is not None and default is not None and row.compared_with == "base" and head.us > 1.05 * default.us:
+        if head is not None and default is not None and row.compared_with == "base" and row.changed and head.us > 1.05 * default.us:
             found.append(row)
     return found
 

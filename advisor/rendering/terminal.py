@@ -11,7 +11,7 @@ from rich.text import Text
 
 from advisor.schema import Action, Finding, Latency, LaunchReport, Result
 
-from . import figures, side_by_side, tuned
+from . import figures, overview, side_by_side, tuned
 from .grouping import Group, group
 
 FINDINGS_OF_ONE_LAUNCH = 3
@@ -46,6 +46,11 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
 def show_side_by_side(results: Sequence[Result], *, report: str, file: TextIO | None = None) -> None:
     """Print one table of the results of several GPUs, and the path `report` of its HTML page."""
     _print([*side_by_side.lines(results), Text(f"  report: {figures.clean(report)}")], file)
+
+
+def show_overview(rows: Sequence[overview.Row], *, report: str) -> None:
+    """Print one table of the results of many tables, and the path `report` of its HTML page."""
+    _print([*overview.lines(rows), Text(f"  report: {figures.clean(report)}")], None)
 
 
 def _print(text: Sequence[Text], file: TextIO | None) -> None:

@@ -174,3 +174,14 @@ def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
     (launch,) = advise(target, predictor, command="").launches
     members = predictor.predict(problem_batch([launch.problem]), target.space, target.gpu).us
     assert launch.ceiling.us == pytest.approx(members.min())
+
+
+@pytest.mark.parametrize("gpu", ["B200", "H200"])
+def test_a_recommendation_far_above_the_ceiling_says_why(gpu):
+    """On B200 the ceiling is that of the largest tiles, which the order learned from measurements does not put first."""
+    result = advise(resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(4096,))), load_predictor(), command="")
+    offered = [(launch.ceiling.us, launch.recommendation) for launch in result.launches if launch.recommendation is not None]
+    assert offered
+    for ceiling, recommendation in offered:
+        above = f"predicted {100 * (recommendation.latency.us / ceiling - 1):.0f} % above the ceiling, for what is predicted faster ranks"
+        assert (above in recommendation.reason) == (gpu == "B200")

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from advisor.advise import advise
+from advisor.comparison import Options, compare_files, compare_trees
 from advisor.comparison.kernels import kernel_subjects, parse
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import KernelSettings, Settings
+from advisor.comparison.trees import RevisionTree
 from advisor.hardware import load_gpu
 from advisor.targets import Request
 from advisor.targets.kernels import closed_form_kernel
@@ -19,6 +21,8 @@ from .conftest import KERNEL
 
 FILE = Path(__file__).parents[2] / "triton_kernels" / "softmax.py"
 WIDE = FILE.read_text(encoding="utf-8")
+GOOD = KERNEL.format(m=128)
+MATMUL = KernelSettings(family="gemm", problems=({"M": 64, "N": 128, "K": 128},))
 SLOW = {"BLOCK_SIZE": 256, "ROWS_PER_CTA": 1, "num_warps": 1, "num_stages": 1}
 
 
@@ -69,3 +73,75 @@ def test_what_a_list_of_autotune_lacks_is_advised(predictor):
     row = row_of(KERNEL.format(m=128), KERNEL.format(m=16), predictor, Settings(kernels={"k.py": said}))
     assert row.ceiling.us < 0.8 * row.head.predicted.us
     assert row.advice.latency.us < row.base.predicted.us
+
+
+def with_clusters(text, others=""):
+    """The kernel with a configuration of two CTAs in its list."""
+    second = ', triton.Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8}, num_ctas=2)'
+    return text.replace("num_stages=3)]", f"num_stages=3){second}]{others}")
+
+
+CLUSTERS = "num_ctas 2: the GPU has no clusters of CTAs (8.0; compute capability 9.0 and later have them)"
+
+
+def compared_lists(folder, base, head, predictor, *, settings=None):
+    for name, text in (("old", base), ("new", head)):
+        (folder / name).mkdir()
+        (folder / name / "matmul.py").write_text(text)
+    found = compare_files(folder / "old/matmul.py", folder / "new/matmul.py", Options(gpus=("A100", "H100"), compiling=False), predictor,
+                          settings)  # fmt: skip
+    return found, found.subjects[0]
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_clusters_that_a_gpu_lacks_gate_for_it_alone(tmp_path, predictor, described):
+    """Triton's autotuner ends with the error, so that the other configurations of the list do not save the launch."""
+    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL}) if described else Settings()
+    found, subject = compared_lists(tmp_path, GOOD, with_clusters(GOOD), predictor, settings=settings)
+    assert found.gate.failed and len(found.gate.triggered) == 1 and f"on A100 ({CLUSTERS})" in found.gate.triggered[0]
+    assert {(row.gpu, row.verdict) for row in subject.static} == (
+        {("A100", "cannot-launch"), ("H100", "predicted-improved")} if described else set()
+    )
+
+
+def test_clusters_that_were_there_before_do_not_gate(tmp_path, predictor):
+    found, _ = compared_lists(tmp_path, with_clusters(GOOD), with_clusters(GOOD).replace("num_warps=8", "num_warps=4"), predictor)
+    assert not found.gate.failed
+
+
+def test_clusters_that_the_kernel_may_prune_do_not_gate(tmp_path, predictor):
+    head = with_clusters(GOOD, ', prune_configs_by={"early_config_prune": prune}')
+    settings = Settings(kernels={str(tmp_path / "new/matmul.py"): MATMUL})
+    found, subject = compared_lists(tmp_path, GOOD, head, predictor, settings=settings)
+    assert not found.gate.failed and {row.head.configuration.num_ctas for row in subject.static if row.gpu == "A100"} == {1}
+
+
+def test_what_a_gpu_refuses_is_not_compiled(repository, predictor):
+    """Both versions are compiled with one configuration: it has to be one that is launched."""
+    settings = '[kernels."k.py::matmul"]\nfamily = "gemm"\nproblems = [{M = 64, N = 128, K = 128}]'
+    base, head = (repository.commit({"k.py": text, "advisor.toml": settings}) for text in (GOOD, with_clusters(GOOD)))
+    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
+    found = compare_trees(*trees, Options(gpus=("A100",)), predictor)
+    (row,) = found.subjects[0].resources
+    assert row.base is not None and row.head is not None
+
+
+NAMES = {"BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N", "BK": "BLOCK_SIZE_K"}
+
+
+def renamed(text):
+    """The kernel with names of its own for its blocks, and none for a grouping of its programs."""
+    for own, name in NAMES.items():
+        text = text.replace(name, own)
+    return text.replace(', "GROUP_SIZE_M": 8', "").replace(",\n           GROUP_SIZE_M: tl.constexpr", "")
+
+
+def test_a_kernel_with_names_of_its_own_is_advised_and_compiled_in_these(predictor):
+    said = KernelSettings(family="gemm", configuration=NAMES, problems=({"M": 64, "N": 4096, "K": 4096},))
+    sources = [parse(renamed(KERNEL.format(m=m)).encode(), "k.py") for m in (128, 16)]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling())  # fmt: skip
+    (row,) = subject.static
+    assert [set(side.configuration.parameters) for side in (row.base, row.head, row.advice)] == [set(NAMES)] * 3
+    assert row.advice.triton_config.startswith('triton.Config({"BM": ') and "GROUP_SIZE_M" not in row.advice.triton_config
+    assert {each.label for each in subject.resources} == {"BM=16 BN=128 BK=64 num_warps=8 num_stages=3"}

@@ -216,6 +216,25 @@ def test_tables_of_two_gpus_are_told(tmp_path, capsys):
     assert "is for" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["E=128,N=192,device_name=NVIDIA_H20.json", "E=128,N=768,device_name=NVIDIA_H20,dtype=fp8_w8a8.json"])
+def test_tables_of_two_problems_are_compared_on_one(tmp_path, capsys, name):
+    """What another problem takes says nothing of the entries: the same ones are no change."""
+    example = Path(__file__).parents[2] / "reports/examples/E=128,N=768,device_name=NVIDIA_H20.json"
+    (tmp_path / name).write_text(example.read_text())
+    assert main(["compare", str(example), str(tmp_path / name), "--hidden-size", "2048", "--top-k", "8", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    rows = json.loads(out)["subjects"][0]["static"]
+    assert rows and {row["change"] for row in rows} == {0.0} and "are for different problems" in err
+
+
+def test_tables_of_two_kernels_are_refused(tmp_path, capsys):
+    example = Path(__file__).parents[2] / "reports/examples/E=128,N=768,device_name=NVIDIA_H20.json"
+    gemm = tmp_path / "N=1536,K=7168,device_name=NVIDIA_H20,dtype=fp8_w8a8,block_shape=[128,128].json"
+    gemm.write_text(example.read_text())
+    assert main(["compare", str(example), str(gemm)]) == 2
+    assert "different kernels" in capsys.readouterr().err
+
+
 def test_the_gpu_asked_for_is_honoured_or_refused(tmp_path, capsys):
     before, after = str(DATA / "before.json"), str(DATA / "after.json")
     rows = str(DATA.parent / "rows.csv")

@@ -55,6 +55,35 @@ def test_a_changed_table_is_compared_entry_by_entry(repository, predictor):
     assert "M=4096" in page and not re.search(r"(src|href)=.?https?:", page)
 
 
+def test_rows_that_say_the_same_are_one_line_of_text(repository, predictor):
+    entries = {f"M{count}": entry() for count in (1, 2, 4, 8, 16, 32)}
+    base = repository.commit({TABLE: table(**entries)})
+    text = to_text(compared(repository, base, repository.commit({TABLE: table(**{**entries, "M4": entry(stages=5)})}), predictor))
+    assert "M=1, M=2, M=8, M=16 and 1 more  H200  (the same configurations on both sides)" in text and text.count("  M=4  H200  ") == 1
+    text = to_text(compared(repository, base, repository.commit({TABLE: table(**entries)[:-9]}), predictor))
+    assert text.count("not valid JSON") == 1 + 1 + 1 and "M=1, M=2, M=4, M=8 and 2 more  H200  (not valid JSON" in text
+
+
+def test_tables_of_one_name_are_told_apart(repository, predictor):
+    paths = [f"configs/{folder}/{TABLE}" for folder in ("triton_3_4_0", "triton_3_5_1")]
+    other = "E=64,N=768,device_name=NVIDIA_H200.json"
+    base = repository.commit(dict.fromkeys([*paths, f"other/{other}"], table(M1=entry())))
+    changed = {path: table(M1=entry(256, 256, 128, 5, 8)) for path in paths}
+    head = repository.commit({**changed, f"other/{other}": table(M1=entry(32))})
+    found = compared(repository, base, head, predictor)
+    assert [subject.title for subject in found.subjects] == [*paths, other]
+    assert all(any(path in sentence for sentence in found.gate.triggered) for path in paths)
+
+
+def test_an_entry_that_is_not_changed_is_not_said_to_be_slower_than_the_default(repository, predictor):
+    slow = entry(128, 32, 64, 2)
+    base = repository.commit({TABLE: table(M1=entry(), M64=slow)})
+    comment = to_comment(compared(repository, base, repository.commit({TABLE: table(M1=entry(stages=5), M64=slow)}), predictor))
+    assert "slower than the stack's default" not in comment
+    comment = to_comment(compared(repository, base, repository.commit({TABLE: table(M1=slow, M64=slow)}), predictor))
+    assert "slower than the stack's default:** M=1 on H200" in comment
+
+
 def test_predicted_regressions_gate_only_where_that_is_asked_for(repository, predictor):
     base = repository.commit({TABLE: table(M4096=entry(128, 128, 64, 3, 8))})
     head = repository.commit({TABLE: table(M4096=entry(16, 32, 64, 3))})

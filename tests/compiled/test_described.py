@@ -235,6 +235,17 @@ def test_types_that_a_kernel_is_not_made_for_are_refused(
     assert "not made for operands of this type; got fp8" in said and "one of bf16, fp16, fp32" in said and "`dtypes`" in said
 
 
+@pytest.mark.parametrize("blocks", ["[256, 512]", "[256, 4096]"])
+def test_a_default_outside_the_space_is_said_to_lie_there(tmp_path: Path, blocks: str) -> None:
+    """It counts for the ceiling all the same: "100 % of the ceiling" alone would say that nothing of the space is faster."""
+    path = tmp_path / "k.py"
+    text = (FOLDER / "softmax.py").read_text(encoding="utf-8")
+    path.write_text(re.sub(r'"BLOCK_SIZE": \[.*\]', f'"BLOCK_SIZE": {blocks}', text, count=1))
+    said = "; ".join(launches(read_source(path), "softmax_kernel", LaunchOptions(), H200)[0].launch.assumed)
+    outside = " (it lies outside the file's own space, by BLOCK_SIZE=4096, and counts as one of it)"
+    assert f"the configuration that the file gives untuned{outside if '4096' not in blocks else ''}: BLOCK_SIZE=4096" in said
+
+
 def test_without_a_default_the_first_valid_configuration_is_assumed(tmp_path: Path) -> None:
     text = (FOLDER / "rms_norm.py").read_text(encoding="utf-8")
     (tmp_path / "norm.py").write_text(re.sub(r'\n\s+"default": "default",', "", text), encoding="utf-8")

@@ -50,6 +50,17 @@ def test_what_is_not_known_of_a_list_is_said(source: SourceFile, note: str) -> N
     assert not any(each.launch.notes for each in launches(source, "k", given, load_gpu("H200")))
 
 
+CLUSTERS = '[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 64}, num_ctas=2), triton.Config({"BLOCK": 32}, num_ctas=2)]'
+
+
+def test_a_list_at_which_autotuning_ends_is_said_to() -> None:
+    found = launches(tuned(CLUSTERS), "k", LaunchOptions(), load_gpu("A100"))
+    said = "@triton.autotune fails on A100, whatever else is in its list; num_ctas 2: the GPU has no clusters of CTAs (8.0; "
+    assert len(found) == 3 and all(len(each.launch.notes) == 1 and each.launch.notes[0].startswith(said) for each in found)
+    for source, gpu in ((tuned(CLUSTERS), "H200"), (tuned(CLUSTERS, ', prune_configs_by={"early_config_prune": prune}'), "A100")):
+        assert not any("fails on" in note for each in launches(source, "k", LaunchOptions(), load_gpu(gpu)) for note in each.launch.notes)
+
+
 @pytest.mark.parametrize("grid", ["64", None])
 def test_reports_say_it(grid: str | None, tmp_path) -> None:
     pytest.importorskip("triton")

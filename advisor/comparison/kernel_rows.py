@@ -1,0 +1,160 @@
+"""One problem of a kernel on one GPU: what the best configuration of either version is predicted to take, in the kernel's own names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advisor.advise import advise
+from advisor.advise.exports import triton_config
+from advisor.comparison.settings import KernelSettings
+from advisor.comparison.static import static_row
+from advisor.comparison_schema import StaticRow
+from advisor.configs.described import kernel_problem, reader
+from advisor.configs.literals import NotLiteralError
+from advisor.errors import InputError
+from advisor.hardware import GpuSpec
+from advisor.learned.base import Predictor
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
+from advisor.pipelines.space import problem_space
+from advisor.rendering.figures import sizes_text, types_text
+from advisor.schema import Configuration, LaunchReport, Problem
+from advisor.targets import PlannedLaunch, Target
+
+if TYPE_CHECKING:
+    from advisor.comparison.kernels import KernelVersion
+
+MOST_ASKED = 500
+"""Configurations of which a kernel's `valid` is asked, the best ranked first."""
+
+
+def kernel_row(
+    number: int, name: str, problem: Problem, gpu: GpuSpec, old: KernelVersion | None, new: KernelVersion | None,
+    said: KernelSettings, predictor: Predictor,
+) -> StaticRow:  # fmt: skip
+    """The row of a problem.
+
+    Args:
+        number: Of the problem.
+        name: The kernel's.
+        problem: What is computed.
+        gpu: On what.
+        old: The version of the base, where it has one.
+        new: That of the head.
+        said: What advisor.toml says of the kernel.
+        predictor: Where predictions come from.
+
+    Raises:
+        InputError: Neither version lists configurations.
+    """
+    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
+    label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
+    if not any(chosen):
+        raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
+    sides: list[Sequence[LaunchReport] | None] = [None, None]
+    for side, best in enumerate(chosen):
+        if best is not None:
+            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
+            sides[side] = advise(target, predictor, command="").launches
+    row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
+    return _in_own_names(row, {theirs: own for own, theirs in said.configuration.items()})
+
+
+def _in_own_names(row: StaticRow, names: Mapping[str, str]) -> StaticRow:
+    """The row with its configurations in the kernel's own names, in which they are shown, compiled and pasted."""
+    if not names:
+        return row
+    base, head, advice = row.base, row.head, row.advice
+    if base is not None and base.configuration is not None:
+        base = replace(base, configuration=_renamed(base.configuration, names))
+    if head is not None and head.configuration is not None:
+        head = replace(head, configuration=_renamed(head.configuration, names))
+    if advice is not None:
+        own = _renamed(advice.configuration, names)
+        advice = replace(advice, configuration=own, triton_config=triton_config(own))
+    return replace(row, base=base, head=head, advice=advice)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
+
+    configuration: Configuration
+    source: str
+    fits: bool  # whether the GPU can launch it
+    of_space: bool  # whether the version's file says what its whole space is
+    takes: frozenset[str]  # the kernel's parameters, as the model calls them
+
+
+def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
+    if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
+        return None
+    renamed = [_renamed(each, said.configuration) for each in version.configurations]
+    takes = frozenset(said.configuration.get(each.name, each.name) for each in version.function.parameters)
+    ends = version.ends_tuning(gpu)
+    if ends is not None:
+        source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
+        return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
+    scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
+    scores[list(version.refused(gpu))] = np.inf
+    best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
+    source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
+    return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
+                 of_space=version.function.autotune is None, takes=takes)  # fmt: skip
+
+
+def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:
+    """What the tunable ceiling of a version is the best of.
+
+    Of a file that says its kernel's space that very space, as everywhere: the best of either version stand for it, having been ranked
+    first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it,
+    less what the kernel has no parameter for (a grouping of its programs, parts of a depth).
+    """
+    def numbers(configuration: Configuration) -> set[str]:
+        return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
+
+    known = [each.configuration for each in chosen if each is not None and each.fits and each.of_space
+             and numbers(each.configuration) == numbers(best.configuration)]  # fmt: skip
+    if best.of_space and known:
+        return configuration_batch(known)
+    space = problem_space(problem, gpu.vendor)
+    lacking = {name: values for name, values in space.parameters.items() if name not in best.takes and (values == 1).any()}
+    kept = space.take(np.flatnonzero(np.logical_and.reduce([np.ones(len(space), bool), *(values == 1 for values in lacking.values())])))
+    return replace(kept, parameters={name: values for name, values in kept.parameters.items() if name not in lacking})
+
+
+def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: np.ndarray) -> int:
+    """The best ranked configuration that the file's own `valid` lets pass; the best ranked where it cannot be followed.
+
+    `valid` is followed in its syntax tree, never run, with one budget of steps for all it is asked.
+    """
+    function = version.source.plain_functions.get(str(version.entry.get("valid")))
+    if function is None:
+        return int(order[0])
+    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
+    try:
+        for place in order[:MOST_ASKED]:
+            if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):
+                return int(place)
+    except NotLiteralError:
+        return int(order[0])
+    return int(order[0])
+
+
+def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configuration:
+    if not names:
+        return configuration
+    return replace(configuration, parameters={names.get(key, key): value for key, value in configuration.parameters.items()})
+
+
+def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
+    """Scores in order; configurations of different parameters go in batches of their own."""
+    batch = problem_batch([problem])
+    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
+        found = list(group)
+        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))

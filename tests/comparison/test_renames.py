@@ -1,0 +1,80 @@
+"""Kernels that go by another name than before in their file: a new name hides no change."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from advisor.comparison import Options, compare_files
+from advisor.comparison.renames import renamed
+
+from .conftest import KERNEL
+from .test_moves import BAD, GOOD, OTHER, PATH, SETTINGS, compared
+
+BODY = "\n    ".join(["row = tl.program_id(0)", *(f"x{i} = tl.load(x + {i})" for i in range(8)), "tl.store(y + row, x0 + x7)"])
+ANOTHER = "\n    ".join(f"tl.atomic_add(y + {i}, {i})" for i in range(10))
+
+
+def function(name, body=BODY, parameters="x, y"):
+    (node,) = ast.parse(f"def {name}({parameters}):\n    {body}\n").body
+    return node
+
+
+def called(kernel, name):
+    return kernel.replace("def matmul", f"def {name}")
+
+
+def test_a_kernel_of_another_name_is_compared_with_what_it_was(repository, predictor):
+    found = compared(repository, predictor, {PATH: GOOD}, {PATH: called(BAD, "matmul_ogs")})
+    assert found.gate.failed and found.gate.triggered[0].startswith("predicted-regressed: ")
+    (subject,) = found.subjects
+    assert subject.title == f"{PATH}::matmul_ogs" and subject.change == "modified" and subject.notes[0] == "It was called matmul."
+    assert {row.compared_with for row in subject.static} == {"base"}
+
+
+def test_what_is_said_of_the_new_name_goes_before_what_is_said_of_the_old(repository, predictor):
+    of_new = f'[kernels."{PATH}::matmul_ogs"]\nfamily = "gemm"\nproblems = [{{M = 32, N = 128, K = 128}}]\n'
+    found = compared(repository, predictor, {PATH: GOOD}, {PATH: called(BAD, "matmul_ogs")}, SETTINGS + of_new)
+    assert {problem.sizes["M"] for row in found.subjects[0].static for problem in row.problems} == {32}
+
+
+def test_a_new_name_alone_is_no_change(repository, predictor):
+    assert compared(repository, predictor, {PATH: GOOD}, {PATH: called(GOOD, "matmul_ogs")}).subjects == ()
+
+
+def test_what_became_a_helper_was_not_renamed(repository, predictor):
+    caller = called(BAD, "outer").replace("    tl.store(", "    matmul(a, b, c, M, N, K, 1, 1, 1, 1)\n    tl.store(")
+    found = compared(repository, predictor, {PATH: GOOD}, {PATH: GOOD + caller})
+    assert {(each.title, each.change) for each in found.subjects} == {(f"{PATH}::outer", "added"), (f"{PATH}::matmul", "removed")}
+
+
+def test_both_versions_are_compiled_under_their_own_names(tmp_path, predictor):
+    for name, text in (("old.py", KERNEL.format(m=128)), ("new.py", called(KERNEL.format(m=64), "matmul_ogs"))):
+        (tmp_path / name).write_text(text)
+    found = compare_files(tmp_path / "old.py", tmp_path / "new.py", Options(gpus=("H100",)), predictor)
+    (row,) = found.subjects[0].resources
+    assert row.base is not None and row.head is not None and not row.reason
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "pairs"),
+    [
+        ({"a": BODY}, {"b": BODY}, {"b": "a"}),
+        ({"a": BODY}, {"b": BODY.replace("x7)", "x6)")}, {"b": "a"}),  # nearly
+        ({"a": BODY}, {"b": ANOTHER}, {}),
+        ({"a": BODY, "c": ANOTHER}, {"b": ANOTHER, "d": BODY}, {"b": "c", "d": "a"}),
+        ({"a": BODY}, {"b": BODY, "c": BODY}, {}),  # which of them is not clear
+        ({"a": BODY}, {"b": BODY.replace("x7)", "x6)"), "c": BODY}, {"c": "a"}),  # the more alike
+        ({"a": BODY}, {"b": f'"""What it does."""\n    {BODY}'}, {"b": "a"}),
+    ],
+)  # fmt: skip
+def test_kernels_are_paired_by_their_bodies(lost, gained, pairs):
+    trees = [{name: function(name, body) for name, body in side.items()} for side in (lost, gained)]
+    assert renamed(*trees) == pairs
+
+
+def test_another_kernel_that_came_is_new(repository, predictor):
+    other = OTHER.replace("tl.store(c", "tl.atomic_add(b").replace("(a, b, c, M, N, K,", "(a, b, rows, columns, alpha, beta, scale,")
+    found = compared(repository, predictor, {PATH: GOOD}, {PATH: other})
+    assert {each.change for each in found.subjects} == {"added", "removed"}
