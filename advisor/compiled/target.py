@@ -238,14 +238,18 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
     else:
         assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
+    presumed = {n: v for n, v in found.presumed.items() if n not in function.heuristics}
+    if presumed:
+        flags = " ".join(f"{name}={value}" for name, value in presumed.items())
+        assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
     if strides:
         assumed.append(launched(found.line, strides))
     filled = replace(
         given, types={**types, **given.types},
-        constexprs={**from_launch, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        constexprs={**from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
-        multiples=frozenset(strides) - frozenset(known),
+        multiples=frozenset(strides) - frozenset(known), passed=found.passed,
     )  # fmt: skip
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
 

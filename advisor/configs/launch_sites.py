@@ -9,14 +9,12 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from advisor.configs import function_names
 from advisor.configs.bindings import Scope
 from advisor.configs.changes import changed_names, is_fixed
 from advisor.configs.functions import FunctionReader
-from advisor.configs.imported import imported_function
 from advisor.configs.jit_function import MISSING
 from advisor.configs.launch_calls import launches
 from advisor.configs.literal_values import Symbol
@@ -43,6 +41,9 @@ class FoundLaunch:
         numbers: Values of its other arguments, the same.
         types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
         strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
     """
 
     grid: tuple[int, ...] | None
@@ -53,6 +54,8 @@ class FoundLaunch:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
 
 
 def grid_from_launches(
@@ -110,7 +113,7 @@ class _Site:
     def __init__(self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None = None) -> None:
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
         self.source, self.kernel, self.call = source, source.kernel(kernel), call
-        self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
+        self.surroundings = replace(source.surroundings, num_sms=num_sms)
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
         inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
@@ -123,6 +126,8 @@ class _Site:
         self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        self.required = function_names.required(function) - inner
+        self.presuming = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
@@ -137,6 +142,7 @@ class _Site:
         return FoundLaunch(
             grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
             numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
+            presumed=self.presumed({**constants, **values}, known), passed=self.tensors(known),
         )  # fmt: skip
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,6 +159,38 @@ class _Site:
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
+
+    def presumed(self, told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, bool]:
+        """Flags that are passed and not told, where all that the function around requires is taken to be there."""
+        found: dict[str, bool] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            if parameter is not None and parameter.is_constexpr and name not in told:
+                with contextlib.suppress(NotLiteralError), self._presuming():
+                    value = self._evaluate(node, known)
+                    if isinstance(value, bool):
+                        found[name] = value
+        return found
+
+    def tensors(self, known: Mapping[str, Any]) -> dict[str, bool]:
+        """Whether arguments of which no value is known are given something rather than None."""
+        found: dict[str, bool] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            if parameter is not None and not parameter.is_constexpr and name not in known:
+                asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
+                with contextlib.suppress(NotLiteralError), self._presuming():
+                    found[name] = bool(self._evaluate(ast.copy_location(asked, node), known))
+        return found
+
+    @contextlib.contextmanager
+    def _presuming(self) -> Iterator[None]:
+        """Take arguments that a call of the function around cannot leave out for something other than None."""
+        self.presuming = True
+        try:
+            yield
+        finally:
+            self.presuming = False
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
@@ -300,11 +338,23 @@ class _Site:
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
                 site.allowance.take()
+                if site.presuming and site._asks_whether_there_is(node, values):
+                    assert isinstance(node, ast.Compare)
+                    return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
                 asked = asked_of(node)
                 value = site._extent(asked, values, depth) if isinstance(asked, Extent) else None
                 return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
 
         return node if depth > DEEPEST else Extents().visit(copy.deepcopy(node))
+
+    def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
+        """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return False
+        asked, none = node.left, node.comparators[0]
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+            return False
+        return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.
