@@ -20,6 +20,7 @@ from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, 
 from advisor.compiled.loops import EXACT_WORK
 from advisor.compiled.places import together
 from advisor.compiled.sectors import unused_sector_bytes
+from advisor.compiled.staged import spared_bytes
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
 
@@ -72,7 +73,7 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module))
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -164,7 +165,7 @@ def _kernel_demand(
     sums, sure = ({name: float(values.sum()) * scale for name, values in each.items()} for each in (rows, certain))
     loads = tuple(a for a in accesses if a.kind == "load")
     rest = tuple(a for a in accesses if a.kind != "load")
-    alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS)
+    alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS if name != "smem")  # what is spared of it aside
     return KernelDemand(
         grid=grid, programs=programs, exact=whole and not collected.approximations and alike, scale=scale, per_program=rows,
         tensor_flop=dict(collected.all.tensor),

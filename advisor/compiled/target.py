@@ -189,8 +189,9 @@ def make_launch(
                     element=element or "fp16", element_given=element is not None),
     )  # fmt: skip
     known = {**scalars, **constants}
-    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms)
-    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms)
+    size = _size_of(launch.given.element)
+    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size)
+    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size)
     if found is not None:
         launch = _as_launched(launch, found)
     launch = replace(launch, assumed=(*launch.assumed, *_unknown_options(launch)))
@@ -212,6 +213,12 @@ def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mappin
         for name in values or {}:
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+
+
+def _size_of(element: str) -> int:
+    """Bytes of an element, by its name: fp16, fp8e4nv."""
+    bits = re.search(r"\d+", element)
+    return max(int(bits.group()) // 8, 1) if bits else 1
 
 
 def _defaults(function: JitFunction) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class FoundLaunch:
 
 def grid_from_launches(
     source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    num_sms: int | None = None,
+    num_sms: int | None = None, element_bytes: int | None = None,
 ) -> FoundLaunch | None:  # fmt: skip
     """The first launch in the file whose grid follows from what is known; None: there is none.
 
@@ -74,26 +74,28 @@ def grid_from_launches(
         defaults: Those that count where neither `values` nor the launch itself says more.
         options: Names of launch options.
         num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
+        element_bytes: Of its tensors, for files that ask one of them; None: not known.
     """
     for scopes, call in launches(source, kernel):
-        found = _Site(source, kernel, scopes, call, num_sms).launch(values, defaults or {}, options)
+        found = _Site(source, kernel, scopes, call, num_sms, element_bytes).launch(values, defaults or {}, options)
         if found.grid is not None:
             return found
     return None
 
 
 def only_launch(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None
-) -> FoundLaunch | None:
+    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None,
+    element_bytes: int | None = None,
+) -> FoundLaunch | None:  # fmt: skip
     """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
 
     Args:
-        source, kernel, values, options, num_sms: As for `grid_from_launches`.
+        source, kernel, values, options, num_sms, element_bytes: As for `grid_from_launches`.
     """
     found = list(launches(source, kernel))
     if len(found) != 1:
         return None
-    launch = _Site(source, kernel, *found[0], num_sms).launch(values, {}, options)
+    launch = _Site(source, kernel, *found[0], num_sms, element_bytes).launch(values, {}, options)
     return replace(launch, grid=None)
 
 
@@ -110,10 +112,12 @@ def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> d
 class _Site:
     """One launch, and what names around it stand for."""
 
-    def __init__(self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None = None) -> None:
+    def __init__(
+        self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None, element_bytes: int | None
+    ) -> None:
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
         self.source, self.kernel, self.call = source, source.kernel(kernel), call
-        self.surroundings = replace(source.surroundings, num_sms=num_sms)
+        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
         inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
@@ -124,6 +128,7 @@ class _Site:
         self.allowance = Allowance()
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
+        self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
         self.required = function_names.required(function) - inner
@@ -309,10 +314,9 @@ class _Site:
 
     def _extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
         """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
-        rank = self._rank(asked.tensor)
-        place = _from_front(asked, rank)
+        place = self._place(asked)
         for name, other in self.asked.items():
-            if isinstance(other, Extent) and _from_front(other, rank) == place and isinstance(values.get(name), int):
+            if isinstance(other, Extent) and self._place(other) == place and isinstance(values.get(name), int):
                 return int(values[name])
         for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
             with contextlib.suppress(NotLiteralError), self._following(place):
@@ -320,6 +324,12 @@ class _Site:
                 if isinstance(value, int):
                     return value
         return None
+
+    def _place(self, asked: Extent) -> Extent:
+        """The same extent of the tensor whose shape this one has, with an index that counts from the front, where the rank is known."""
+        rank = self._rank(asked.tensor)
+        index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
+        return Extent(self.shapes.root(asked.tensor), index)
 
     def _evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
         """The value of an expression around the launch.
@@ -342,10 +352,17 @@ class _Site:
                     assert isinstance(node, ast.Compare)
                     return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
                 asked = asked_of(node)
-                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else None
+                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else site._as_passed(node, values)
                 return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
 
         return node if depth > DEEPEST else Extents().visit(copy.deepcopy(node))
+
+    def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
+        """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return None
+        given = (values.get(name) for name, other in self.calls if ast.dump(other) == ast.dump(node))
+        return next((value for value in given if type(value) is int), None)
 
     def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
         """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
@@ -422,11 +439,6 @@ class _Site:
     def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
         found = self._extent(asked, values, depth + 1)
         return found if found is not None else _unknown(name)
-
-
-def _from_front(asked: Extent, rank: int | None) -> Extent:
-    """The same extent with an index that counts from the front, where the rank is known."""
-    return Extent(asked.tensor, asked.index % rank) if rank and -rank <= asked.index < rank else asked
 
 
 def _unknown(name: str) -> Any:

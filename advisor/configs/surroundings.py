@@ -42,6 +42,7 @@ class Surroundings:
         backend: Triton's backend of the target (cuda, hip); None: not known.
         arch: Architecture of the target (90, gfx942); None: not known.
         num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
+        element_bytes: Of tensors, for `x.element_size()`; None: not known.
     """
 
     functions: Mapping[str, ast.FunctionDef]
@@ -54,6 +55,7 @@ class Surroundings:
     backend: str | None = None
     arch: int | str | None = None
     num_sms: int | None = None
+    element_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,3 +33,18 @@ def test_inline_assembly_costs_its_instructions_once_for_all_elements_packed_tog
     kernel = parse(ASSEMBLY.format(text=text, pack=pack)).kernel
     operation = next(each for each in kernel.walk() if each.name == "tt.elementwise_inline_asm")
     assert cost(operation).alu == 4096 * instructions
+
+
+@pytest.mark.parametrize(
+    ("text", "special", "instructions"),
+    [
+        ("tanh.approx.f32 $0, $1;", 1, 0),
+        ("mul.f32 $1, $1, $2; ex2.approx.ftz.f32 $0, $1;", 1, 1),
+        (r"v_mul_f32 $1, $1, $2\0Av_exp_f32 $0, $1", 1, 1),
+        ("ex2.approxes $0, $1; st.tanh.approx a;", 0, 2),
+    ],
+)
+def test_special_functions_of_inline_assembly_are_of_the_special_pipeline(text: str, special: int, instructions: int) -> None:
+    kernel = parse(ASSEMBLY.format(text=text, pack=1)).kernel
+    found = cost(next(each for each in kernel.walk() if each.name == "tt.elementwise_inline_asm"))
+    assert (found.xu, found.alu) == (4096 * special, 4096 * instructions)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.target import make_launch
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.source import SourceFile, parse_source
 
 KERNEL = "@triton.jit\ndef k(x_ptr, n, m, BLOCK: tl.constexpr):\n    pass\n"
@@ -31,6 +31,10 @@ def source(body: str) -> SourceFile:
          '            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n', (6, 3)),
         ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
         ("def run(x, count):\n    k[(count,)](x_ptr=x, m=1, n=count, BLOCK=1)\n", (1000,)),
+        ("def run(x):\n    k[(triton.cdiv(x.numel(), 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    size = x.numel()\n    k[(triton.cdiv(size, 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    k[(x.size()[0], x.size()[1])](x, x.shape[0], x.shape[1])\n", (1000, 3)),
+        ("def run(x):\n    y = torch.empty_like(x)\n    k[(y.shape[0],)](x, x.shape[0], 1)\n", (1000,)),
     ],
 )
 def test_found(body: str, grid: tuple[int, ...]) -> None:
@@ -292,6 +296,21 @@ def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
     body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"
     found = grid_from_launches(source(body), "k", {})
     assert found is not None and found.strides == {}
+
+
+def test_tensors_made_like_others_have_their_strides() -> None:
+    head = HEAD.replace("x_ptr, n, m,", "x_ptr, n, first, second, BLOCK: tl.constexpr):\n    pass\n#")
+    body = "def run(x):\n    q = torch.empty_like(x, dtype=torch.int8)\n    k[(8,)](x, x.shape[-1], q.stride(-2), q.stride()[-2])\n"
+    found = only_launch(parse_source(head + body, "k.py"), "k", {"n": 96})
+    assert found is not None and found.strides == {"first": 96, "second": 96}
+
+
+@pytest.mark.parametrize(("element", "block"), [(None, 32768), ("bf16", 32768), ("fp32", 16384), ("fp8e4nv", 65536)])
+def test_the_size_of_elements_is_that_of_tensors_of_which_nothing_is_said(element: str | None, block: int) -> None:
+    body = "def run(x):\n    n = x.numel()\n    B = min(65536 // x.element_size(), triton.next_power_of_2(n))\n    k[(8,)](x, n, 1, BLOCK=B)\n"
+    assert make_launch(source(body), "k", arguments={"n": 100_000}, element=element).given.constexprs == {"BLOCK": block}
+    found = only_launch(source(body), "k", {"n": 100_000})
+    assert found is not None and not found.constexprs
 
 
 def test_the_only_launch_counts_without_its_grid() -> None:
