@@ -208,11 +208,19 @@ def inline_instructions(text: str) -> tuple[int, int]:
     return len(found), sum(1 for each in found if _SPECIAL.match(each))
 
 
+def right_operand(operation: Operation) -> int:
+    """The place of the right operand of a product, among the operands and their types: of a scaled one, the left one's scales may stand
+    before it (`tt.dot_scaled %a scale %s, %b`)."""
+    return 2 if operation.name == "tt.dot_scaled" and " scale " in operation.text.partition(",")[0] else 1
+
+
 def _dot(operation: Operation) -> Cost:
     tensors = [t for t in operation.types if t.shape]
-    if len(tensors) < 2:
+    place = right_operand(operation)
+    if len(tensors) <= place:
         return Cost()
-    left, right = tensors[0], tensors[1]
+    left, right = tensors[0], tensors[place]
+    staged = left.elements * element_bytes(left.element) + right.elements * element_bytes(right.element)
     result = operation.result or tensors[-1]
     if operation.name == "tt.dot_scaled":
         kind = _scaled_type(operation)
@@ -220,10 +228,9 @@ def _dot(operation: Operation) -> Cost:
         if "lhs = e2m1" in operation.text:
             depth = left.shape[-1] * 2
         flop = 2.0 * result.elements * depth
-        return Cost(tensor_flop={kind: flop}, smem=2.0 * (left.elements + right.elements))
+        return Cost(tensor_flop={kind: flop}, smem=2 * staged)
     flop = 2.0 * result.elements * left.shape[-1]
     kind_or_none = tensor_type(operation, left)
-    staged = left.elements * element_bytes(left.element) + right.elements * element_bytes(right.element)
     if kind_or_none is None:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
     flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes, tensor_type
+from advisor.compiled.costs import element_bytes, right_operand, tensor_type
 from advisor.compiled.ir import Module, Operation
 from advisor.compiled.products import Names
 
 _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
-_VIEWS = ("tt.trans", "tt.reshape", "tt.unsplat", "ttg.convert_layout")
+_VIEWS = ("tt.trans", "tt.reshape", "tt.bitcast", "arith.bitcast")
 
 
 def spared_bytes(module: Module) -> dict[int, float]:
@@ -21,14 +21,14 @@ def spared_bytes(module: Module) -> dict[int, float]:
     around = module.loops_around()
     found: dict[int, float] = {}
     for function in module.functions.values():
-        dots = [op for op in function.walk() if op.name == "tt.dot" and len(op.types) > 1 and tensor_type(op, op.types[0]) is not None]
+        dots = [op for op in function.walk() if _is_of_tensor_pipeline(op)]
         names = Names(function.blocks) if dots else None
         written: set[int] = set()
         for dot in dots:
             assert names is not None
             spared = 0.0
-            for name, kind in zip(dot.operands[:2], dot.types[:2], strict=True):
-                maker = _maker(names, name)
+            for place in (0, right_operand(dot)):
+                maker, kind = _maker(names, dot.operands[place]), dot.types[place]
                 size = kind.elements * element_bytes(kind.element)
                 if maker is None or maker.name not in _LOADS or around.get(id(maker)) != around.get(id(dot)):
                     spared += 2 * size
@@ -38,6 +38,12 @@ def spared_bytes(module: Module) -> dict[int, float]:
                     written.add(id(maker))
             found[id(dot)] = spared
     return found
+
+
+def _is_of_tensor_pipeline(operation: Operation) -> bool:
+    if operation.name == "tt.dot_scaled":
+        return True
+    return operation.name == "tt.dot" and tensor_type(operation, operation.types[0]) is not None
 
 
 def _maker(names: Names, name: str) -> Operation | None:
