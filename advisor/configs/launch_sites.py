@@ -15,6 +15,7 @@ from advisor.configs import function_names
 from advisor.configs.bindings import Scope
 from advisor.configs.changes import changed_names, is_fixed
 from advisor.configs.functions import FunctionReader
+from advisor.configs.host_descriptors import host_descriptor
 from advisor.configs.jit_function import MISSING
 from advisor.configs.launch_calls import launches
 from advisor.configs.literal_values import Symbol
@@ -43,6 +44,7 @@ class FoundLaunch:
         strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
         presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
             `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
     """
 
@@ -56,6 +58,8 @@ class FoundLaunch:
     strides: Mapping[str, int | None] = field(default_factory=dict)
     presumed: Mapping[str, bool] = field(default_factory=dict)
     passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def grid_from_launches(
@@ -140,6 +144,7 @@ class _Site:
         assert isinstance(self.call.func, ast.Subscript)
         constants, launched = self.constants(values, options)
         known = {**defaults, **constants, **values}
+        blocks, shapes = self.descriptors(known)
         try:
             grid = self.grid(known)
         except NotLiteralError:
@@ -148,6 +153,7 @@ class _Site:
             grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
             numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
             presumed=self.presumed({**constants, **values}, known), passed=self.tensors(known),
+            blocks=blocks, shapes=shapes,
         )  # fmt: skip
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -187,6 +193,37 @@ class _Site:
                 with contextlib.suppress(NotLiteralError), self._presuming():
                     found[name] = bool(self._evaluate(ast.copy_location(asked, node), known))
         return found
+
+    def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """Blocks and shapes of tensor descriptors that are passed, as far as they can be worked out.
+
+        A block of one element is no block: hooks of the configurations set it before the launch.
+        """
+        blocks: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, node in self.passed.items():
+            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
+            if made is None:
+                continue
+            block = self._sizes(made.block, known)
+            if block is not None and set(block) != {1}:
+                blocks[name] = block
+            places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
+            of_tensor = [self._extent(place, known) for place in places]
+            shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
+            if shape is not None and len(shape) == len(made.block):
+                shapes[name] = shape
+        return blocks, shapes
+
+    def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Sizes, all positive; None: one is not known."""
+        found = []
+        for node in nodes:
+            try:
+                found.append(self._evaluate(node, known))
+            except NotLiteralError:
+                return None
+        return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
     @contextlib.contextmanager
     def _presuming(self) -> Iterator[None]:
