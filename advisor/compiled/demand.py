@@ -133,7 +133,8 @@ def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes, masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
-        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, unused_bytes=0.0, loop=around[-1] if around else None,
+        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, unused_bytes=0.0,
+        loop=around[-1] if around else None,
         line=operation.line, file=operation.location.file if operation.location else None,
     ), assumption  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Tensor descriptors that a function makes for a launch: `TensorDescriptor(x, shape, strides, block_shape=[BLOCK_M, BLOCK_K])`. Read by parsing."""
+"""Tensor descriptors that a function makes for a launch: `TensorDescriptor(x, shape, strides, block_shape=[BLOCK_M, BLOCK_K])`. Read by
+parsing."""
 
 from __future__ import annotations
 

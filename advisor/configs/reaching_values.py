@@ -143,8 +143,9 @@ def _either(test: ast.expr, first: ast.expr | None, second: ast.expr | None) -> 
 
 def _with_values(test: ast.expr, names: _Names) -> ast.expr:
     """A condition that asks of a name whether it is None, `if block is None: block = 64`, with what the name is there in its place."""
-    asked = test.left if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot)) else None
-    value = names.get(asked.id) if isinstance(asked, ast.Name) else None
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(test.left, ast.Name):
+        return test
+    value = names.get(test.left.id)
     return ast.copy_location(ast.Compare(left=value, ops=test.ops, comparators=test.comparators), test) if value is not None else test
 
 

@@ -56,7 +56,8 @@ compute capability 6.1 on (P4: 22 TOPS of int8, 5.5 TFLOPS of fp32)."""
 def fma_gain(gpu: GpuSpec, dtype: str, *, dot: bool = False) -> float:
     """How many times as many FLOP of `dtype` as of fp32 the vector units do at most: a bound must grant every kernel packed arithmetic.
 
-    Types of a byte can be widened to fp16, int4 to int8. bf16 has instructions where the matrix units take it (compute capability 8.0, CDNA 3).
+    Types of a byte can be widened to fp16, int4 to int8. bf16 has instructions where the matrix units take it (compute capability 8.0,
+    CDNA 3).
 
     Args:
         gpu: The GPU.

@@ -35,8 +35,8 @@ A, B, P, C = (2 * 2 * each for each in (64 * 32, 32 * 16, 64 * 16, 16 * 32))  # 
     ("old", "new", "spared"),
     [
         ("", "", [A, P]),  # what the loop does not change, and what it computes
-        ("%c = tt.load %v : tensor<16x32x!tt.ptr<f16>>", "%c = tt.trans %b {order = array<i32: 1, 0>} : tensor<32x16xf16> -> tensor<16x32xf16>",
-         [A, P + C // 2]),  # one load for both
+        ("%c = tt.load %v : tensor<16x32x!tt.ptr<f16>>",
+         "%c = tt.trans %b {order = array<i32: 1, 0>} : tensor<32x16xf16> -> tensor<16x32xf16>", [A, P + C // 2]),  # one load for both
         ("%s = tt.dot %a, %b,", "%e = tt.bitcast %b : tensor<32x16xf16> -> tensor<32x16xf16>\n      %s = tt.dot %a, %e,", [A, P]),
         ("%a, %b, %scores", "%x, %b, %scores", [A, P]),  # of a name that is not made here nothing is known
     ],

@@ -343,7 +343,8 @@ def test_tensors_made_like_others_have_their_strides() -> None:
 
 @pytest.mark.parametrize(("element", "block"), [(None, 32768), ("bf16", 32768), ("fp32", 16384), ("fp8e4nv", 65536)])
 def test_the_size_of_elements_is_that_of_tensors_of_which_nothing_is_said(element: str | None, block: int) -> None:
-    body = "def run(x):\n    n = x.numel()\n    B = min(65536 // x.element_size(), triton.next_power_of_2(n))\n    k[(8,)](x, n, 1, BLOCK=B)\n"
+    lines = ["n = x.numel()", "B = min(65536 // x.element_size(), triton.next_power_of_2(n))", "k[(8,)](x, n, 1, BLOCK=B)"]
+    body = "def run(x):\n" + "".join(f"    {line}\n" for line in lines)
     assert make_launch(source(body), "k", arguments={"n": 100_000}, element=element).given.constexprs == {"BLOCK": block}
     found = only_launch(source(body), "k", {"n": 100_000})
     assert found is not None and not found.constexprs
