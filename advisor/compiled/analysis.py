@@ -19,7 +19,6 @@ from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
-from advisor.compiled.sectors import unused_sector_bytes
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -175,7 +174,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
     missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
-    scattered = sum(unused_sector_bytes(a) for a in demand.accesses if a.kind == "load")
+    scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     issue = (fma / 1.5 + demand.xu_op + demand.alu_op) / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
         "tensor": tensor, "fma": fma, "xu": demand.xu_op, "alu": demand.alu_op, "issue": issue,

@@ -200,11 +200,11 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]
         module = parse(compiled.ttgir, tuple(compiled.origins))
     except InputError:
         return []
-    depths = module.loop_depths()
+    loops = module.loops_around()
     found: list[tuple[int | None, str, float]] = []
     for function in module.functions.values():
         for operation in function.walk():
-            if operation.name == "ttg.convert_layout" and depths.get(id(operation), 0) > 0 and len(operation.types) >= 2:
+            if operation.name == "ttg.convert_layout" and loops.get(id(operation)) and len(operation.types) >= 2:
                 before, after = operation.types[0], operation.types[-1]
                 if "#ttg.dot_op" in after.text and "#mma" in after.text and "#mma" in before.text:
                     continue  # stays in registers

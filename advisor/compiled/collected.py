@@ -124,6 +124,7 @@ class Collected:
     Attributes:
         scale: Programs that each evaluated one stands for.
         divisors: What divisions divide by, by the `id` of the operation.
+        spared: Bytes of shared memory that products need not move, the same.
         certain: Of `all`, what is not assumed.
         accesses: By the `id` of the operation; so are loops.
         lines: What each line asks for, by field of `LineDemand`.
@@ -133,6 +134,7 @@ class Collected:
 
     scale: float
     divisors: Mapping[int, Divisor]
+    spared: Mapping[int, float] = field(default_factory=dict)
     all: Columns = field(default_factory=Columns)
     certain: Columns = field(default_factory=Columns)
     accesses: dict[int, AccessTotals] = field(default_factory=dict)
@@ -182,8 +184,9 @@ class Collected:
                 for name, amount in (("tensor", flop), ("fma", once.fma), ("xu", once.xu), ("alu", once.alu), ("fp64", once.fp64),
                                      ("smem", once.smem)):  # fmt: skip
                     if amount:
-                        for columns in self._counted(assumed):
-                            columns.add(name, times * amount)
+                        self.all.add(name, times * amount)
+                        if not assumed:
+                            self.certain.add(name, times * (amount - (self.spared.get(id(operation), 0.0) if name == "smem" else 0.0)))
                         self._add_to_line(operation, _OF_LINES[name], amount * often)
                 for kind, amount in once.tensor_flop.items():
                     for columns in self._counted(assumed):

@@ -154,7 +154,9 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
     if name in INTEGER:
         return _division(divisor, elements, wide)
     if name == "tt.elementwise_inline_asm":
-        return Cost(alu=elements / int(operation.attribute("packed_element") or 1) * max(1, inline_instructions(operation.text)))
+        times = elements / int(operation.attribute("packed_element") or 1)
+        instructions, special = inline_instructions(operation.text)
+        return Cost(xu=times * special, alu=times * max(instructions - special, 0 if special else 1))
     return Cost(alu=elements * (2 if wide else 1)) if name.startswith(("arith.", "math.", "tt.")) else Cost()
 
 
@@ -188,8 +190,13 @@ def _division(divisor: Divisor | None, elements: float, wide: bool) -> Cost:
 _COMMENT = re.compile(r"//.*|/\*[\s\S]*?\*/")
 
 
-def inline_instructions(text: str) -> int:
-    """Instructions of inline assembly, which one execution does for all elements packed together; declarations (`.reg`) are none.
+_SPECIAL = re.compile(r"(@!?%?\w+ )?((tanh|ex2|lg2|sin|cos|sqrt|rsqrt|rcp|div)\.(approx|full)\b|v_(exp|log|rcp|rsq|sqrt|sin|cos)_)")
+"""Instructions of PTX and of AMD's assembly that one special function does."""
+
+
+def inline_instructions(text: str) -> tuple[int, int]:
+    """Instructions of inline assembly, which one execution does for all elements packed together, and how many are special functions;
+    declarations (`.reg`) are none.
 
     PTX ends each with a semicolon, AMD's assembly a line.
     """
@@ -197,14 +204,23 @@ def inline_instructions(text: str) -> int:
     code = re.sub(r"\\0[9AaDd]", lambda found: " " if found.group()[2] == "9" else "\n", quoted.group(1) if quoted else "")
     code = _COMMENT.sub("", code)
     statements = code.split(";") if ";" in code else code.splitlines()
-    return sum(1 for each in statements if (plain := each.strip(" \n{}")) and not plain.startswith("."))
+    found = [plain for each in statements if (plain := each.strip(" \n\t{}")) and not plain.startswith(".")]
+    return len(found), sum(1 for each in found if _SPECIAL.match(each))
+
+
+def right_operand(operation: Operation) -> int:
+    """The place of the right operand of a product, among the operands and their types: of a scaled one, the left one's scales may stand
+    before it (`tt.dot_scaled %a scale %s, %b`)."""
+    return 2 if operation.name == "tt.dot_scaled" and " scale " in operation.text.partition(",")[0] else 1
 
 
 def _dot(operation: Operation) -> Cost:
     tensors = [t for t in operation.types if t.shape]
-    if len(tensors) < 2:
+    place = right_operand(operation)
+    if len(tensors) <= place:
         return Cost()
-    left, right = tensors[0], tensors[1]
+    left, right = tensors[0], tensors[place]
+    staged = left.elements * element_bytes(left.element) + right.elements * element_bytes(right.element)
     result = operation.result or tensors[-1]
     if operation.name == "tt.dot_scaled":
         kind = _scaled_type(operation)
@@ -212,10 +228,9 @@ def _dot(operation: Operation) -> Cost:
         if "lhs = e2m1" in operation.text:
             depth = left.shape[-1] * 2
         flop = 2.0 * result.elements * depth
-        return Cost(tensor_flop={kind: flop}, smem=2.0 * (left.elements + right.elements))
+        return Cost(tensor_flop={kind: flop}, smem=2 * staged)
     flop = 2.0 * result.elements * left.shape[-1]
     kind_or_none = tensor_type(operation, left)
-    staged = left.elements * element_bytes(left.element) + right.elements * element_bytes(right.element)
     if kind_or_none is None:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
     flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1

@@ -34,7 +34,8 @@ class AccessDemand:
         masked: Whether there is a mask; `active_fraction` of its lanes are active.
         contiguous: Elements in a row; None where no execution tells, or one has an address that is not known.
         sector_ratio: Bytes of the sectors that hold what one execution asks for, over those bytes; of short rows, else 1.
-        in_loop: Whether it stands in a loop.
+        unused_bytes: Of those sectors, what no access that follows it closely uses.
+        loop: The innermost loop that it stands in, by its `id`; None: in none.
     """
 
     operation: Operation = field(repr=False)
@@ -55,7 +56,8 @@ class AccessDemand:
     active_fraction: float
     contiguous: int | None
     sector_ratio: float
-    in_loop: bool
+    unused_bytes: float
+    loop: int | None
     line: int | None
     file: str | None
 
@@ -63,6 +65,11 @@ class AccessDemand:
     def name(self) -> str:
         """The argument, or the line where it cannot be told."""
         return self.argument or f"line {self.line}"
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether it stands in a loop."""
+        return self.loop is not None
 
     @property
     def extent_bytes(self) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from advisor.compiled.ir import Module, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.loops import EXACT_WORK
 from advisor.compiled.places import together
+from advisor.compiled.sectors import unused_sector_bytes
+from advisor.compiled.staged import spared_bytes
 from advisor.compiled.values import MAX_DENSE
 from advisor.errors import InputError
 
@@ -70,7 +73,7 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module))
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -80,14 +83,15 @@ def read_demand(
     sample = None
     if not whole:
         sample = Sample(indices=np.unique(indices), grid=full, divisors=quotients(collected.scalar_divisors))
-    depths = module.loop_depths()
+    around = module.loops_around()
     accesses = []
     for totals in collected.accesses.values():
-        access, more = _access_demand(totals, depths.get(id(totals.operation), 0), sample)
+        access, more = _access_demand(totals, around.get(id(totals.operation), ()), sample)
         accesses.append(access)
         if more:
             unknown.setdefault(f"which bytes of {access.argument} all programs touch", more)
-    return _kernel_demand(collected, tuple(accesses), _loops(collected, depths), unknown, full, total, whole, inputs)
+    accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
+    return _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs)
 
 
 def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str]]:
@@ -103,8 +107,8 @@ def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str
     return found
 
 
-def _access_demand(totals: AccessTotals, depth: int, sample: Sample | None) -> tuple[AccessDemand, str | None]:
-    """The demand of an access in so many loops, and what is assumed of bytes that programs not looked at touch."""
+def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample | None) -> tuple[AccessDemand, str | None]:
+    """The demand of an access in these loops, and what is assumed of bytes that programs not looked at touch."""
     operation, reach = totals.operation, totals.reach
     element, size = totals.element, element_bytes(totals.element)
     tensor = next((t for t in operation.types if t.shape), None)
@@ -129,15 +133,16 @@ def _access_demand(totals: AccessTotals, depth: int, sample: Sample | None) -> t
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes, masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
-        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, in_loop=depth > 0,
+        contiguous=None if totals.unlocated else totals.contiguous, sector_ratio=totals.sector_ratio, unused_bytes=0.0,
+        loop=around[-1] if around else None,
         line=operation.line, file=operation.location.file if operation.location else None,
     ), assumption  # fmt: skip
 
 
-def _loops(collected: Collected, depths: Mapping[int, int]) -> tuple[LoopDemand, ...]:
+def _loops(collected: Collected, around: Mapping[int, tuple[int, ...]]) -> tuple[LoopDemand, ...]:
     return tuple(
         LoopDemand(
-            line=each.operation.line, depth=depths.get(id(each.operation), 1), entries=each.entries, trips=each.trips,
+            line=each.operation.line, depth=len(around.get(id(each.operation), (0,))), entries=each.entries, trips=each.trips,
             mean_trips=each.trips / each.entries if each.entries else 0.0, reasons=tuple(sorted(each.reasons)), sampled=each.sampled,
         )
         for each in collected.loops.values()
@@ -161,7 +166,7 @@ def _kernel_demand(
     sums, sure = ({name: float(values.sum()) * scale for name, values in each.items()} for each in (rows, certain))
     loads = tuple(a for a in accesses if a.kind == "load")
     rest = tuple(a for a in accesses if a.kind != "load")
-    alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS)
+    alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS if name != "smem")  # what is spared of it aside
     return KernelDemand(
         grid=grid, programs=programs, exact=whole and not collected.approximations and alike, scale=scale, per_program=rows,
         tensor_flop=dict(collected.all.tensor),

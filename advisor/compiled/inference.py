@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ MOST_ELEMENTS = 2**14
 MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
 _SHAPES = (ast.Tuple, ast.List)
+_SOMETHING = object()
+"""Stands for an argument of which only that it is not None is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ class Given:
         element: Type of the elements of tensors of which nothing is said.
         element_given: Whether the user says so: it then holds wherever the kernel only hints at another.
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
+        blocks: Of tensor descriptors.
+        passed: Whether arguments without a value are given something rather than None, which heuristics ask.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -78,6 +82,8 @@ class Given:
     element: str = "fp16"
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
@@ -237,7 +243,7 @@ class _Draft:
             self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
             for each in self.assumptions
         ]
-        said = said_blocks(self.function.node, self.described, self.constants) if self.described else {}
+        said = {**self.given.blocks, **said_blocks(self.function.node, self.described, self.constants)} if self.described else {}
         for name in self.described:
             element = str(self.choice.get("element", self.given.element))
             self.signature[name] = descriptor_type(self.usage[name], self.constants, element, said.get(name))
@@ -262,7 +268,12 @@ class _Draft:
     def apply_heuristics(self) -> None:
         """Take what `@triton.heuristics` makes of all this, which has the last word but for what is given."""
         function, given, signature = self.function, self.given, self.signature
-        found, unknown = self.source.heuristic_values(function, {**self.options, **given.scalars, **self.constants})
+        passed = {name: _SOMETHING if there_is else None for name, there_is in given.passed.items()}
+        values = {**self.options, **given.scalars, **self.constants}
+        found, unknown = self.source.heuristic_values(function, {**passed, **values})
+        told = self.source.heuristic_values(function, values)[0] if passed else found
+        if presumed := [f"{name}={value}" for name, value in found.items() if name not in told and name not in given.constexprs]:
+            self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
         for name, value in found.items():
             if name not in given.constexprs and name in signature:
                 signature[name], self.constants[name] = "constexpr", value

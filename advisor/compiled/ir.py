@@ -129,19 +129,19 @@ class Module:
                 return function
         raise IrError("the IR has no public function", limit="the text of a compiled kernel")
 
-    def loop_depths(self) -> dict[int, int]:
-        """How many loops each operation stands in, by `id` (a loop itself counts)."""
-        found: dict[int, int] = {}
+    def loops_around(self) -> dict[int, tuple[int, ...]]:
+        """The loops that each operation stands in, the outermost first, all by `id` (a loop itself counts)."""
+        found: dict[int, tuple[int, ...]] = {}
 
-        def visit(blocks: list[Block], depth: int) -> None:
+        def visit(blocks: list[Block], around: tuple[int, ...]) -> None:
             for block in blocks:
                 for operation in block.operations:
-                    found[id(operation)] = depth + (operation.name in ("scf.for", "scf.while"))
+                    found[id(operation)] = (*around, id(operation)) if operation.name in ("scf.for", "scf.while") else around
                     for region in operation.regions:
                         visit(region, found[id(operation)])
 
         for function in self.functions.values():
-            visit(function.blocks, 0)
+            visit(function.blocks, ())
         return found
 
 

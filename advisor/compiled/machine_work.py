@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from advisor.compiled.assembly import CodeFacts, Instruction
 from advisor.compiled.counts import AccessDemand, KernelDemand
 from advisor.compiled.kernel import CompiledKernel
-from advisor.compiled.sectors import unused_sector_bytes
 from advisor.hardware import GpuSpec
 
 WIDEST_ACCESS_BYTES = 16
@@ -65,7 +64,7 @@ def machine_work(
         conversion_bytes=sum(
             CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop
         ),
-        sector_bytes=sum(unused_sector_bytes(access) for access in demand.accesses),
+        sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow, access_instructions_widest=widest,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ class Product:
 def products(function: Function) -> dict[int, Product]:
     """The products of a function, by the `id` of their operations."""
     dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled") and all(len(t.shape) == 2 for t in op.types[:2])]
-    names = _Names(function.blocks) if dots else None
+    names = Names(function.blocks) if dots else None
     found = {}
     for op in dots:
         assert names is not None
@@ -52,7 +52,7 @@ _SAME = frozenset(
 """Operations, beside those of `arith` and `math`, that give in each place what they make of that place of their operands."""
 
 
-class _Names:
+class Names:
     """Who makes and who takes each value of a function. A name may stand for several values: then whatever any of them does counts."""
 
     def __init__(self, blocks: list[Block]) -> None:
@@ -78,13 +78,14 @@ class _Names:
                 for region in op.regions:
                     self._visit(region, op)
 
-    def _maker(self, name: str) -> Operation | None:
+    def maker(self, name: str) -> Operation | None:
+        """The operation that makes a value; None: an argument of a region, or one of several."""
         makers = self.makers.get(name, ())
         return makers[0] if len(makers) == 1 else None
 
     def source(self, name: str) -> tuple[Side, Side] | None:
         """The load whose lanes a tile's are, 0 where they are masked off, and the dimensions of it that the tile's are; None: none is."""
-        op = self._maker(name)
+        op = self.maker(name)
         if op is None:
             return None
         if op.name in CASTS or op.name == "arith.mulf":
@@ -98,7 +99,7 @@ class _Names:
 
     def _zero(self, other: list[str]) -> bool:
         """Whether what a load gives in place of lanes that are masked off is 0, or nobody asks."""
-        op = self._maker(other[0]) if other else None
+        op = self.maker(other[0]) if other else None
         if op is None or op.name != "arith.constant":
             return not other
         value = constant(op)

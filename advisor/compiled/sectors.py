@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
 from advisor.compiled.counts import AccessDemand
-from advisor.compiled.lattices import Lattice
+from advisor.compiled.lattices import Lattice, distinct_bytes
 from advisor.compiled.values import Value
 
 SECTOR_BYTES = 32
@@ -39,9 +41,28 @@ def scattered(access: AccessDemand) -> bool:
     return access.sector_ratio >= CONSIDERABLE
 
 
-def unused_sector_bytes(access: AccessDemand) -> float:
-    """Bytes of sectors that an access fetches and does not use; 0 where it is coalesced, or its addresses are not known."""
-    return access.requested_bytes * (access.sector_ratio - 1) if scattered(access) else 0.0
+def unused_sector_bytes(accesses: Sequence[AccessDemand]) -> list[float]:
+    """Bytes of sectors that each access of a kernel fetches and does not use; 0 where it is coalesced, or its addresses are not known.
+
+    Scattered loads of one argument that stand in the same loop, or in none, follow one another: what one has fetched, the others find in
+    the L1 (of even and odd elements, the second load). Stores go through it, each by itself.
+    """
+    apart = [a for a in accesses if scattered(a)]
+    near: dict[tuple[str | None, int | None], list[AccessDemand]] = {}
+    for access in apart:
+        if access.kind == "load":
+            near.setdefault((access.argument, access.loop), []).append(access)
+    shares = {id(each): share for group in near.values() for share in [_shared(group)] for each in group}
+    ratios = {id(a): a.sector_ratio * shares.get(id(a), 1.0) for a in apart}
+    return [a.requested_bytes * (ratio - 1) if (ratio := ratios.get(id(a), 1.0)) >= CONSIDERABLE else 0.0 for a in accesses]
+
+
+def _shared(loads: Sequence[AccessDemand]) -> float:
+    """What some loads together touch of sectors over what each of them does; 1 where that is not known."""
+    touched = [[widened(each) for each in access.touched] for access in loads]
+    if len(loads) == 1 or not all(touched):
+        return 1.0
+    return distinct_bytes(itertools.chain.from_iterable(touched)) / sum(map(distinct_bytes, touched))
 
 
 def widened(lattice: Lattice) -> Lattice:

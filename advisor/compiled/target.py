@@ -189,8 +189,9 @@ def make_launch(
                     element=element or "fp16", element_given=element is not None),
     )  # fmt: skip
     known = {**scalars, **constants}
-    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms)
-    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms)
+    size = _size_of(launch.given.element)
+    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size)
+    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size)
     if found is not None:
         launch = _as_launched(launch, found)
     launch = replace(launch, assumed=(*launch.assumed, *_unknown_options(launch)))
@@ -212,6 +213,12 @@ def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mappin
         for name in values or {}:
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+
+
+def _size_of(element: str) -> int:
+    """Bytes of an element, by its name: fp16, fp8e4nv."""
+    bits = re.search(r"\d+", element)
+    return max(int(bits.group()) // 8, 1) if bits else 1
 
 
 def _defaults(function: JitFunction) -> dict[str, Any]:
@@ -238,16 +245,24 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
     else:
         assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
+    presumed = {n: v for n, v in found.presumed.items() if n not in function.heuristics}
+    if presumed:
+        flags = " ".join(f"{name}={value}" for name, value in presumed.items())
+        assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
+    if described := {n: [*block] for n, block in found.blocks.items() if n not in given.types}:
+        blocks = " ".join(f"{name}={block}" for name, block in described.items())
+        assumed.append(f"the blocks {blocks} of descriptors, and their shapes, as made for the launch in line {found.line}")
     if strides:
         assumed.append(launched(found.line, strides))
     filled = replace(
         given, types={**types, **given.types},
-        constexprs={**from_launch, **{n: known[n] for n in constants if n in known}, **given.constexprs},
+        constexprs={**from_launch, **presumed, **{n: known[n] for n in constants if n in known}, **given.constexprs},
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
-        multiples=frozenset(strides) - frozenset(known),
+        multiples=frozenset(strides) - frozenset(known), passed=found.passed, blocks=found.blocks,
     )  # fmt: skip
-    return replace(launch, given=filled, assumed=(*launch.assumed, *assumed))
+    shapes = {**found.shapes, **launch.shapes}
+    return replace(launch, given=filled, shapes=shapes, assumed=(*launch.assumed, *assumed))
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:

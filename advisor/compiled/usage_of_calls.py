@@ -22,7 +22,7 @@ MEMORY_CALLS = frozenset(
 )  # fmt: skip
 TEXTS = {
     "input_precision": "ieee", "eviction_policy": "", "cache_modifier": "", "padding_option": "zero", "fp_downcast_rounding": "rtne",
-    "sem": "acq_rel",
+    "sem": "acq_rel", "lhs_format": "e4m3", "rhs_format": "e4m3",
 }  # fmt: skip
 """Options of operations that take a text, with one that every target knows."""
 _MASKS = {"load": 1, "store": 2}
@@ -101,6 +101,7 @@ class CallReader:
         """Note what one call tells."""
         called = _Called(node=node, name=self.reader.meant(dotted(node.func) or ""))
         self._product(called)
+        self._scaled_product(called)
         for answers in _KINDS:
             if answers(self, called):
                 break
@@ -201,6 +202,19 @@ class CallReader:
             for use in self.marks.unchanged(operand):
                 use.int8 |= integers
                 use.real |= not integers
+
+    def _scaled_product(self, called: _Called) -> None:
+        """`tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e4m3")`: formats of a byte and scales are taken as bytes."""
+        if called.last != "dot_scaled":
+            return
+        for place, side in ((0, "lhs"), (3, "rhs")):
+            kind = called.argument(place + 2, f"{side}_format")
+            wide = isinstance(kind, ast.Constant) and kind.value in ("bf16", "fp16")
+            for each in (called.argument(place + 1, f"{side}_scale"), None if wide else called.argument(place, side)):
+                for use in self.marks.unchanged(each) if each is not None else ():
+                    use.narrow_to("u8")
+            if kind is not None and (format_given := self.marks.parameter(kind)) is not None:
+                format_given.text = f"{side}_format"
 
     def _is_int32_sum(self, dot: _Called) -> bool:
         """Whether a dot gives int32: it says so, or adds to a tensor that was made so."""

@@ -34,6 +34,15 @@ def arguments(scope: ast.AST) -> set[str]:
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
 
 
+def argument_defaults(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What arguments of a function are where a call does not give them."""
+    asked = function.args
+    positional = [*asked.posonlyargs, *asked.args]
+    pairs = [*zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
+             *zip(asked.kwonlyargs, asked.kw_defaults, strict=True)]  # fmt: skip
+    return {argument.arg: default for argument, default in pairs if default is not None}
+
+
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a scope without those of functions and classes within it."""
     waiting = list(ast.iter_child_nodes(scope))

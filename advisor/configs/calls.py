@@ -93,6 +93,14 @@ def _integer_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return getattr(owner, node.func.attr)() if isinstance(owner, int) else UNANSWERED
 
 
+def _element_size(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+    """`x.element_size()`: of all tensors of which nothing else is said."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "element_size" or node.args or node.keywords:
+        return UNANSWERED
+    size = reader.surroundings.element_bytes
+    return size if size is not None else UNANSWERED
+
+
 def _string_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     """`template.format(register=i)`."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in string_methods.METHODS and all(k.arg for k in node.keywords):
@@ -120,6 +128,6 @@ def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
 
 
 ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
-    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _string_method, _version, _first,
+    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _version, _first,
 )  # fmt: skip
 """In this order: a call that none takes is one of a function."""

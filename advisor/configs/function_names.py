@@ -6,8 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from advisor.configs.bindings import arguments, bound_by, own_nodes
-from advisor.configs.reaching_values import given, reaching_values
+from advisor.configs.bindings import argument_defaults, arguments, bound_by, holds, own_nodes
+from advisor.configs.reaching_values import BLOCKS, given, reaching_values
 
 
 def own_names(scopes: Sequence[ast.AST], others: Collection[str] = ()) -> set[str]:
@@ -28,16 +28,24 @@ def defaults(function: ast.FunctionDef | None) -> dict[str, ast.expr]:
     """Defaults of a function's arguments that it does not assign anew."""
     if function is None:
         return {}
-    asked = function.args
-    positional = [*asked.posonlyargs, *asked.args]
-    pairs = [*zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
-             *zip(asked.kwonlyargs, asked.kw_defaults, strict=True)]  # fmt: skip
     stored = {name for node in ast.walk(function) if node is not function for name in bound_by(node)}
-    return {argument.arg: default for argument, default in pairs if default is not None and argument.arg not in stored}
+    return {name: default for name, default in argument_defaults(function).items() if name not in stored}
+
+
+def required(function: ast.FunctionDef | None) -> set[str]:
+    """Arguments without a default that a function does not assign anew."""
+    if function is None:
+        return set()
+    stored = {name for node in ast.walk(function) if node is not function for name in bound_by(node)}
+    named = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return named - set(argument_defaults(function)) - stored
 
 
 def assigned(function: ast.FunctionDef | None, call: ast.Call | None = None) -> dict[str, ast.expr]:
-    """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call."""
+    """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call.
+
+    An argument that it assigns under a condition alone has two values: what it is given, and this one.
+    """
     if function is None:
         return {}
     found: dict[str, ast.expr] = {}
@@ -48,10 +56,22 @@ def assigned(function: ast.FunctionDef | None, call: ast.Call | None = None) -> 
     stored = Counter(name for node in inner for name in bound_by(node))
     elsewhere = {name for node in inner if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     found = {name: value for name, value in found.items() if name not in elsewhere}
-    once = {name: value for name, value in found.items() if stored[name] == 1}
+    given_too = arguments(function) - _always_stored(function.body, call)
+    once = {name: value for name, value in found.items() if stored[name] == 1 and name not in given_too}
     if call is None or len(once) == len(stored):
         return once
-    return {**{name: value for name, value in reaching_values(function, call).items() if name in found and stored[name] > 1}, **once}
+    return {**{name: value for name, value in reaching_values(function, call).items() if name in found and name not in once}, **once}
+
+
+def _always_stored(body: Sequence[ast.stmt], call: ast.Call | None) -> set[str]:
+    """Names that a block binds whatever its conditions are."""
+    found: set[str] = set()
+    for statement in body:
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and call is not None and holds(statement, call):
+            found |= _always_stored(statement.body, call)
+        elif not isinstance(statement, BLOCKS):
+            found |= {name for node in ast.walk(statement) for name in bound_by(node)}
+    return found
 
 
 def inner_functions(function: ast.FunctionDef | None) -> dict[str, ast.FunctionDef]:

@@ -332,7 +332,7 @@ class FunctionReader(Evaluator):
         try:
             if name in around.reasons:
                 raise NotLiteralError(around.reasons[name])
-            outside = around.imported(self, name) if around.imported is not None and name not in self.functions else None
+            outside = around.imported(self, name) if name not in self.functions else None
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
                 given, named = self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords}

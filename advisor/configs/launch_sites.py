@@ -9,14 +9,13 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from advisor.configs import function_names
 from advisor.configs.bindings import Scope
 from advisor.configs.changes import changed_names, is_fixed
 from advisor.configs.functions import FunctionReader
-from advisor.configs.imported import imported_function
+from advisor.configs.host_descriptors import host_descriptor
 from advisor.configs.jit_function import MISSING
 from advisor.configs.launch_calls import launches
 from advisor.configs.literal_values import Symbol
@@ -43,6 +42,10 @@ class FoundLaunch:
         numbers: Values of its other arguments, the same.
         types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
         strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
+        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
+            `HAS_BIAS=bias is not None`.
+        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
+        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
     """
 
     grid: tuple[int, ...] | None
@@ -53,11 +56,15 @@ class FoundLaunch:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     strides: Mapping[str, int | None] = field(default_factory=dict)
+    presumed: Mapping[str, bool] = field(default_factory=dict)
+    passed: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def grid_from_launches(
     source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    num_sms: int | None = None,
+    num_sms: int | None = None, element_bytes: int | None = None,
 ) -> FoundLaunch | None:  # fmt: skip
     """The first launch in the file whose grid follows from what is known; None: there is none.
 
@@ -71,26 +78,28 @@ def grid_from_launches(
         defaults: Those that count where neither `values` nor the launch itself says more.
         options: Names of launch options.
         num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
+        element_bytes: Of its tensors, for files that ask one of them; None: not known.
     """
     for scopes, call in launches(source, kernel):
-        found = _Site(source, kernel, scopes, call, num_sms).launch(values, defaults or {}, options)
+        found = _Site(source, kernel, scopes, call, num_sms, element_bytes).launch(values, defaults or {}, options)
         if found.grid is not None:
             return found
     return None
 
 
 def only_launch(
-    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None
-) -> FoundLaunch | None:
+    source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None,
+    element_bytes: int | None = None,
+) -> FoundLaunch | None:  # fmt: skip
     """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
 
     Args:
-        source, kernel, values, options, num_sms: As for `grid_from_launches`.
+        source, kernel, values, options, num_sms, element_bytes: As for `grid_from_launches`.
     """
     found = list(launches(source, kernel))
     if len(found) != 1:
         return None
-    launch = _Site(source, kernel, *found[0], num_sms).launch(values, {}, options)
+    launch = _Site(source, kernel, *found[0], num_sms, element_bytes).launch(values, {}, options)
     return replace(launch, grid=None)
 
 
@@ -107,10 +116,12 @@ def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> d
 class _Site:
     """One launch, and what names around it stand for."""
 
-    def __init__(self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None = None) -> None:
+    def __init__(
+        self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None, element_bytes: int | None
+    ) -> None:
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
         self.source, self.kernel, self.call = source, source.kernel(kernel), call
-        self.surroundings = replace(source.surroundings, num_sms=num_sms, imported=partial(imported_function, source))
+        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()
         inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
@@ -121,8 +132,11 @@ class _Site:
         self.allowance = Allowance()
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
+        self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
         self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
         strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        self.required = function_names.required(function) - inner
+        self.presuming = False  # that what is required is not None
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
@@ -130,6 +144,7 @@ class _Site:
         assert isinstance(self.call.func, ast.Subscript)
         constants, launched = self.constants(values, options)
         known = {**defaults, **constants, **values}
+        blocks, shapes = self.descriptors(known)
         try:
             grid = self.grid(known)
         except NotLiteralError:
@@ -137,6 +152,8 @@ class _Site:
         return FoundLaunch(
             grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
             numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
+            presumed=self.presumed({**constants, **values}, known), passed=self.tensors(known),
+            blocks=blocks, shapes=shapes,
         )  # fmt: skip
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,6 +170,69 @@ class _Site:
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
+
+    def presumed(self, told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, bool]:
+        """Flags that are passed and not told, where all that the function around requires is taken to be there."""
+        found: dict[str, bool] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            if parameter is not None and parameter.is_constexpr and name not in told:
+                with contextlib.suppress(NotLiteralError), self._presuming():
+                    value = self._evaluate(node, known)
+                    if isinstance(value, bool):
+                        found[name] = value
+        return found
+
+    def tensors(self, known: Mapping[str, Any]) -> dict[str, bool]:
+        """Whether arguments of which no value is known are given something rather than None."""
+        found: dict[str, bool] = {}
+        for name, node in self.passed.items():
+            parameter = self.kernel.parameter(name)
+            if parameter is not None and not parameter.is_constexpr and name not in known:
+                asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
+                with contextlib.suppress(NotLiteralError), self._presuming():
+                    found[name] = bool(self._evaluate(ast.copy_location(asked, node), known))
+        return found
+
+    def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+        """Blocks and shapes of tensor descriptors that are passed, as far as they can be worked out.
+
+        A block of one element is no block: hooks of the configurations set it before the launch.
+        """
+        blocks: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, node in self.passed.items():
+            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
+            if made is None:
+                continue
+            block = self._sizes(made.block, known)
+            if block is not None and set(block) != {1}:
+                blocks[name] = block
+            places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
+            of_tensor = [self._extent(place, known) for place in places]
+            shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
+            if shape is not None and len(shape) == len(made.block):
+                shapes[name] = shape
+        return blocks, shapes
+
+    def _sizes(self, nodes: Sequence[ast.expr], known: Mapping[str, Any]) -> tuple[int, ...] | None:
+        """Sizes, all positive; None: one is not known."""
+        found = []
+        for node in nodes:
+            try:
+                found.append(self._evaluate(node, known))
+            except NotLiteralError:
+                return None
+        return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
+
+    @contextlib.contextmanager
+    def _presuming(self) -> Iterator[None]:
+        """Take arguments that a call of the function around cannot leave out for something other than None."""
+        self.presuming = True
+        try:
+            yield
+        finally:
+            self.presuming = False
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
@@ -271,10 +351,9 @@ class _Site:
 
     def _extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
         """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
-        rank = self._rank(asked.tensor)
-        place = _from_front(asked, rank)
+        place = self._place(asked)
         for name, other in self.asked.items():
-            if isinstance(other, Extent) and _from_front(other, rank) == place and isinstance(values.get(name), int):
+            if isinstance(other, Extent) and self._place(other) == place and isinstance(values.get(name), int):
                 return int(values[name])
         for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
             with contextlib.suppress(NotLiteralError), self._following(place):
@@ -282,6 +361,12 @@ class _Site:
                 if isinstance(value, int):
                     return value
         return None
+
+    def _place(self, asked: Extent) -> Extent:
+        """The same extent of the tensor whose shape this one has, with an index that counts from the front, where the rank is known."""
+        rank = self._rank(asked.tensor)
+        index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
+        return Extent(self.shapes.root(asked.tensor), index)
 
     def _evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
         """The value of an expression around the launch.
@@ -300,11 +385,30 @@ class _Site:
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
                 site.allowance.take()
+                if site.presuming and site._asks_whether_there_is(node, values):
+                    assert isinstance(node, ast.Compare)
+                    return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
                 asked = asked_of(node)
-                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else None
+                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else site._as_passed(node, values)
                 return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
 
         return node if depth > DEEPEST else Extents().visit(copy.deepcopy(node))
+
+    def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
+        """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return None
+        given = (values.get(name) for name, other in self.calls if ast.dump(other) == ast.dump(node))
+        return next((value for value in given if type(value) is int), None)
+
+    def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
+        """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return False
+        asked, none = node.left, node.comparators[0]
+        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
+            return False
+        return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.
@@ -372,11 +476,6 @@ class _Site:
     def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
         found = self._extent(asked, values, depth + 1)
         return found if found is not None else _unknown(name)
-
-
-def _from_front(asked: Extent, rank: int | None) -> Extent:
-    """The same extent with an index that counts from the front, where the rank is known."""
-    return Extent(asked.tensor, asked.index % rank) if rank and -rank <= asked.index < rank else asked
 
 
 def _unknown(name: str) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from advisor.configs.bindings import SCOPES, bound_by, holds
+from advisor.configs.bindings import SCOPES, argument_defaults, bound_by, holds
 from advisor.configs.tensor_shapes import pairs
 
 _Names = dict[str, ast.expr | None]  # None: one of several values, and not known which
 _Position = tuple[int, int]
 MOST_NODES = 500
 """Of the syntax of one value: with every condition its parts may be used twice."""
-_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)
 
 
 def given(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
@@ -37,7 +37,8 @@ def reaching_values(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.
     """Expressions for names that a function assigns more than once, as they are where it makes a call; those are left out that may be
     something else, or of which an older value is used before the call.
 
-    Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`.
+    Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`. What an
+    argument is before it is assigned is its default.
     """
     if any(isinstance(node, SCOPES) and node is not function and holds(node, call) for node in ast.walk(function)):
         return {}  # a function within it runs whenever it is called
@@ -46,7 +47,7 @@ def reaching_values(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.
         if isinstance(argument, ast.arg):
             reader.stores[argument.arg] = [_start(argument)]
     try:
-        reader.follow(function.body, {})
+        reader.follow(function.body, dict(argument_defaults(function)))
     except RecursionError:  # hundreds of `elif`
         return {}
     return {name: value for name, value in (reader.found or {}).items() if value is not None and reader.is_settled(name, value)}
@@ -64,7 +65,7 @@ class _Reader:
         for statement in body:
             if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)) and not self._holds(statement):
                 return None
-            after = self._block(statement, names) if isinstance(statement, _BLOCKS) else self._plain(statement, names)
+            after = self._block(statement, names) if isinstance(statement, BLOCKS) else self._plain(statement, names)
             if after is None:
                 return None
             names = after
@@ -93,15 +94,16 @@ class _Reader:
         return names
 
     def _branches(self, statement: ast.If, names: _Names) -> _Names | None:
-        self._note(statement.test)
-        names = {**names, **dict.fromkeys(_stored(statement.test))}
+        test = _with_values(statement.test, names)
+        self._note(test)
+        names = {**names, **dict.fromkeys(_stored(test))}
         arms = [arm for arm in (statement.body, statement.orelse) if any(self._holds(each) for each in arm)]
         if arms:
             return self.follow(arms[0], names)
         first, second = (self._arm(arm, names) for arm in (statement.body, statement.orelse))
         if first is None or second is None:
             return first if second is None else second
-        return {name: _either(statement.test, first.get(name), second.get(name)) for name in {**first, **second}}
+        return {name: _either(test, first.get(name), second.get(name)) for name in {**first, **second}}
 
     def _arm(self, body: Sequence[ast.stmt], names: _Names) -> _Names | None:
         before = [{name: list(each) for name, each in noted.items()} for noted in (self.stores, self.loads)]
@@ -134,9 +136,17 @@ class _Reader:
 def _either(test: ast.expr, first: ast.expr | None, second: ast.expr | None) -> ast.expr | None:
     if first is second or first is None or second is None:
         return first if first is second else None
-    if sum(1 for value in (first, second) for _ in ast.walk(value)) > MOST_NODES:
+    if sum(1 for value in (test, first, second) for _ in ast.walk(value)) > MOST_NODES:
         return None
     return ast.copy_location(ast.IfExp(test=test, body=first, orelse=second), test)
+
+
+def _with_values(test: ast.expr, names: _Names) -> ast.expr:
+    """A condition that asks of a name whether it is None, `if block is None: block = 64`, with what the name is there in its place."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(test.left, ast.Name):
+        return test
+    value = names.get(test.left.id)
+    return ast.copy_location(ast.Compare(left=value, ops=test.ops, comparators=test.comparators), test) if value is not None else test
 
 
 def _stored(part: ast.AST) -> set[str]:

@@ -162,11 +162,12 @@ class SourceFile:
         return self._surroundings(*self._plain)
 
     def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
-        from advisor.configs.imported import imported_value  # which reads files, by this module
+        from advisor.configs.imported import imported_function, imported_value  # which reads files, by this module
 
         return Surroundings(
             functions={**self._lambdas, **functions}, reasons=reasons, roots=self.triton_roots | {"tl", "triton"}, modules=self.modules,
-            outer=self.module_names.value, outside=partial(imported_value, self), backend=self.backend, arch=self.arch,
+            outer=self.module_names.value, outside=partial(imported_value, self), imported=partial(imported_function, self),
+            backend=self.backend, arch=self.arch,
         )  # fmt: skip
 
     @cached_property

@@ -38,10 +38,11 @@ class Surroundings:
         modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
         outer: Gives the value of a name of the file at the reader's `place`.
         outside: Gives a value that the file imports.
-        imported: Gives a function that the file imports, with a reader of its file; None: these are not followed.
+        imported: Gives a function that the file imports, with a reader of its file.
         backend: Triton's backend of the target (cuda, hip); None: not known.
         arch: Architecture of the target (90, gfx942); None: not known.
         num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
+        element_bytes: Of tensors, for `x.element_size()`; None: not known.
     """
 
     functions: Mapping[str, ast.FunctionDef]
@@ -50,10 +51,11 @@ class Surroundings:
     modules: Mapping[str, str]
     outer: Callable[[FunctionReader, str], Any]
     outside: Callable[[FunctionReader, str], Any]
-    imported: Callable[[FunctionReader, str], tuple[FunctionReader, ast.FunctionDef] | None] | None = None
+    imported: Callable[[FunctionReader, str], tuple[FunctionReader, ast.FunctionDef] | None]
     backend: str | None = None
     arch: int | str | None = None
     num_sms: int | None = None
+    element_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,9 @@ class Stride:
 
 def asked_of(node: ast.AST) -> Extent | Stride | None:
     """The extent or stride that an expression asks a tensor for; None: it asks for none."""
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
-        tensor, index = dotted(node.value.value), _integer(node.slice)
-        return Extent(tensor, index) if tensor is not None and index is not None else None
+    if isinstance(node, ast.Subscript) and (whole := whole_of(node.value)) is not None:  # also x.stride()[0]
+        index = _integer(node.slice)
+        return None if index is None else Extent(whole[0], index) if whole[1] == "shape" else Stride(whole[0], index)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
         tensor, index = dotted(node.func.value), _integer(node.args[0])
         if tensor is not None and index is not None and node.func.attr in ("size", "stride"):
@@ -105,6 +105,12 @@ class TensorShapes:
                 said = extents[index]
                 if said is not None:
                     yield said
+
+    def root(self, tensor: str) -> str:
+        """The tensor whose shape it has, and that has no other's."""
+        for _ in range(DEEPEST):
+            tensor = self.like.get(tensor, tensor)
+        return tensor
 
     def _said(self, tensor: str) -> Iterator[list[ast.expr | None]]:
         for _ in range(DEEPEST):

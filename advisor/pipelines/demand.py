@@ -56,7 +56,8 @@ compute capability 6.1 on (P4: 22 TOPS of int8, 5.5 TFLOPS of fp32)."""
 def fma_gain(gpu: GpuSpec, dtype: str, *, dot: bool = False) -> float:
     """How many times as many FLOP of `dtype` as of fp32 the vector units do at most: a bound must grant every kernel packed arithmetic.
 
-    Types of a byte can be widened to fp16. bf16 has instructions where the matrix units take it (compute capability 8.0, CDNA 3).
+    Types of a byte can be widened to fp16, int4 to int8. bf16 has instructions where the matrix units take it (compute capability 8.0,
+    CDNA 3).
 
     Args:
         gpu: The GPU.
@@ -64,7 +65,7 @@ def fma_gain(gpu: GpuSpec, dtype: str, *, dot: bool = False) -> float:
         dot: Whether products are added up, as dp4a does.
     """
     rates = gpu.fma_flop_per_clock_per_sm
-    if dtype == "int8" and dot and gpu.compute_capability != "6.0":
+    if dtype in ("int8", "int4") and dot and gpu.compute_capability != "6.0":
         return DP4A_PER_LANE
     if dtype in ("fp16", "fp8", "int8", "int4") or (dtype == "bf16" and gpu.supports("bf16")):
         return max(rates.get("fp16", 0.0) / rates["fp32"], 1.0)

@@ -6,6 +6,7 @@ import pytest
 
 from advisor.compiled.costs import cost
 from advisor.compiled.ir import parse
+from advisor.compiled.staged import spared_bytes
 
 ASSEMBLY = """
 module {{
@@ -33,3 +34,41 @@ def test_inline_assembly_costs_its_instructions_once_for_all_elements_packed_tog
     kernel = parse(ASSEMBLY.format(text=text, pack=pack)).kernel
     operation = next(each for each in kernel.walk() if each.name == "tt.elementwise_inline_asm")
     assert cost(operation).alu == 4096 * instructions
+
+
+SCALED = """
+module {{
+  tt.func public @k(%a: {left}, %s: tensor<128x4xi8>, %b: tensor<64x256xi8>, %t: tensor<256x4xi8>, %acc: tensor<128x256xf32>) {{
+    %d = tt.dot_scaled %a{scale}, %b scale %t, %acc lhs = {kind} rhs = e2m1 {{fastMath = false}} : {left}{of} * tensor<64x256xi8>, tensor<256x4xi8> -> tensor<128x256xf32>
+    tt.return
+  }}
+}}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("left", "kind", "scaled", "staged"),
+    [("tensor<128x128xf8E5M2>", "e5m2", True, 128 * 128), ("tensor<128x128xbf16>", "bf16", False, 2 * 128 * 128)],
+)
+def test_both_operands_of_a_scaled_product_are_staged(left: str, kind: str, scaled: bool, staged: int) -> None:
+    scale, of = (" scale %s", ", tensor<128x4xi8>") if scaled else ("", "")
+    module = parse(SCALED.format(left=left, kind=kind, scale=scale, of=of))
+    product = next(each for each in module.kernel.walk() if each.name == "tt.dot_scaled")
+    found = cost(product)
+    assert found.smem == 2 * (staged + 64 * 256) and sum(found.tensor_flop.values()) == 2 * 128 * 128 * 256
+    assert spared_bytes(module) == {id(product): found.smem}  # of arguments of a function it is not known where they come from
+
+
+@pytest.mark.parametrize(
+    ("text", "special", "instructions"),
+    [
+        ("tanh.approx.f32 $0, $1;", 1, 0),
+        ("mul.f32 $1, $1, $2; ex2.approx.ftz.f32 $0, $1;", 1, 1),
+        (r"v_mul_f32 $1, $1, $2\0Av_exp_f32 $0, $1", 1, 1),
+        ("ex2.approxes $0, $1; st.tanh.approx a;", 0, 2),
+    ],
+)
+def test_special_functions_of_inline_assembly_are_of_the_special_pipeline(text: str, special: int, instructions: int) -> None:
+    kernel = parse(ASSEMBLY.format(text=text, pack=1)).kernel
+    found = cost(next(each for each in kernel.walk() if each.name == "tt.elementwise_inline_asm"))
+    assert (found.xu, found.alu) == (4096 * special, 4096 * instructions)

@@ -8,7 +8,11 @@ import pytest
 from advisor.compiled import values
 from advisor.compiled.descriptor_blocks import block_addresses, block_elements
 from advisor.compiled.ir import Operation, parse
+from advisor.compiled.kernel import Target
+from advisor.compiled.launch import inspect_launch
+from advisor.compiled.target import make_launch
 from advisor.compiled.values import Value
+from advisor.configs.source import parse_source
 
 LOAD = """
 module {
@@ -17,6 +21,12 @@ module {
     tt.return
   }
 }
+"""
+COPY = """import triton
+import triton.language as tl
+@triton.jit
+def k(x, y, B: tl.constexpr):
+    y.store([tl.program_id(0) * B, 0], x.load([tl.program_id(0) * B, 0]))
 """
 TENSOR = (10, 20)
 DESCRIPTOR = Value((np.zeros(1, np.int64),), (), False, "d")
@@ -56,3 +66,15 @@ def test_of_a_place_that_is_not_known_elements_are_counted(load: Operation) -> N
     assert block_elements(load, DESCRIPTOR, unknown, TENSOR, 2)[0].tolist() == [16, 16]
     elements, reasons = block_elements(load, DESCRIPTOR, unknown, None, 2)
     assert elements.tolist() == [32, 32] and reasons == {"the shape of descriptor d"}
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_a_descriptor_is_the_same_with_and_without_a_copy_engine(arch: int) -> None:
+    """Without one, Triton makes arguments of its extents and strides, and compares with them."""
+    pytest.importorskip("triton")
+    launch = make_launch(
+        parse_source(COPY, "k.py"), "k", types=dict.fromkeys("xy", "tensordesc<fp16[16,64]>"), constexprs={"B": 16},
+        shapes=dict.fromkeys("xy", (40, 64)), grid=(4,),
+    )  # fmt: skip
+    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), sass=False).demand
+    assert not demand.unknown and demand.footprint_bytes == {"x": 40 * 64 * 2, "y": 40 * 64 * 2}

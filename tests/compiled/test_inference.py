@@ -142,6 +142,44 @@ def test_options_of_heuristics_that_are_not_known_are_said() -> None:
     assert "num_warps = 4, for what @triton.heuristics (line 11) sets it to is not known" in guess.assumed
 
 
+FLAGS = (
+    "@triton.heuristics({{'GATED': lambda args: args['gate'] is not None}})\n@triton.jit\n"
+    "def k(x, bias, gate, HAS_BIAS: tl.constexpr, GATED: tl.constexpr):\n    v = 1.0\n    if HAS_BIAS:\n        v += tl.load(bias)\n"
+    "    if GATED:\n        v += tl.load(gate)\n    tl.store(x, v)\ndef run({arguments}):\n    {before}\n"
+    "    k[(8,)](x, bias, gate, HAS_BIAS={flag})\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "flag", "has_bias", "gated"),
+    [
+        ("x, bias, gate", "pass", "bias is not None", True, True),
+        ("x, bias, gate", "has = bias is not None", "True if has else False", True, True),
+        ("x, bias, gate=None", "pass", "not (bias is None)", True, False),
+        ("x, bias=None, gate=None", "pass", "bias is not None", False, False),
+        ("x, ctx, gate", "bias = ctx.bias", "bias is not None", False, True),  # which may be None
+        ("x, bias, gate", "gate = gate if x else None", "ctx.has_bias", False, False),
+    ],
+)
+def test_flags_that_a_launch_asks_of_required_arguments_are_set(
+    arguments: str, before: str, flag: str, has_bias: bool, gated: bool
+) -> None:
+    source = parse_source(HEAD + FLAGS.format(arguments=arguments, before=before, flag=flag), "k.py")
+    launch = one_launch(source, "k", LaunchOptions())
+    guess = next(guesses(source, source.kernel("k"), launch.given))
+    assert dict(guess.constexprs) == {"HAS_BIAS": has_bias, "GATED": gated}
+    said = " ".join((*launch.assumed, *guess.assumed))
+    assert f"HAS_BIAS={has_bias}" in said or f"HAS_BIAS = {has_bias}" in said
+    assert not gated or "GATED=True, by which arguments the launch requires or leaves out" in said
+
+
+def test_flags_of_arguments_that_are_given_as_none_are_not_set() -> None:
+    source = parse_source(HEAD + FLAGS.format(arguments="x, bias, gate", before="pass", flag="bias is not None"), "k.py")
+    launch = one_launch(source, "k", LaunchOptions(arguments={"bias": None, "gate": None}))
+    found = next(guesses(source, source.kernel("k"), launch.given)).constexprs
+    assert found["HAS_BIAS"] is False and found["GATED"] is False
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_options_of_launches_that_are_not_known_are_said(times: int) -> None:
     run = "def run(x, ctx):\n    k[(8,)](x, num_warps=ctx.num_warps)\n"

@@ -72,6 +72,23 @@ def test_what_others_use_of_a_sector_is_not_lost(load: str, dram: float, pool: P
 
 
 @pytest.mark.parametrize(
+    ("body", "ratio"),
+    [
+        ("tl.store(y + o, tl.load(x + 2 * o) + tl.load(x + 2 * o + 1))", 2),
+        ("tl.store(y + o, tl.load(x + 4 * o) + tl.load(x + 4 * o + 1))", 4),
+        ("for i in range(S - 1):\n        tl.store(y + o, tl.load(x + 2 * o) + tl.load(x + 2 * o + 1))", 2),
+        ("v = tl.load(x + 2 * o)\n    for i in range(S - 1):\n        v += tl.load(x + 2 * o + 1)\n    tl.store(y + o, v)", 4),  # later
+        ("tl.store(y + o, tl.load(x + 2 * o))\n    tl.store(y + N + 2 * o, o)\n    tl.store(y + N + 2 * o + 1, o)", 6),  # stores do not
+    ],
+)
+def test_loads_that_follow_one_another_share_their_sectors(body: str, ratio: int, pool: Pool) -> None:
+    found = analysed(body.replace("N", str(2 * N)), pool, 2)
+    assert float(found.asked.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    named = [each for each in check_compiled(found.inspection, found.facts, found.gpu, found) if each.rule == "uncoalesced-access"]
+    assert bool(named) == (ratio > 2)
+
+
+@pytest.mark.parametrize(
     "load",
     [
         "tl.store(y + o, tl.load(x + o // 2))",  # two lanes share each address

@@ -95,3 +95,18 @@ def test_another_name_of_a_kernel_compiles(tmp_path: Path) -> None:
     head = "from helpers import *\n" + ROUND + "rounded = up\n"
     source = source_of(tmp_path, "rounded(twice(tl.load(x)))", head, helpers=TWICE)
     assert inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90)).compiled.ttir.count("addf") == 2
+
+
+@pytest.mark.parametrize("configs", ["spaces()", "spaces(warps=8)"])
+def test_configurations_may_be_made_by_a_function_of_another_file(configs: str, tmp_path: Path) -> None:
+    files = {
+        "spaces": "from sizes import SIZES\nimport triton\n\n\ndef spaces(warps=4):\n"
+        "    return [triton.Config({'BLOCK': size}, num_warps=warps) for size in SIZES]\n",
+        "sizes": "SIZES = [64, 128]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    kernel = f"@triton.autotune(configs={configs}, key=['n'])\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"
+    tuned = parse_source(f"{HEAD}from spaces import spaces\n{kernel}", tmp_path / "k.py").kernel("k").autotune
+    assert tuned is not None and tuned.problem is None
+    assert [(c.parameters["BLOCK"], c.num_warps) for c in tuned.configs] == [(b, 8 if "8" in configs else 4) for b in (64, 128)]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.inference import guesses
 from advisor.compiled.target import make_launch
-from advisor.configs.launch_sites import grid_from_launches
+from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.source import SourceFile, parse_source
 
 KERNEL = "@triton.jit\ndef k(x_ptr, n, m, BLOCK: tl.constexpr):\n    pass\n"
@@ -31,6 +32,10 @@ def source(body: str) -> SourceFile:
          '            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n', (6, 3)),
         ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
         ("def run(x, count):\n    k[(count,)](x_ptr=x, m=1, n=count, BLOCK=1)\n", (1000,)),
+        ("def run(x):\n    k[(triton.cdiv(x.numel(), 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    size = x.numel()\n    k[(triton.cdiv(size, 256),)](x, x.numel(), 1)\n", (4,)),
+        ("def run(x):\n    k[(x.size()[0], x.size()[1])](x, x.shape[0], x.shape[1])\n", (1000, 3)),
+        ("def run(x):\n    y = torch.empty_like(x)\n    k[(y.shape[0],)](x, x.shape[0], 1)\n", (1000,)),
     ],
 )
 def test_found(body: str, grid: tuple[int, ...]) -> None:
@@ -292,6 +297,57 @@ def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
     body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"
     found = grid_from_launches(source(body), "k", {})
     assert found is not None and found.strides == {}
+
+
+TILE = "from triton.tools.tensor_descriptor import TensorDescriptor\ndef run(x, B=64):\n    M, K = x.shape\n"
+CALLED = "    k[(4,)](d, M, K, BLOCK=B)\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "block", "shape"),
+    [
+        ("d = TensorDescriptor(x, shape=[M * 2, K], strides=[K, 1], block_shape=[B, 2 * B])", (64, 128), (2000, 3)),
+        ("d = TensorDescriptor(x, [M, K], [K, 1], [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor(x, x.shape, x.stride(), [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor.from_tensor(x, [B, 16])", (64, 16), (1000, 3)),
+        ("d = TensorDescriptor.from_tensor(x.T, [B, 16])", (64, 16), None),
+        ("d = TensorDescriptor.from_tensor(x, block_shape=[1, 1])", None, (1000, 3)),  # hooks of the configurations set it
+        ("d = TensorDescriptor(x, [M, x.rows], [K, 1], [B, x.tile])", None, None),
+        ("d = TensorDescriptor(x, *x.sizes, [B, 16])", None, None),
+        ("d = x", None, None),
+    ],
+)
+def test_blocks_and_shapes_of_descriptors_are_those_that_are_made_for_the_launch(
+    made: str, block: tuple[int, ...] | None, shape: tuple[int, ...] | None
+) -> None:
+    found = only_launch(source(f"{TILE}    {made}\n{CALLED}"), "k", {"n": 1000, "m": 3})
+    assert found is not None
+    assert (found.blocks.get("x_ptr"), found.shapes.get("x_ptr")) == (block, shape)
+
+
+def test_a_launch_takes_the_blocks_of_its_descriptors() -> None:
+    text = HEAD.replace("    pass\n", "    x_ptr.store([tl.program_id(0), 0], x_ptr.load([tl.program_id(0), 0]))\n")
+    called = f"{TILE}    d = TensorDescriptor.from_tensor(x, [B, 16])\n{CALLED}"
+    launch = make_launch(parse_source(text + called, "k.py"), "k", arguments={"n": 1000, "m": 3})
+    guess = next(guesses(launch.source, launch.source.kernel("k"), launch.given))
+    assert guess.signature["x_ptr"] == "tensordesc<fp16[64,16]>" and launch.shapes == {"x_ptr": (1000, 3)}
+    assert any("the blocks x_ptr=[64, 16] of descriptors" in each for each in launch.assumed)
+
+
+def test_tensors_made_like_others_have_their_strides() -> None:
+    head = HEAD.replace("x_ptr, n, m,", "x_ptr, n, first, second, BLOCK: tl.constexpr):\n    pass\n#")
+    body = "def run(x):\n    q = torch.empty_like(x, dtype=torch.int8)\n    k[(8,)](x, x.shape[-1], q.stride(-2), q.stride()[-2])\n"
+    found = only_launch(parse_source(head + body, "k.py"), "k", {"n": 96})
+    assert found is not None and found.strides == {"first": 96, "second": 96}
+
+
+@pytest.mark.parametrize(("element", "block"), [(None, 32768), ("bf16", 32768), ("fp32", 16384), ("fp8e4nv", 65536)])
+def test_the_size_of_elements_is_that_of_tensors_of_which_nothing_is_said(element: str | None, block: int) -> None:
+    lines = ["n = x.numel()", "B = min(65536 // x.element_size(), triton.next_power_of_2(n))", "k[(8,)](x, n, 1, BLOCK=B)"]
+    body = "def run(x):\n" + "".join(f"    {line}\n" for line in lines)
+    assert make_launch(source(body), "k", arguments={"n": 100_000}, element=element).given.constexprs == {"BLOCK": block}
+    found = only_launch(source(body), "k", {"n": 100_000})
+    assert found is not None and not found.constexprs
 
 
 def test_the_only_launch_counts_without_its_grid() -> None:

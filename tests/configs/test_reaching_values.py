@@ -77,6 +77,38 @@ def test_what_may_be_something_else_is_left_out(body: str) -> None:
     assert "B" not in values(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "block"),
+    [
+        ("if m:\n    B = 64\nlaunch(B)", "64 if m else 32"),
+        ("if B is None:\n    B = 64\nlaunch(B)", "64 if 32 is None else 32"),
+        ("if m:\n    B = 64\n    launch(B)", "64"),
+        ("if m:\n    B = 64\n    return B\nlaunch(B)", "32"),
+    ],
+)
+def test_an_argument_is_its_default_until_it_is_assigned(body: str, block: str) -> None:
+    assert values(body, "x, n, m, B=32")["B"] == block
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "block"),
+    [
+        ("x, n, big=False, B=32", "if big:\n    B = 64", 32),
+        ("x, n, big=True, B=32", "if big:\n    B = 64", 64),
+        ("x, n, B=None", "if B is None:\n    B = 64", 64),
+        ("x, n, big, B=32", "if big:\n    B = 64", None),
+        ("x, n, B", "if n > 4:\n    B = 64", None),
+        ("x, n, B=32", "for _ in x:\n    B = 64", None),
+        ("x, n, B", "B = 64", 64),
+        ("x, n, big=True", "if big:\n    B = 64", 64),
+    ],
+)
+def test_an_argument_that_is_assigned_under_a_condition_has_two_values(arguments: str, body: str, block: int | None) -> None:
+    body = f"def run({arguments}):\n" + textwrap.indent(f"{body}\nk[(1,)](x, n, BLOCK=B)\n", "    ")
+    found = only_launch(parse_source(HEAD + body, "k.py"), "k", {})
+    assert found is not None and found.constexprs.get("BLOCK") == block
+
+
 def test_a_name_that_is_changed_in_terms_of_itself_is_left_out() -> None:
     assert values("n = n + 1\nif m:\n    n = 2\nB = n\nlaunch(B)") == {"B": "n"}
 

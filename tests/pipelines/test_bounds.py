@@ -255,7 +255,8 @@ def test_a_sigmoid_takes_one_special_function_at_least(op: str) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype", "gain"),
     # P4: 22 TOPS of int8 by dp4a, at 1,063 MHz; P100: 21.2 TFLOPS of fp16, 10.6 of fp32; a T4 has no bf16.
-    [("P4", "int8", 4), ("P4", "fp16", 1), ("P100", "fp16", 2), ("P100", "int8", 2), ("T4", "bf16", 1), ("A100", "fp32", 1)],
+    [("P4", "int8", 4), ("P4", "int4", 4), ("P4", "fp16", 1), ("P100", "fp16", 2), ("P100", "int8", 2), ("P100", "int4", 2),
+     ("T4", "bf16", 1), ("A100", "fp32", 1)],
 )
 def test_products_without_matrix_units_may_be_packed(name: str, dtype: str, gain: int) -> None:
     gpu, size = load_gpu(name), 8192

@@ -76,8 +76,8 @@ class CompiledContext:
     @cached_property
     def operations(self) -> tuple[tuple[Operation, int], ...]:
         """Operations of the TTIR with the number of loops around each."""
-        depths = self.module.loop_depths()
-        return tuple((op, depths.get(id(op), 0)) for f in self.module.functions.values() for op in f.walk())
+        around = self.module.loops_around()
+        return tuple((op, len(around.get(id(op), ()))) for f in self.module.functions.values() for op in f.walk())
 
     @cached_property
     def loop(self) -> CodeLoop | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.compiled.costs import element_bytes
-from advisor.compiled.sectors import scattered, unused_sector_bytes
 from advisor.diagnosis.compiled_rules.context import CompiledContext, report
 from advisor.schema import Finding
 
@@ -20,7 +19,7 @@ element, threads use a few bytes of each, every second element at a stride of 2,
 
 ## How it is computed
 The offsets of each load and store, from the IR and the actual strides: elements in a row along the best dimension, and the sectors
-that one program's lanes touch.
+that one program's lanes touch; loads of the same argument in the same loop share them (even and odd elements).
 Saving: the latency predicted without the parts of sectors that the L2 and DRAM send and no thread uses.
 
 ## What to do
@@ -34,7 +33,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         """The finding, or None."""
         worst = None
         for access in context.demand.accesses:
-            if not scattered(access):
+            if not access.unused_bytes:
                 continue
             if worst is None or access.issued_bytes > worst.issued_bytes:
                 worst = access
@@ -44,7 +43,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         share = worst.issued_bytes / total if total else 0.0
         if share < 0.05:
             return None
-        unused = unused_sector_bytes(worst)
+        unused = worst.unused_bytes
         used = worst.contiguous or 1
         all_unused = context.work.sector_bytes if context.work is not None else unused
         return report(
