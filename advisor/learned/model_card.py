@@ -190,16 +190,19 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("fp8 gemm on a GPU with the SMs of one learned and another memory (H200 for the H800): the forest asked with its own figures / with "
      "those of the learned one, the physics alone carrying the rest", "large products 4 to 13 % / 5 % faster than on the H800: the "
      "latter used (no measurement of it is public here; fused MoE as served, bound by compute: 2 to 4 %)"),
-    ("fp32 gemm: what the board's power sustains as a term of the physics (it had been a thousand times too high to count) / besides, cuBLAS's "
-     "smaller tiles for single products only, batches with the largest / besides, at most 5 us of launch: the latter used (a third of the trees)",
-     "GPUs left out 25.7 -> 20.7 / 18.9 / 19.2 % (A100 15 -> 11, T4 36 -> 25, V100 30 -> 18, P4 17 -> 15, P100 28 -> 24), shapes 6.3 -> 6.1 %"),
+    ("fp32 gemm: what the board's power sustains as a term of the physics (it had been a thousand times too high to count) / besides, "
+     "cuBLAS's smaller tiles for single products only, batches with the largest / besides, at most 5 us of launch: the latter used (a "
+     "third of the trees)",
+     "GPUs left out 25.7 -> 20.7 / 18.9 / 19.2 % (A100 15 -> 11, T4 36 -> 25, V100 30 -> 18, P4 17 -> 15, P100 28 -> 24), shapes "
+     "6.3 -> 6.1 %"),
     ("the analytical model with the power that boards sustain, and with pairs of CTAs on sm_100 that hold half an operand each, against "
      "published torch.mm of 20 GPUs (`tests/learned/test_published_products.py`, 2,048 and larger)",
      "bf16 13.4 -> 7.4, fp16 14.0 -> 6.2, tf32 16.2 -> 7.1, fp32 (learned) 17.6 -> 8.9 %"),
-    ("fp8 gemm with that power term: what an H200 does for large products beside an H800, where torch.mm of bf16 has them alike (790 and 797 "
-     "TFLOP/s)", "5 -> 0.4 % faster; H20, H800 left out 5.1, 10.0 -> 5.4, 8.5 %"),
+    ("fp8 gemm with that power term: what an H200 does for large products beside an H800, where torch.mm of bf16 has them alike (790 "
+     "and 797 TFLOP/s)", "5 -> 0.4 % faster; H20, H800 left out 5.1, 10.0 -> 5.4, 8.5 %"),
     ("the analytical model with sets beyond the L2 missing it as the learned model has it, instead of what exceeds it alone",
-     "near-optimal configurations: A100 10.4 -> 5.0, A40 6.8 -> 3.4, H800 4.4 -> 1.3, L40 14.4 -> 3.8 %; as served, eleven GPUs 7 to 19 -> 4 to 16 %"),
+     "near-optimal configurations: A100 10.4 -> 5.0, A40 6.8 -> 3.4, H800 4.4 -> 1.3, L40 14.4 -> 3.8 %; as served, eleven GPUs 7 to 19 "
+     "-> 4 to 16 %"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 

@@ -12,7 +12,7 @@ from advisor.pipelines.batch import Array
 from advisor.pipelines.demand import Demand, Work
 
 STATIC_SHARE = 0.25
-"""Of the board's power, what goes into leakage, memory and fans, whatever is computed. Assumed; the energies below were reckoned with it."""
+"""Of the board's power, what goes into leakage, memory and fans, whatever is computed. Assumed; the energies below are reckoned with it."""
 
 PICOJOULES_PER_FLOP: dict[str, tuple[float, float]] = {
     # compute capability: (vector units in fp32, matrix units in 16 bits)
@@ -22,8 +22,8 @@ PICOJOULES_PER_FLOP: dict[str, tuple[float, float]] = {
 """Energy of an operation, by compute capability: (1 - `STATIC_SHARE`) x board power / the rate of large torch.mm of random numbers, on
 boards that the limit holds down. Source of the rates: github.com/zzc0721/torch-performance-test-data, `database.md` and issues 95, 108,
 120, 185 (L4 11.1 and 55 TFLOP/s in fp32 and 16 bits, T4 4.2 and 42, A100-PCIE-40GB 17 and 208, A40 23.3 and 116, RTX A6000 23.9 and 122,
-L40S 46.9 and 267, H100 PCIe 36.5 and 475, B200 16 bits 1,690, RTX PRO 6000 409) and, for P4 and fp32 on T4, the library operators that NeuSight
-published. 6.0 and 7.0, and fp32 on 10.x, are what their neighbours suggest: no board of theirs is held down."""
+L40S 46.9 and 267, H100 PCIe 36.5 and 475, B200 16 bits 1,690, RTX PRO 6000 409) and, for P4 and fp32 on T4, the library operators that
+NeuSight published. 6.0 and 7.0, and fp32 on 10.x, are what their neighbours suggest: no board of theirs is held down."""
 
 RELATIVE_ENERGY = {"bf16": 1.0, "fp16": 1.0, "tf32": 2.0, "fp8": 0.5, "int8": 0.5, "fp4": 0.25}
 """Of a FLOP on the matrix units, to one in 16 bits: by the width of the operands, as the same measurements have it for tf32 (L4, A100 and
