@@ -34,9 +34,9 @@ def least_dram_bytes(
 
 
 def likely_dram_bytes(compulsory_bytes: Array, gpu: GpuSpec, cache: str, in_place_bytes: Array | float = 0.0) -> Array:
-    """What likely comes from or goes to DRAM. With a cold cache all of it: the results go out while the launch runs. With a warm one next to
-    nothing of what fits the L2, and of what does not nearly everything: data that pass in the same order in every launch drive each other
-    out before they are used again."""
+    """What likely comes from or goes to DRAM. With a cold cache all of it: the results go out while the launch runs. With a warm one next
+    to nothing of what fits the L2, and of what does not nearly everything: data that pass in the same order in every launch drive each
+    other out before they are used again."""
     if cache == "cold":
         return compulsory_bytes
     split = gpu.compute_capability in SPLIT_L2
