@@ -57,6 +57,10 @@ class KernelAnalysis:
 CONSIDERABLE = 1.1
 """Where the bound of the likely work is so many times that of what is certain, it is said."""
 
+FLOP_PER_EXPONENTIAL = 4 * 512
+"""From one exponential for as many FLOP of products on, a kernel is taken for one whose products wait for them: attention with heads of up
+to 512 has two products of that depth for each. What is applied to results alone is rarer: once for the depth of one product."""
+
 
 def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", facts: CodeFacts | None = None) -> KernelAnalysis:
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
@@ -196,7 +200,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
-        largest_cta_ratio=largest,
+        largest_cta_ratio=largest, in_turn=demand.xu_op * FLOP_PER_EXPONENTIAL > tensor,
     )  # fmt: skip
 
 
