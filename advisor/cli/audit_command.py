@@ -20,6 +20,7 @@ from advisor.errors import UsageError
 from advisor.hardware import match_device_name
 
 if TYPE_CHECKING:
+    from advisor.audit_regret import EntryRegret
     from advisor.configs.audit import Audit, AuditIssue
 
 HELP = "check tuned tables offline"
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = audit(arguments.paths)
     issues = list(found.issues)
     predicted = 0
-    regrets: list[tuple[str, float, int]] = []
+    regrets: list[tuple[str, EntryRegret]] = []
     if not arguments.no_regret:
         from advisor.audit_regret import regrets as predict_regrets
         from advisor.learned import load_predictor
@@ -72,13 +73,14 @@ def run(arguments: argparse.Namespace) -> int:
                 predicted_for.append(gpu)
             for entry in entries:
                 if REGRET < entry.regret < float("inf") and entry.probability >= SURE:
-                    regrets.append((table.path, entry.regret, entry.tokens))
+                    basis = f", {entry.basis}" if entry.basis else ""
+                    regrets.append((table.path, entry))
                     issues.append(
                         AuditIssue(
                             path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
                             f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
-                            f"(at least 10 % can be won with probability {entry.probability:.2f})"
+                            f"(at least 10 % can be won with probability {entry.probability:.2f}{basis})"
                             + (f"; {entry.predicted_for}" if entry.predicted_for is not None else ""),
                             predicted_for=entry.predicted_for,
                         )
@@ -109,7 +111,7 @@ def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
 
 
 def _text(
-    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool
+    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool
 ) -> None:
     from advisor.configs.audit import CHECKS
     from advisor.rendering.figures import clean
@@ -132,8 +134,9 @@ def _text(
         print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
     if regrets:
         print("  largest predicted regret:")
-        for path, regret, tokens in sorted(regrets, key=lambda item: -item[1])[:5]:
-            print(f"    {100 * regret:4.0f} %  M = {tokens:<6} {clean(path)}")
+        for path, entry in sorted(regrets, key=lambda item: -item[1].regret)[:5]:
+            basis = f"  ({entry.basis})" if entry.basis else ""
+            print(f"    {100 * entry.regret:4.0f} %  M = {entry.tokens:<6} {clean(path)}{basis}")
     if not everything:
         print("  (errors and warnings are listed above; --all lists the rest)")
 
