@@ -80,9 +80,12 @@ def share_text(share: float | None, *, passed: str = "beyond") -> str:
 
 
 def interval(latency: Latency) -> str:
-    """Half the interval relative to the latency: `±5 %`; empty where there is none."""
+    """The interval relative to the latency: `±5 %` (half of it), `−10/+35 %` where its sides differ by much; empty where there is none."""
     if latency.low_us is None or latency.high_us is None or latency.us <= 0:
         return ""
+    below, above = (max(0.0, side / latency.us) for side in (latency.us - latency.low_us, latency.high_us - latency.us))
+    if abs(above - below) > 0.05 and max(above, below) > 1.5 * min(above, below):
+        return f"−{100 * below:.0f}/+{100 * above:.0f} %"
     half = (latency.high_us - latency.low_us) / 2 / latency.us
     return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
 

@@ -118,7 +118,7 @@ def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, s
     row = next(line for line in table.splitlines() if " B=64" in line.replace("\\", ""))
     for name in ("h200", "a100"):
         predicted = json.loads((tmp_path / name / "result.json").read_text())["launches"][0]["predicted"]["us"]
-        assert re.search(rf"{re.escape(microseconds(predicted))} ±[\d.]+ % predicted, best", row)
+        assert re.search(rf"{re.escape(microseconds(predicted))} (±|−\d+/\+)[\d.]+ % predicted, best", row)
     assert "the latency is that of the best one" in table
 
 
