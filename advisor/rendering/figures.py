@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
 
@@ -136,6 +137,20 @@ def counted(result: Result) -> str:
     """How many launches the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
     count, whole = len(_summed(result)), len(result.launches)
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
+
+
+def sum_interval_words(result: Result) -> str:
+    """The interval of the verdict's latency, `470–540 µs (80 % interval)`; empty where one of its parts has none.
+
+    The ends are added: errors of launches of one kernel on one GPU go together, and an interval that let them cancel would be too narrow.
+    """
+    parts = [current(launch) for launch in _summed(result)]
+    lows, highs = [part.low_us for part in parts if part.low_us is not None], [part.high_us for part in parts if part.high_us is not None]
+    if not parts or not len(lows) == len(highs) == len(parts):
+        return ""
+    covered = {part.coverage for part in parts}
+    coverage = covered.pop() if len(covered) == 1 else None
+    return interval_words(replace(parts[0], low_us=sum(lows), high_us=sum(highs), coverage=coverage))
 
 
 def rated(result: Result) -> str:

@@ -79,6 +79,7 @@ def to_html(result: Result) -> str:
         "origins": figures.origins(result),
         "counted": figures.counted(result),
         "rated": figures.rated(result),
+        "sum_interval": figures.sum_interval_words(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
         "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
