@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from advisor.errors import UsageError, printable
 from advisor.hardware import GpuSpec, load_gpu
@@ -115,6 +116,40 @@ def write_text(path: Path, text: str, remedy: str = "name a folder you may write
     with replacing(path, remedy) as place:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
+
+
+def rows_output(output: str, source: str) -> str | TextIO:
+    """Where `-o` says that rows go, which are read from `source`: a file, or standard output for `-`.
+
+    Raises:
+        UsageError: It is the file they are read from.
+    """
+    if output == "-":
+        return sys.stdout
+    check_not_read(output, [source], ", or - for standard output")
+    return output
+
+
+def check_not_read(output: str, sources: Sequence[str], otherwise: str = "") -> None:
+    """Refuse to write over what is read; a terminal or a pipe may be both.
+
+    Raises:
+        UsageError: `output` is one of `sources`.
+    """
+    for source in sources:
+        try:
+            same = Path(output).is_file() and Path(output).samefile(source)
+        except (OSError, ValueError):  # not there, or no path at all: told where it is opened
+            continue
+        if same:
+            raise UsageError("-o would replace the file that is read", output, "another file", f"name another one{otherwise}")
+
+
+def file_output(text: str) -> str:
+    """What `-o` names where it is no text, or is read again while it is written: a file, and not standard output."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("must be a file, not standard output (got '-'; ./- is a file of that name)")
+    return text
 
 
 def check_writable(path: str | Path) -> None:

@@ -490,6 +490,39 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
 
 
+@pytest.mark.parametrize(("command", "name"), [("predict", "rows.csv"), ("rank", "shapes.csv")])
+def test_rows_go_to_standard_output_and_never_over_what_is_read(command, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = (ROOT / "tests" / "data" / name).read_bytes()
+    Path(name).write_bytes(given)
+    assert main([command, name, "-o", "out.csv"]) == 0
+    capsys.readouterr()
+    assert main([command, name, "-o", "-"]) == 0
+    assert capsys.readouterr().out == Path("out.csv").read_text() and not Path("-").exists()
+    Path("link.csv").symlink_to(name)
+    for output in (name, f"./{name}", "link.csv"):
+        assert main([command, name, "-o", output]) == 2
+        told = capsys.readouterr().err
+        assert "-o would replace the file that is read" in told and "- for standard output" in told
+    assert Path(name).read_bytes() == given
+
+
+@pytest.mark.parametrize("line", [
+    ["measure", "softmax", "--device", "fake", "-o", "-"], ["record", "-o", "-", "--", "true"], ["train", "rows.csv", "-o", "-"],
+])  # fmt: skip
+def test_what_is_no_text_or_is_read_again_does_not_go_to_standard_output(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(line) == 2
+    assert "must be a file, not standard output" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_weights_never_replace_the_rows_they_are_fitted_to(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,M,N,K,latency_us\nH200,64,64,64,3\n", encoding="utf-8")
+    assert main(["train", str(rows), "-o", str(rows)]) == 2
+    assert "-o would replace the file that is read" in capsys.readouterr().err and rows.read_text().startswith("gpu,")
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_rows_come_through_a_pipe(tmp_path, packed):
     """As in `advisor predict <(zcat rows.csv.gz)`; evaluate looks at the header first, to know a published layout."""
