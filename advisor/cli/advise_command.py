@@ -123,7 +123,7 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     request = Request(
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
+        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
     )  # fmt: skip
     path = Path(arguments.target)

@@ -202,7 +202,8 @@ def _request(arguments: argparse.Namespace) -> Any:
     return Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=token_counts(arguments.tokens), dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
+        tokens=token_counts(arguments.tokens, arguments.sizes or ()),
+        dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
     )  # fmt: skip
 
 
@@ -277,7 +278,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         sizes = [dict(entry.get("example") or {})]
     if not sizes[0]:
         raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
-    tokens = token_counts(arguments.tokens)
+    tokens = token_counts(arguments.tokens, arguments.sizes or ())
     if tokens:
         sizes = [{**each, "M": m} for each in sizes for m in tokens]
     for op in ops:

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -80,11 +80,17 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert-parallel", type=positive_integer, metavar="P", help="GPUs the experts are spread over")
 
 
-def token_counts(groups: list[list[int]] | None) -> tuple[int, ...] | None:
-    """What `--tokens 1,2 4` collected, sorted and without repetition."""
-    if not groups:
-        return None
-    return tuple(sorted({m for group in groups for m in group}))
+def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, int]] = ()) -> tuple[int, ...] | None:
+    """What `--tokens 1,2 4` collected, sorted and without repetition; None where it was left out.
+
+    Raises:
+        UsageError: One of the `sizes` that `--sizes` named says another M.
+    """
+    tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
+    if tokens and (said := [each["M"] for each in sizes if "M" in each]):
+        raise UsageError("--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them",
+                         "leave one out")  # fmt: skip
+    return tokens
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:

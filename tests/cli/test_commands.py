@@ -96,7 +96,7 @@ def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
 def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
     assert advise(EXAMPLE, tmp_path, "--tokens", "1,64", "--gpu", "H200,A100", "--format", style) == 0
     table = capsys.readouterr().out.partition("Side by side:")[2]
-    lines = [line for line in table.splitlines() if " M=" in line.replace("\\", "")]
+    lines = [line for line in table.replace("\\", "").splitlines() if " M=" in line]
     assert "H200" in table and "A100" in table and len(lines) == 4
     page = (tmp_path / "side-by-side.html").read_text(encoding="utf-8")
     cells = re.findall(r"<td.*?>(.*?)</td>", page)
@@ -115,7 +115,7 @@ def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, s
     given = ["--sizes", "B=64,H=512", "--gpu", "H200,A100", "--format", style, "--output", str(tmp_path)]
     assert main(["advise", "layer_norm", *given]) == 0
     table = capsys.readouterr().out.partition("Side by side:")[2]
-    row = next(line for line in table.splitlines() if " B=64" in line.replace("\\", ""))
+    row = next(line for line in table.replace("\\", "").splitlines() if " B=64" in line)
     for name in ("h200", "a100"):
         predicted = json.loads((tmp_path / name / "result.json").read_text())["launches"][0]["predicted"]["us"]
         assert re.search(rf"{re.escape(microseconds(predicted))} (±|−\d+/\+)[\d.]+ % predicted, best", row)
@@ -380,6 +380,10 @@ def test_html_in_a_name_is_escaped(tmp_path):
         (["advise", str(ROOT / "triton_kernels/gemm.py"), "--gpu", "H200", "--sizes", "M=1"], ["gemm.py::KERNEL", "gemm_persistent"]),
         (["tune", "gemm", "--gpu", "H200", "--device", "fake"], ["gemm::gemm_kernel, gemm::gemm_persistent_kernel"]),
         (["tune", "gemm.py::gemm_kernel", "--gpu", "H200", "--device", "fake"], ["gemm.py: no such file", "gemm::gemm_kernel"]),
+        (["advise", "gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64", "--tokens", "4,8"], ["--tokens 4,8 and M=64", "leave one out"]),
+        (["tune", "gemm::gemm_kernel", "--gpu", "H200", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4"], ["--tokens 4"]),
+        (["measure", "gemm", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4", "-o", "x.csv"], ["--tokens 4 and M=64"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Foo"], ["got Foo", "--sizes E=…", "Mixtral-8x7B", "OLMoE"]),
         (["explain", "tail-waves"], ["tail-wave"]),
         (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
         (["predict"], ["ROWS.csv"]),
@@ -394,6 +398,25 @@ def test_usage_errors(tmp_path, monkeypatch, capsys, arguments, words):
     assert message.count("\n") == 1, message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize("told", [["--hidden-size", "2048", "--top-k", "8"], ["--sizes", "E=128,N=768,H=2048,topk=8"]])
+def test_what_an_unknown_model_is_told_to_do_works(told, tmp_path, capsys):
+    """The first for a table, the second for the kernel."""
+    target = str(EXAMPLE) if told[0] == "--hidden-size" else "fused_moe"
+    common = [target, "--gpu", "H20", "--tokens", "64", "--output", str(tmp_path)]
+    assert main(["advise", *common, "--model", "Foo"]) == 2
+    remedy = capsys.readouterr().err
+    assert all(option in remedy for option in told if option.startswith("--"))
+    assert main(["advise", *common, *told]) == 0
+
+
+def test_a_table_under_another_name_is_told_to_be_renamed(tmp_path, capsys):
+    """No option says what its name leaves out."""
+    mine = tmp_path / "mytable.json"
+    mine.write_bytes(EXAMPLE.read_bytes())
+    assert main(["advise", str(mine), "--gpu", "H20", "--model", "Qwen3-30B-A3B"]) == 2
+    assert "rename it to say what it is for, as in E=128,N=768,device_name=NVIDIA_H200" in capsys.readouterr().err
 
 
 def test_a_rank_may_hold_fewer_experts_than_a_token_takes(tmp_path):
