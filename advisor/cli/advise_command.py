@@ -78,8 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
         found = [(result, folder) for (_, result), folder in zip(reports, folders, strict=True) if result is not None]
         if any(result.launches for result, _ in found):
             _show_side_by_side(found, Path(arguments.output) / SIDE_BY_SIDE, arguments.format)
+        _tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
+        _tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
@@ -94,6 +96,12 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
         stem = "".join(c if c.isalnum() else "-" for c in gpu.lower()) or "gpu"
         names[next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}") not in names)] = None
     return [output / name for name in names]
+
+
+def _tell_of_others(output: Path, *names: str) -> None:
+    """Say which files of those names, that this run does not write, lie beside what it wrote: they stay, as someone may want them."""
+    if there := [name for name in names if os.path.exists(output / name)]:  # noqa: PTH110 - pathlib raises where it may not look
+        options.note(f"{' and '.join(there)} in {output} {'is' if len(there) == 1 else 'are'} of another run, and not of this one")
 
 
 def _show_side_by_side(found: Sequence[tuple[Result, Path]], page: Path, style: str) -> None:

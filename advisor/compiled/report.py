@@ -156,7 +156,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
         why = f", not known: {'; '.join(loop.reasons)}" if loop.reasons else ""
         rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
-        rows.append((f"{kind.programs:,.0f} programs, {kind.label}",
+        rows.append((f"{kind.programs:,.0f} program{'s' if round(kind.programs) != 1 else ''}, {kind.label}",
                      f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
                      f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))  # fmt: skip
     return out + [f"  {name:<26}{value}" for name, value in rows]

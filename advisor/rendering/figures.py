@@ -206,9 +206,10 @@ def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def speedup_text(speedup: float) -> str:
-    """`1.25x faster`, `0.98x slower`, `no faster`: the word carries what a colour would."""
+    """`1.25x faster`, `1.02x slower`, `no faster`: the word carries what a colour would, and both count how many times."""
     word = speedup_word(speedup)
-    return "no faster" if word == "same" else f"{speedup:.2f}x {word}"
+    times = 1 / speedup if 0 < speedup < 1 else speedup
+    return "no faster" if word == "same" else f"{times:.2f}x {word}"
 
 
 def speedup_word(speedup: float) -> str:

@@ -122,6 +122,16 @@ def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, s
     assert "the latency is that of the best one" in table
 
 
+def test_reports_of_another_run_in_the_folder_are_told(tmp_path, capsys):
+    """They are kept, and would pass for this run's."""
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
+    assert "another run" not in capsys.readouterr().err
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--gpu", "H200,A100") == 0
+    assert f"report.html and result.json in {tmp_path} are of another run" in capsys.readouterr().err
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
+    assert f"side-by-side.html in {tmp_path} is of another run" in capsys.readouterr().err and (tmp_path / "side-by-side.html").exists()
+
+
 def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
     text = (ROOT / "ceilings" / "h200.toml").read_text()
     files = [tmp_path / folder / "mine.toml" for folder in ("x", "y")]

@@ -57,6 +57,12 @@ def test_an_interval_to_one_side_is_not_called_even(low: float | None, high: flo
     assert figures.interval(Latency(us=100.0, origin="predicted", source="a model", low_us=low, high_us=high)) == words
 
 
+@pytest.mark.parametrize(("speedup", "words"), [(1.34, "1.34x faster"), (0.94, "1.06x slower"), (0.5, "2.00x slower"), (1.004, "no faster"),
+                                                (0.996, "no faster"), (0.0, "0.00x slower")])  # fmt: skip
+def test_both_ways_count_how_many_times(speedup: float, words: str) -> None:
+    assert figures.speedup_text(speedup) == words
+
+
 @pytest.mark.parametrize("high", [1.05, 1.35])  # relative to the prediction; the low end is at 0.93
 def test_columns_are_stable(high: float) -> None:
     result = factory.result()
