@@ -523,6 +523,28 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
 
 
+@pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False), ("", False), (None, False)])
+def test_a_terminal_that_may_know_no_escapes_gets_none(term, escapes):
+    """Where TERM is not set nothing is known of it."""
+    pty = pytest.importorskip("pty")
+    environment = {name: value for name, value in os.environ.items() if name not in ("TERM", "NO_COLOR", "FORCE_COLOR")}
+    reading, writing = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-m", "advisor", "explain", "--help"], stdout=writing, check=True,
+                       env=environment | ({} if term is None else {"TERM": term}))  # fmt: skip
+    finally:
+        os.close(writing)
+    shown = b""
+    try:
+        while part := os.read(reading, 65536):
+            shown += part
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(reading)
+    assert b"explain" in shown and (b"\x1b" in shown) == escapes
+
+
 @pytest.mark.parametrize(("command", "name"), [("predict", "rows.csv"), ("rank", "shapes.csv")])
 def test_rows_go_to_standard_output_and_never_over_what_is_read(command, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
