@@ -88,6 +88,8 @@ def to_html(result: Result) -> str:
         "sources": sources,
         "source_anchor": lambda item: source_view.source_anchor(item.finding, sources, item.view),
         "passed": views.passed_rules(result),
+        # Where no trial was measured, nothing was searched: configurations were listed, and all looked at.
+        "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
         "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
         "tuned": tuned.views(result.tuned),
