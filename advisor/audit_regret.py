@@ -10,11 +10,14 @@ from advisor.configs.audit import PredictedFor
 from advisor.configs.tables import Table
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
-from advisor.learned.base import Predictor
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED, Predictor
 from advisor.learned.reached import tunable_ceiling
 from advisor.pipelines import bound, configuration_batch, problem_batch, work
 from advisor.targets import PlannedLaunch, Request, Target
 from advisor.targets.tables import fused_moe_table, gemm_table
+
+_BASES = ("", EXTRAPOLATED, "by the analytical model")
+"""What a prediction may rest on beside what was learned, the weakest last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class EntryRegret:
     ceiling_us: float
     probability: float  # that at least 10 % can be won; of the GEMM that is least sure
     predicted_for: PredictedFor | None = None  # the model; None for a GEMM table, whose name says all
+    basis: str = ""  # `by the analytical model`, or `extrapolated`, where no learned model vouches for one of the predictions
 
     @property
     def regret(self) -> float:
@@ -44,6 +48,7 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
     now: list[dict[int, float]] = [defaultdict(float) for _ in tables]
     best: list[dict[int, float]] = [defaultdict(float) for _ in tables]
     sure: list[dict[int, float]] = [defaultdict(lambda: 1.0) for _ in tables]
+    basis: list[dict[int, str]] = [defaultdict(str) for _ in tables]
     for gpu, members in _alike(targets):
         problem = problem_batch([launch.problem for _, launch in members])
         configuration = configuration_batch([launch.configuration for _, launch in members if launch.configuration])
@@ -51,16 +56,23 @@ def regrets(tables: Sequence[Table], predictor: Predictor) -> list[tuple[EntryRe
         ceiling = predictor.ceiling(problem, gpu)
         chance = predictor.p_speedup(problem, gpu, None, predicted, ceiling)
         reachable = tunable_ceiling(ceiling, bound(work(problem, gpu), gpu, problem.cache).us, predicted.us).us
-        for (table, launch), us, least, p in zip(members, predicted.us, reachable, chance, strict=True):
+        for i, ((table, launch), us, least, p) in enumerate(zip(members, predicted.us, reachable, chance, strict=True)):
             tokens = launch.tokens or 0
+            basis[table][tokens] = max(basis[table][tokens], _basis(predicted.source(i, predictor.name)), key=_BASES.index)
             now[table][tokens] += float(us)
             best[table][tokens] += float(least)
             sure[table][tokens] = min(sure[table][tokens], float(p))
     return [
-        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m], predicted_for=_predicted_for(target))
+        tuple(EntryRegret(tokens=m, predicted_us=us, ceiling_us=best[t][m], probability=sure[t][m],
+                          predicted_for=_predicted_for(target), basis=basis[t][m])
               for m, us in now[t].items())
         for t, target in enumerate(targets)
     ]  # fmt: skip
+
+
+def _basis(source: str) -> str:
+    """What answers for a prediction that comes from `source`, of `_BASES`."""
+    return "by the analytical model" if source == ANALYTICAL else EXTRAPOLATED if source.endswith(EXTRAPOLATED) else ""
 
 
 def _predicted_for(target: Target | None) -> PredictedFor | None:

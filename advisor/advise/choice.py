@@ -17,9 +17,6 @@ from advisor.pipelines.space import configuration_at, held_to
 from advisor.schema import Configuration, Latency
 from advisor.targets import PlannedLaunch, Target
 
-WORTH_CHANGING = 1.02
-"""A predicted speedup below this is not recommended: the noise floor of a good measurement (report-spec: 2 %)."""
-
 NEAR_BEST = 1.005
 """Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken."""
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.advise.choice import WORTH_CHANGING, Choice, demand_totals, predicted_latency
+from advisor.advise.choice import Choice, demand_totals, predicted_latency
 from advisor.advise.drafts import Draft
 from advisor.configs.replacing import replacement
+from advisor.diagnosis import WORTH_CHANGING
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch
 from advisor.schema import Configuration, Latency

@@ -16,7 +16,7 @@ from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
-from advisor.diagnosis import actions
+from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
@@ -34,9 +34,6 @@ from advisor.schema import (
     SearchTrial,
     SourceText,
 )
-
-WORTH_CHANGING = 1.02
-"""As for tables: a predicted speedup below the noise floor of a good measurement is not recommended."""
 
 
 def advise_compiled(

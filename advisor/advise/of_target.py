@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.advise.choice import WORTH_CHANGING, Choice, choose, predicted_latency
+from advisor.advise.choice import Choice, choose, predicted_latency
 from advisor.advise.drafts import Draft, Measured, draft_of, probability
 from advisor.advise.exports import recommended_exports, triton_config
 from advisor.advise.launch_facts import gpu_figures, occupancy, pipeline_times
@@ -18,7 +18,7 @@ from advisor.advise.shared_sort import held_configurations
 from advisor.advise.verdict import verdict
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import entry_of
-from advisor.diagnosis import Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis import WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
 from advisor.diagnosis.rule import microseconds
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline

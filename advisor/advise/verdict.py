@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import share_text
 from advisor.schema import UNCERTAIN, LaunchReport, Origin, Verdict
+
+GAIN, LIKELY = 1.1, 0.5
+"""A launch counts as gaining where its recommendation is that much faster, and that (`p_speedup_10pct`) is at least as likely as not."""
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -61,9 +65,9 @@ def _sentence(
     if ceiling_us > 0 and all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
-        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted); {binds}"
+        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted{_basis(able)}); {binds}"
     elif not rated:
-        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}), "
+        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}{_basis(able)}), "
         bare = sum(report.ceiling is None for report in able)
         whose = f"for {bare} of them " if bare < len(able) else ""
         sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and {whose}no other configuration is known to compare with"
@@ -72,10 +76,10 @@ def _sentence(
         some = len(rated) < len(launches)
         who = f"Of the {words} {len(rated)} {'runs' if len(rated) == 1 else 'run'}" if some else f"The {words} run"
         sentence = f"{'This launch runs' if one else who} {f'at {share} of' if share else 'beyond'} "
-        sentence += f"the tunable ceiling ({_origins(rated)}{'; not known of the others' if len(rated) < len(able) else ''}); {binds}"
-        losing = sum(1 for report in able if report.recommendation and report.recommendation.speedup >= 1.1)
-        if losing:
-            sentence += f", and {'it' if one else f'{losing} of them'} would gain at least 10 % from another configuration"
+        others = "; not known of the others" if len(rated) < len(able) else ""
+        sentence += f"the tunable ceiling ({_origins(rated)}{_basis(rated)}{others}); {binds}"
+        if gains := _gains(able, one):
+            sentence += f", and {gains}"
         elif percent >= 98:
             sentence += ", and no other configuration promises much more"
     if stuck:
@@ -83,6 +87,23 @@ def _sentence(
     if wrong:
         sentence += f"; {wrong} measured below the bound, a fault, left out of this"
     return sentence + "."
+
+
+def _gains(able: list[LaunchReport], one: bool) -> str:
+    """How many would gain a tenth, those apart that more likely would not; empty where no recommendation promises it."""
+    promised = [(report, advice) for report in able if (advice := report.recommendation) is not None and advice.speedup >= GAIN]
+    if not promised:
+        return ""
+    # Both measured is no promise but a fact, whatever the probability was.
+    known = [report.measured is not None and advice.latency.origin != "predicted" for report, advice in promised]
+    chances = [advice.p_speedup_10pct for _, advice in promised]
+    likely = sum(fact or chance is None or chance >= LIKELY for fact, chance in zip(known, chances, strict=True))
+    unrated = any(not fact and chance is None for fact, chance in zip(known, chances, strict=True))
+    rest, what = len(promised) - likely, "at least 10 % from another configuration"
+    if not likely:
+        return f"{'it' if one else f'{rest} of them'} might gain {what}"
+    verb = f"{'is' if likely == 1 else 'are'} predicted to gain" if unrated else "would gain"
+    return f"{'it' if one else f'{likely} of them'} {verb} {what}" + (f" ({rest} more might)" if rest else "")
 
 
 def _times_the_bound(able: list[LaunchReport], current: float, bound_us: float) -> str:
@@ -110,6 +131,14 @@ def _origins(able: list[LaunchReport]) -> str:
         return _origin(able)
     listed = [f"{count} {word}" for word, count in parts.items()]
     return ", ".join([*listed, "the rest predicted"] if len(known) < len(able) else listed)
+
+
+def _basis(able: list[LaunchReport]) -> str:
+    """What answers for the predictions where no learned model vouches for them: `, by the analytical model`, `, 3 of 8 extrapolated`."""
+    sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
+    found = (("by the analytical model", sum(source == ANALYTICAL for source in sources)),
+             ("extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)))  # fmt: skip
+    return "".join(f", {words}" if count == len(sources) else f", {count} of {len(sources)} {words}" for words, count in found if count)
 
 
 def _microseconds(us: float) -> str:

@@ -20,7 +20,7 @@ from advisor.advise.exports import triton_config
 from advisor.autotuning.exchange import Entry
 from advisor.autotuning.ranking import as_configuration, family_names, needed_parameters
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
-from advisor.diagnosis import Pricing, context, diagnose
+from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -28,9 +28,6 @@ from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_b
 from advisor.pipelines.space import SPACES, combinations, sound_depths
 from advisor.schema import Configuration, Latency, LaunchReport, Origin, Problem, Recommendation, TunedProblem, TunedTiming
 from advisor.targets import PlannedLaunch, Target
-
-WORTH_CHANGING = 1.02
-"""As for tables: less than the noise floor of a good measurement is not recommended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

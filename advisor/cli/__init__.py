@@ -100,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is documented in the README."""
     _open_streams()
     _replace_unencodable()
+    _be_plain_on_an_unnamed_terminal()
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as stop:
@@ -164,6 +165,12 @@ def _replace_unencodable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _be_plain_on_an_unnamed_terminal() -> None:
+    """A terminal that TERM does not name may know no escapes; rich takes it for one that does, unless told, or colours are forced."""
+    if os.name == "posix" and not os.environ.get("TERM") and not os.environ.get("FORCE_COLOR"):
+        os.environ["TERM"] = "dumb"
 
 
 def _escape_unencodable() -> None:

@@ -81,8 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
         _show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
+        _tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
+        _tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
@@ -97,6 +99,12 @@ def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
         stem = "".join(c if c.isalnum() else "-" for c in gpu.lower()) or "gpu"
         names[next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}") not in names)] = None
     return [output / name for name in names]
+
+
+def _tell_of_others(output: Path, *names: str) -> None:
+    """Say which files of those names, that this run does not write, lie beside what it wrote: they stay, as someone may want them."""
+    if there := [name for name in names if os.path.exists(output / name)]:  # noqa: PTH110 - pathlib raises where it may not look
+        options.note(f"{' and '.join(there)} in {output} {'is' if len(there) == 1 else 'are'} of another run, and not of this one")
 
 
 def _show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
@@ -128,7 +136,7 @@ def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
     return Request(
         gpu=gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
+        tokens=options.token_counts(arguments.tokens, [arguments.sizes or {}]), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache or "warm", sizes=arguments.sizes,
     )  # fmt: skip
 

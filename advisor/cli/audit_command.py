@@ -22,6 +22,7 @@ from advisor.hardware import match_device_name
 from advisor.rendering.figures import clean
 
 if TYPE_CHECKING:
+    from advisor.audit_regret import EntryRegret
     from advisor.configs.audit import Audit, AuditIssue
 
 HELP = "check tuned tables offline"
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = audit(arguments.paths)
     issues = list(found.issues)
     predicted = 0
-    regrets: list[tuple[str, float, int]] = []
+    regrets: list[tuple[str, EntryRegret]] = []
     if not arguments.no_regret:
         from advisor.audit_regret import regrets as predict_regrets
         from advisor.learned import load_predictor
@@ -77,13 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
                 predicted_for.append(gpu)
             for entry in entries:
                 if REGRET < entry.regret < float("inf") and entry.probability >= SURE:
-                    regrets.append((table.path, entry.regret, entry.tokens))
+                    basis = f", {entry.basis}" if entry.basis else ""
+                    regrets.append((table.path, entry))
                     issues.append(
                         AuditIssue(
                             path=table.path, key=str(entry.tokens), check="predicted-regret", severity="advice",
                             message=f"predicted {entry.predicted_us:.1f} µs, {100 * entry.regret:.0f} % over the "
                             f"{entry.ceiling_us:.1f} µs predicted for a better configuration "
-                            f"(at least 10 % can be won with probability {entry.probability:.2f})"
+                            f"(at least 10 % can be won with probability {entry.probability:.2f}{basis})"
                             + (f"; {entry.predicted_for}" if entry.predicted_for is not None else ""),
                             predicted_for=entry.predicted_for,
                         )
@@ -114,7 +116,7 @@ def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
 
 
 def _text(
-    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, float, int]], *, everything: bool
+    found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool
 ) -> None:
     from advisor.configs.audit import CHECKS
 
@@ -135,15 +137,15 @@ def _text(
     for check, count in counts.most_common():
         print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
     _by_gpu(found, issues, regrets)
-    slowest: dict[str, list[tuple[float, int]]] = {}  # by table, each with its largest regret first
-    for path, regret, tokens in sorted(regrets, key=lambda item: -item[1]):
-        slowest.setdefault(path, []).append((regret, tokens))
+    slowest: dict[str, list[EntryRegret]] = {}  # by table, each with its largest regret first
+    for path, entry in sorted(regrets, key=lambda item: -item[1].regret):
+        slowest.setdefault(path, []).append(entry)
     if slowest:
         print("  tables with the largest predicted regret:")
     for path, entries in list(slowest.items())[:SLOWEST_SHOWN]:
-        regret, tokens = entries[0]
         others = f"and {len(entries) - 1} more" if len(entries) > 1 else ""
-        print(f"    {100 * regret:4.0f} %  M = {tokens:<6} {others:<12}{clean(path)}")
+        basis = f"  ({entries[0].basis})" if entries[0].basis else ""
+        print(f"    {100 * entries[0].regret:4.0f} %  M = {entries[0].tokens:<6} {others:<12}{clean(path)}{basis}")
     if not everything:
         print("  (errors and warnings are listed above; --all lists the rest)")
 
@@ -154,7 +156,7 @@ def _gpu(name: TableName) -> str:
     return gpu.name if gpu is not None else name.device_name
 
 
-def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, float, int]]) -> None:
+def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
     gpus = {table.path: _gpu(table.name) for table in found.tables}
     for issue in issues:
@@ -165,8 +167,8 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, flo
     tables = Counter(gpus.values())
     bad = {severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
            for severity in ("error", "warning")}  # fmt: skip
-    slow = Counter(gpus[path] for path, _, _ in regrets)
-    worst = {gpu: max((regret for path, regret, _ in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
+    slow = Counter(gpus[path] for path, _ in regrets)
+    worst = {gpu: max((entry.regret for path, entry in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
     width = max(map(len, tables))
     print(f"  {'by GPU':<{width}}  tables  with errors  with warnings  slow entries  largest regret")
     for gpu in sorted(tables, key=lambda name: (-bad["error"][name], -worst[name], -bad["warning"][name], name)):

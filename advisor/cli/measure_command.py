@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.options import LARGEST_SIZE, add_model_arguments, positive_integer, positive_integers, token_counts, warn
+from advisor.cli.options import LARGEST_SIZE, add_model_arguments, file_output, positive_integer, positive_integers, token_counts, warn
 from advisor.cli.progress import StatusLine
 from advisor.errors import NothingMatchedError, UsageError
 from advisor.hardware import load_gpu, match_device_name
@@ -43,7 +43,7 @@ PROBLEM_OPTIONS: Mapping[str, Any] = dict.fromkeys(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor measure`."""
     parser.add_argument("target", nargs="?", help="a bundled kernel, FILE.py::KERNEL, a tuned table, rows or shapes (CSV), or a record")
-    parser.add_argument("-o", "--output", required=True, metavar="ROWS.csv", help="the file rows are appended to")
+    parser.add_argument("-o", "--output", required=True, type=file_output, metavar="ROWS.csv", help="the file rows are appended to")
     parser.add_argument("--plan", metavar="FILE", help="a campaign (TOML) instead of a target")
     parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="stop after this long: 90s, 9m, 1h")
     parser.add_argument("--device", default="auto", help="auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME] (default: auto)")
@@ -202,7 +202,8 @@ def _request(arguments: argparse.Namespace) -> Any:
     return Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=token_counts(arguments.tokens), dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
+        tokens=token_counts(arguments.tokens, arguments.sizes or ()),
+        dtype=arguments.dtype, routing=_routing(arguments), cache=arguments.cache or "warm",
     )  # fmt: skip
 
 
@@ -277,7 +278,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
         sizes = [dict(entry.get("example") or {})]
     if not sizes[0]:
         raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
-    tokens = token_counts(arguments.tokens)
+    tokens = token_counts(arguments.tokens, arguments.sizes or ())
     if tokens:
         sizes = [{**each, "M": m} for each in sizes for m in tokens]
     for op in ops:

@@ -6,8 +6,9 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from advisor.errors import UsageError, printable
 from advisor.hardware import GpuSpec, load_gpu
@@ -79,11 +80,17 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--expert-parallel", type=positive_integer, metavar="P", help="GPUs the experts are spread over")
 
 
-def token_counts(groups: list[list[int]] | None) -> tuple[int, ...] | None:
-    """What `--tokens 1,2 4` collected, sorted and without repetition."""
-    if not groups:
-        return None
-    return tuple(sorted({m for group in groups for m in group}))
+def token_counts(groups: list[list[int]] | None, sizes: Sequence[Mapping[str, int]] = ()) -> tuple[int, ...] | None:
+    """What `--tokens 1,2 4` collected, sorted and without repetition; None where it was left out.
+
+    Raises:
+        UsageError: One of the `sizes` that `--sizes` named says another M.
+    """
+    tokens = tuple(sorted({token for group in groups for token in group})) if groups else None
+    if tokens and (said := [each["M"] for each in sizes if "M" in each]):
+        raise UsageError("--tokens and --sizes both say M", f"--tokens {','.join(map(str, tokens))} and M={said[0]}", "one of them",
+                         "leave one out")  # fmt: skip
+    return tokens
 
 
 def gpu_names(groups: Sequence[str]) -> list[str]:
@@ -115,6 +122,40 @@ def write_text(path: Path, text: str, remedy: str = "name a folder you may write
     with replacing(path, remedy) as place:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
+
+
+def rows_output(output: str, source: str) -> str | TextIO:
+    """Where `-o` says that rows go, which are read from `source`: a file, or standard output for `-`.
+
+    Raises:
+        UsageError: It is the file they are read from.
+    """
+    if output == "-":
+        return sys.stdout
+    check_not_read(output, [source], ", or - for standard output")
+    return output
+
+
+def check_not_read(output: str, sources: Sequence[str], otherwise: str = "") -> None:
+    """Refuse to write over what is read; a terminal or a pipe may be both.
+
+    Raises:
+        UsageError: `output` is one of `sources`.
+    """
+    for source in sources:
+        try:
+            same = Path(output).is_file() and Path(output).samefile(source)
+        except (OSError, ValueError):  # not there, or no path at all: told where it is opened
+            continue
+        if same:
+            raise UsageError("-o would replace the file that is read", output, "another file", f"name another one{otherwise}")
+
+
+def file_output(text: str) -> str:
+    """What `-o` names where it is no text, or is read again while it is written: a file, and not standard output."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("must be a file, not standard output (got '-'; ./- is a file of that name)")
+    return text
 
 
 def check_writable(path: str | Path) -> None:

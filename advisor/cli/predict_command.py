@@ -41,7 +41,7 @@ HELP = "predict the latency of every row of a CSV file"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor predict`."""
     parser.add_argument("rows", metavar="ROWS.csv", help="launches, one per line (.gz is fine)")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write them with predictions")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write them, predicted (-: standard output)")
     parser.add_argument("--gpu", metavar="NAME", help="GPU of every row, in place of the column gpu")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
 
@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import load_predictor
     from advisor.learned.data import settle_dtypes
 
+    output = options.rows_output(arguments.output, arguments.rows)
     rows = read_rows(arguments.rows, defaults=True)
     assumed = settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -87,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     appended |= {"binding_pipeline": found.binding, probability: found.columns[probability]}
     if assumed:
         options.note(assumed)
-    write_rows(rows, arguments.output, appended | options.gpu_column(arguments.gpu, len(rows)))
+    write_rows(rows, output, appended | options.gpu_column(arguments.gpu, len(rows)))
     _tell(found, rows.columns.get("latency_us"))
     return 0
 

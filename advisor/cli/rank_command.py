@@ -27,7 +27,7 @@ HELP = "the best configurations of every problem, predicted"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor rank`."""
     parser.add_argument("shapes", metavar="SHAPES.csv", help="problems, one per line (.gz is fine)")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write the ranking")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.csv", help="where to write the ranking (-: standard output)")
     parser.add_argument("--top", type=options.positive_integer, default=8, metavar="K", help="configurations per problem (default: 8)")
     parser.add_argument("--gpu", metavar="NAME", help="GPU of every row, in place of the column gpu")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.pipelines.from_rows import batches, one_problem
     from advisor.pipelines.space import problem_space
 
+    output = options.rows_output(arguments.output, arguments.shapes)
     rows = read_rows(arguments.shapes, problems_only=True)
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if "dtype" not in rows.header:  # which was settled by what the ranked rows no longer tell: their columns, the file's name
         appended["dtype"] = [str(dtype) for dtype in rows.dtype[index]]
     appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
-    write_rows(rows, arguments.output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
+    write_rows(rows, output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
     if beyond:
         options.note(f"problems outside of what was learned: {beyond}; their latencies are extrapolated")
     options.warn_of_rows(stuck)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from advisor.cli.options import file_output
 from advisor.errors import UsageError
 from advisor.writing import unwritable
 
@@ -25,7 +26,8 @@ HELP = "run a program and write down every Triton launch"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor record`."""
-    parser.add_argument("-o", "--output", required=True, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)")
+    parser.add_argument("-o", "--output", required=True, type=file_output, metavar="LAUNCHES.jsonl",
+                        help="file to write (replaced where it exists)")
     parser.add_argument("--contents", action="append", default=[], metavar="NAME",
                         help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
                              "`advisor measure` needs it of indices, lengths and counts")  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from advisor.cli.options import check_writable
+from advisor.cli.options import check_not_read, check_writable, file_output
 from advisor.hardware import load_gpu
 
 HELP = "fit the learned model to measured launches"
@@ -28,7 +28,7 @@ def model(text: str) -> tuple[int, int, int, int]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor train`."""
     parser.add_argument("data", nargs="+", metavar="DATA", help="CSV files of measured rows, or folders of them")
-    parser.add_argument("-o", "--output", required=True, metavar="WEIGHTS", help="where to write the weights (.npz)")
+    parser.add_argument("-o", "--output", required=True, type=file_output, metavar="WEIGHTS", help="where to write the weights (.npz)")
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
     parser.add_argument("--exclude-model", action="append", default=[], type=model, metavar="E,topk,H,N",
@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned.training import train
 
     check_writable(arguments.output)
+    check_not_read(arguments.output, arguments.data)
     if arguments.card:
         check_writable(arguments.card)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]

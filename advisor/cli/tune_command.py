@@ -114,7 +114,7 @@ def _order(arguments: argparse.Namespace) -> Order:
     request = Request(
         gpu=arguments.gpu, model=arguments.model, hidden_size=arguments.hidden_size, top_k=arguments.top_k,
         tensor_parallel=arguments.tensor_parallel, expert_parallel=arguments.expert_parallel,
-        tokens=options.token_counts(arguments.tokens), dtype=arguments.dtype,
+        tokens=options.token_counts(arguments.tokens, arguments.sizes or ()), dtype=arguments.dtype,
         routing=read_routing(arguments.routing) if arguments.routing else None, cache=arguments.cache,
     )  # fmt: skip
     if arguments.recorded and arguments.device is not None:

@@ -16,6 +16,8 @@ from advisor.compiled.target import symbol_text
 from advisor.schema import Finding
 
 BAR = 12
+ESTIMATED = ("alu", "issue")
+"""Pipelines whose times no bound counts (`pipelines.bound.config_bound`)."""
 LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_bytes", "load_bytes", "store_bytes", "atomic_bytes")
 ACCESS_FIELDS = (
     "kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes", "extent_bytes", "lanes", "masked",
@@ -154,7 +156,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
         why = f", not known: {'; '.join(loop.reasons)}" if loop.reasons else ""
         rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
-        rows.append((f"{kind.programs:,.0f} programs, {kind.label}",
+        rows.append((f"{kind.programs:,.0f} program{'s' if round(kind.programs) != 1 else ''}, {kind.label}",
                      f"{quantity(kind.tensor_flop + kind.fma_flop)}FLOP, {quantity(kind.load_bytes)}B loaded, "
                      f"{quantity(kind.store_bytes)}B stored, {kind.trips:.4g} trips"))  # fmt: skip
     return out + [f"  {name:<26}{value}" for name, value in rows]
@@ -201,11 +203,14 @@ def _times(analysis: KernelAnalysis) -> list[str]:
         if pipeline.demand <= 0:
             continue
         bar = "" if pipeline.pipeline == "launch" or not longest else "█" * max(1, round(BAR * pipeline.time_us / longest))
-        out.append(f"  {pipeline.pipeline:<8} {pipeline.time_us:>12.3f} µs  {bar}")
+        estimated = "estimated" if pipeline.pipeline in ESTIMATED else ""
+        out.append(f"  {pipeline.pipeline:<8} {pipeline.time_us:>12.3f} µs  {bar:<{BAR}} {estimated}".rstrip())
     predicted = f"{analysis.predicted.us:.2f} µs" if analysis.predicted else "cannot launch"
     out.append(f"  bound of this work {analysis.bound.us:.2f} µs ({analysis.binding_pipeline}), of this configuration "
                f"{analysis.config_bound.us:.2f} µs, predicted {predicted}")  # fmt: skip
     out.append(f"  {PROBLEM_NOTE}")
+    if any(p.time_us > analysis.config_bound.us for p in analysis.pipelines if p.pipeline in (*ESTIMATED, "l2")):
+        out.append("  The bounds count neither alu and issue, which are estimates of the machine code, nor what the L2 carries again.")
     if analysis.likely_bound.us > CONSIDERABLE * analysis.bound.us:
         likely = f"{analysis.likely_bound.us:.2f} µs"
         out.append(f"  The bound counts what is certain; were all work certain that is likely, it would be {likely}.")

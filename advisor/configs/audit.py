@@ -128,7 +128,7 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
         elif is_there:
             found[path] = None
         else:
-            raise InputError(f"{path.name}: no such file or folder", os.fspath(given), "a table or a folder", "check the path")
+            raise InputError(f"{os.fspath(given)}: no such file or folder", None, "a table or a folder", "check the path")
     if not found:
         raise NothingMatchedError("no table found", ", ".join(map(str, paths)), "JSON files", "name a folder that holds tables")
     return tuple(found)
@@ -348,7 +348,7 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
             str(ordered[0]),
             "starts-late",
             "warning",
-            f"the smallest key is {ordered[0]}: decoding with fewer tokens runs with an entry tuned for {ordered[0]}",
+            f"no key is smaller: decoding with fewer tokens runs with what was tuned for {ordered[0]}",
         )
     if ordered[-1] < SMALLEST_LAST_KEY:
         yield _issue(
@@ -356,7 +356,7 @@ def _keys(path: str, table: Table) -> Iterator[AuditIssue]:
             str(ordered[-1]),
             "stops-early",
             "warning",
-            f"the largest key is {ordered[-1]}: prefill of any size runs with the entry for {ordered[-1]} tokens",
+            f"no key is larger: prefill of any size runs with what was tuned for {ordered[-1]} tokens",
         )
     if list(keys) != ordered:
         first = next(high for low, high in itertools.pairwise(keys) if high < low)

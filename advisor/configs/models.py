@@ -198,7 +198,7 @@ def find_model(name: str) -> Model:
     """The model of that name or alias; case, organisation and separators do not matter.
 
     Raises:
-        UsageError: No such model; the remedy lists the closest and the way round it.
+        UsageError: No such model; the message lists the closest, the way round it, and all there are.
     """
     wanted = _normalise(name)
     for model in MODELS:
@@ -219,7 +219,8 @@ def find_model(name: str) -> Model:
         "unknown model",
         name,
         f"a known model{' such as ' + ', '.join(close) if close else ''}",
-        "give --hidden-size H --top-k K instead; `advisor.configs.models.MODELS` lists the known ones",
+        "leave it out and say the sizes (of a table: --hidden-size H --top-k K; of a kernel: --sizes E=…,N=…,H=…,topk=…), or name one of "
+        + ", ".join(model.name for model in MODELS),
     )
 
 

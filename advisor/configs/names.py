@@ -35,8 +35,8 @@ _FIELD_ORDER: dict[str, tuple[str, ...]] = {
     "gemm": ("N", "K", "device_name", "dtype", "block_shape"),
 }
 _REMEDY = {
-    "fused_moe": "name it like E=128,N=768,device_name=NVIDIA_H200[,dtype=fp8_w8a8][,block_shape=[128,128]].json",
-    "gemm": "name it like N=7168,K=2048,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json",
+    "fused_moe": "rename it to say what it is for, as in E=128,N=768,device_name=NVIDIA_H200[,dtype=fp8_w8a8][,block_shape=[128,128]].json",
+    "gemm": "rename it to say what it is for, as in N=7168,K=2048,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json",
 }
 
 # The first field of tables of other kernels that lie in the same folders, and what they tune.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.diagnosis.actions import actions
+from advisor.diagnosis.actions import WORTH_CHANGING, actions
 from advisor.diagnosis.context import LaunchContext, context
 from advisor.diagnosis.diagnose import Diagnosis, diagnose
 from advisor.diagnosis.gap import gap_parts
@@ -14,6 +14,7 @@ from advisor.diagnosis.tables import table_findings
 
 __all__ = [
     "RULES",
+    "WORTH_CHANGING",
     "Change",
     "Diagnosis",
     "LaunchContext",

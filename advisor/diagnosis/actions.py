@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from advisor.diagnosis.rule import LEAST_SHOWN_US, microseconds
 from advisor.schema import Action, Finding, LaunchReport, Origin
 
+WORTH_CHANGING = 1.02
+"""A speedup below this is no reason to change anything: the noise floor of a good measurement (report-spec: 2 %)."""
+
 MOST = 3
 _SHOWN = 6
 _ENTRY = re.compile(r"\bentry (?:M=)?(\d+)")
@@ -54,7 +57,7 @@ class _Cure:
 
 
 def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> tuple[Action, ...]:
-    """The actions that save most over all launches.
+    """The actions that save most over all launches, none of which gains less than `WORTH_CHANGING`.
 
     Launches that run with one configuration (a decision) gain and lose together: a change counts with what it saves over all of
     them, and is left out where it saves nothing. Launches that have a recommendation are one action: to take the recommended
@@ -81,12 +84,12 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
             gains += won
         else:
             cures += _best([_Cure(launch=each, finding=f, us=f.net_saving_us) for each in group if not _faulty(each)
-                            for f in each.findings if f.net_saving_us is not None and each.id not in settled])  # fmt: skip
+                            for f in each.findings if f.net_saving_us is not None and each.id not in settled], group)  # fmt: skip
         for launch in group:
             if _faulty(launch):
                 continue
             cures += _best([_Cure(launch=launch, finding=f, us=f.saving_us) for f in launch.findings
-                            if f.saving_us is not None and f.net_saving_us is None])  # fmt: skip
+                            if f.saving_us is not None and f.net_saving_us is None], [launch])  # fmt: skip
     found: list[Action] = []
     broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch" and f.severity == "error"]
     if broken:
@@ -105,9 +108,11 @@ def _faulty(launch: LaunchReport) -> bool:
     return launch.measured is not None and launch.measured.us < launch.bound.us
 
 
-def _best(cures: list[_Cure]) -> list[_Cure]:
-    """The one that saves most, of those that save anything."""
-    saving = [cure for cure in cures if cure.us > 0 and cure.finding.severity != "error"]
+def _best(cures: list[_Cure], launches: Sequence[LaunchReport]) -> list[_Cure]:
+    """The one that saves most, of those that save anything worth a change of what all `launches` take."""
+    now = sum(latency.us for launch in launches if (latency := launch.measured or launch.predicted) is not None)
+    least = now * (1 - 1 / WORTH_CHANGING)
+    saving = [cure for cure in cures if cure.us > 0 and cure.us >= least and cure.finding.severity != "error"]
     return [max(saving, key=lambda cure: cure.us)] if saving else []
 
 

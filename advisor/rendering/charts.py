@@ -195,7 +195,8 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
     points = [point[0] for group in (*now.values(), then) for point in group]
     corner = max(peak / rate for rate in roofs.values())
     left, right = min([*points, peak / max(roofs.values())]) / 3, max([*points, corner]) * 4
-    roof_name = f"{pipeline} peak {dtype}: {figures.quantity(peak, 'FLOP/s')}"
+    rate_of = dtype if pipeline == "tensor" else "fp32"  # whatever the operands are, the vector units add and multiply fp32
+    roof_name = f"{pipeline} peak {rate_of}: {figures.quantity(peak, 'FLOP/s')}"
     series = [Series(name=roof_name, kind="line", colour="bound", x=(min(left, right), right), y=(peak, peak))]
     for name, rate in roofs.items():
         meets = peak / rate

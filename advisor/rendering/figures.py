@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem, Result
 
@@ -80,9 +81,12 @@ def share_text(share: float | None, *, passed: str = "beyond") -> str:
 
 
 def interval(latency: Latency) -> str:
-    """Half the interval relative to the latency: `±5 %`; empty where there is none."""
+    """The interval relative to the latency: `±5 %` (half of it), `−10/+35 %` where its sides differ by much; empty where there is none."""
     if latency.low_us is None or latency.high_us is None or latency.us <= 0:
         return ""
+    below, above = (max(0.0, side / latency.us) for side in (latency.us - latency.low_us, latency.high_us - latency.us))
+    if abs(above - below) > 0.05 and max(above, below) > 1.5 * min(above, below):
+        return f"−{100 * below:.0f}/+{100 * above:.0f} %"
     half = (latency.high_us - latency.low_us) / 2 / latency.us
     return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
 
@@ -133,6 +137,20 @@ def counted(result: Result) -> str:
     """How many launches the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
     count, whole = len(_summed(result)), len(result.launches)
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
+
+
+def sum_interval_words(result: Result) -> str:
+    """The interval of the verdict's latency, `470–540 µs (80 % interval)`; empty where one of its parts has none.
+
+    The ends are added: errors of launches of one kernel on one GPU go together, and an interval that let them cancel would be too narrow.
+    """
+    parts = [current(launch) for launch in _summed(result)]
+    lows, highs = [part.low_us for part in parts if part.low_us is not None], [part.high_us for part in parts if part.high_us is not None]
+    if not parts or not len(lows) == len(highs) == len(parts):
+        return ""
+    covered = {part.coverage for part in parts}
+    coverage = covered.pop() if len(covered) == 1 else None
+    return interval_words(replace(parts[0], low_us=sum(lows), high_us=sum(highs), coverage=coverage))
 
 
 def rated(result: Result) -> str:
@@ -188,9 +206,10 @@ def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def speedup_text(speedup: float) -> str:
-    """`1.25x faster`, `0.98x slower`, `no faster`: the word carries what a colour would."""
+    """`1.25x faster`, `1.02x slower`, `no faster`: the word carries what a colour would, and both count how many times."""
     word = speedup_word(speedup)
-    return "no faster" if word == "same" else f"{speedup:.2f}x {word}"
+    times = 1 / speedup if 0 < speedup < 1 else speedup
+    return "no faster" if word == "same" else f"{times:.2f}x {word}"
 
 
 def speedup_word(speedup: float) -> str:

@@ -79,6 +79,7 @@ def to_html(result: Result) -> str:
         "origins": figures.origins(result),
         "counted": figures.counted(result),
         "rated": figures.rated(result),
+        "sum_interval": figures.sum_interval_words(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
         "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
@@ -87,6 +88,8 @@ def to_html(result: Result) -> str:
         "sources": sources,
         "source_anchor": lambda item: source_view.source_anchor(item.finding, sources, item.view),
         "passed": views.passed_rules(result),
+        # Where no trial was measured, nothing was searched: configurations were listed, and all looked at.
+        "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
         "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
         "tuned": tuned.views(result.tuned),

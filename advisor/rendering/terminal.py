@@ -20,7 +20,7 @@ MOST_TUNED = 20
 TIMINGS_OF_ONE_PROBLEM = 12
 _NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
 _GAINS = 96  # column of what a finding saves and what a recommendation takes; a longer text pushes it out
-_ASCII = str.maketrans({"µ": "u", "±": "+-", "–": "-", "—": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
+_ASCII = str.maketrans({"µ": "u", "±": "+-", "–": "-", "—": "-", "−": "-", "→": "->", "·": "-", "×": "x", "≥": ">=", "≤": "<=", "…": "..."})
 _STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 
 
@@ -122,10 +122,10 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
 def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append("cannot launch".ljust(29) if figures.stuck(launch) else _latency(now), style="bold")
+    line.append(_column("cannot launch" if figures.stuck(launch) else _latency(now)), style="bold")
     if launch.ceiling is not None:
-        line.append(f"   ceiling {_us(launch.ceiling.us)}")
-    line.append(f"   bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(27))
+        line.append(f"ceiling {_us(launch.ceiling.us)}   ")
+    line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
     if launch.ceiling is not None:
         line.append("   ")
         share = figures.share_of_ceiling(launch)
@@ -148,7 +148,12 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
 
 def _latency(value: Latency) -> str:
     word = "bound of configuration" if value.origin == "specified" else value.origin
-    return f"{word:<9} {_us(value.us)} {figures.interval(value):<8}".rstrip().ljust(29)
+    return f"{word:<9} {_us(value.us)} {figures.interval(value)}".rstrip()
+
+
+def _column(text: str) -> str:
+    """The text in the first column of a launch's line; a longer one pushes what follows out."""
+    return f"{text} ".ljust(32)
 
 
 def _us(us: float) -> str:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.advise.verdict import verdict
+from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering import markdown, page, terminal
+from advisor.schema import LaunchReport
 from tests.rendering import factory
 
 
@@ -50,3 +52,44 @@ def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
     assert found.sentence.startswith("Of the 2 launches 1 runs at ") and "not known of the others" not in found.sentence
     shown = page.to_html(replace(factory.result((64, 256), ("w13",), measured=True), launches=launches, verdict=found))
     assert 'beyond <span class="muted">ceiling' in shown and 'beyond <span class="muted">of ceiling' not in shown
+
+
+def promising(*chances: float | None, speedup: float = 1.13) -> tuple[LaunchReport, ...]:
+    """Launches whose recommendation is `speedup` times as fast, each with such a probability that a tenth can be won."""
+    launches = factory.result(tuple(64 << i for i in range(len(chances))), ("w13",)).launches
+    assert all(launch.recommendation is not None for launch in launches)
+    return tuple(replace(launch, recommendation=replace(launch.recommendation, speedup=speedup, p_speedup_10pct=p))
+                 for launch, p in zip(launches, chances, strict=True))  # fmt: skip
+
+
+def test_no_gain_is_claimed_that_its_own_probability_denies() -> None:
+    what = "at least 10 % from another configuration"
+    assert f", and 2 of them would gain {what} (1 more might)." in verdict(promising(0.9, 0.39, 0.5), ()).sentence
+    assert f", and 2 of them would gain {what}." in verdict(promising(0.9, 0.6), ()).sentence
+    assert f", and 2 of them might gain {what}." in verdict(promising(0.2, 0.39), ()).sentence
+    assert f", and it might gain {what}." in verdict(promising(0.39), ()).sentence
+    assert what not in verdict(promising(0.9, 0.9, speedup=1.05), ()).sentence
+    assert f", and it is predicted to gain {what}." in verdict(promising(None), ()).sentence, "no probability is known"
+    assert f", and 2 of them are predicted to gain {what} (1 more might)." in verdict(promising(None, 0.9, 0.1), ()).sentence
+
+
+def test_a_gain_that_was_measured_is_no_matter_of_probability() -> None:
+    (launch,) = promising(0.1)
+    took = replace(launch.predicted, origin="measured")
+    advice = replace(launch.recommendation, latency=replace(launch.recommendation.latency, origin="measured"))
+    for chance in (0.1, None):
+        found = verdict((replace(launch, measured=took, recommendation=replace(advice, p_speedup_10pct=chance)),), ())
+        assert ", and it would gain at least 10 %" in found.sentence
+
+
+@pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "by the analytical model"), (f"learned, {EXTRAPOLATED}", "extrapolated")])
+def test_the_sentence_says_what_answers_outside_of_what_was_learned(source: str, words: str) -> None:
+    first, second = factory.result((64, 256), ("w13",)).launches
+    beyond = [replace(each, predicted=replace(each.predicted, source=source)) for each in (first, second)]
+    assert f"of the tunable ceiling (predicted, {words});" in verdict(tuple(beyond), ()).sentence
+    assert f"(predicted, 1 of 2 {words});" in verdict((first, beyond[1]), ()).sentence
+    assert "of the tunable ceiling (predicted);" in verdict((first, second), ()).sentence
+    unset = tuple(replace(each, configuration=None, recommendation=None) for each in beyond)
+    assert f"times the bound (predicted, {words});" in verdict(unset, ()).sentence
+    bare = tuple(replace(each, ceiling=None, recommendation=None) for each in beyond)
+    assert f"µs (predicted, {words})," in verdict(bare, ()).sentence

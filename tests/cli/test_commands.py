@@ -97,7 +97,7 @@ def test_several_gpus_make_one_document(tmp_path, capsys, gpus):
 def test_several_gpus_stand_side_by_side(tmp_path, capsys, style):
     assert advise(EXAMPLE, tmp_path, "--tokens", "1,64", "--gpu", "H200,A100", "--format", style) == 0
     table = capsys.readouterr().out.partition("Side by side:")[2]
-    lines = [line for line in table.splitlines() if " M=" in line.replace("\\", "")]
+    lines = [line for line in table.replace("\\", "").splitlines() if " M=" in line]
     assert "H200" in table and "A100" in table and len(lines) == 4
     page = (tmp_path / "side-by-side.html").read_text(encoding="utf-8")
     cells = re.findall(r"<td.*?>(.*?)</td>", page)
@@ -116,11 +116,21 @@ def test_several_gpus_show_what_the_best_configuration_takes(tmp_path, capsys, s
     given = ["--sizes", "B=64,H=512", "--gpu", "H200,A100", "--format", style, "--output", str(tmp_path)]
     assert main(["advise", "layer_norm", *given]) == 0
     table = capsys.readouterr().out.partition("Side by side:")[2]
-    row = next(line for line in table.splitlines() if " B=64" in line.replace("\\", ""))
+    row = next(line for line in table.replace("\\", "").splitlines() if " B=64" in line)
     for name in ("h200", "a100"):
         predicted = json.loads((tmp_path / name / "result.json").read_text())["launches"][0]["predicted"]["us"]
-        assert re.search(rf"{re.escape(microseconds(predicted))} ±[\d.]+ % predicted, best", row)
+        assert re.search(rf"{re.escape(microseconds(predicted))} (±|−\d+/\+)[\d.]+ % predicted, best", row)
     assert "the latency is that of the best one" in table
+
+
+def test_reports_of_another_run_in_the_folder_are_told(tmp_path, capsys):
+    """They are kept, and would pass for this run's."""
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
+    assert "another run" not in capsys.readouterr().err
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64", "--gpu", "H200,A100") == 0
+    assert f"report.html and result.json in {tmp_path} are of another run" in capsys.readouterr().err
+    assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0
+    assert f"side-by-side.html in {tmp_path} is of another run" in capsys.readouterr().err and (tmp_path / "side-by-side.html").exists()
 
 
 def test_two_descriptions_of_one_file_name_make_two_reports(tmp_path, capsys):
@@ -381,6 +391,10 @@ def test_html_in_a_name_is_escaped(tmp_path):
         (["advise", str(ROOT / "triton_kernels/gemm.py"), "--gpu", "H200", "--sizes", "M=1"], ["gemm.py::KERNEL", "gemm_persistent"]),
         (["tune", "gemm", "--gpu", "H200", "--device", "fake"], ["gemm::gemm_kernel, gemm::gemm_persistent_kernel"]),
         (["tune", "gemm.py::gemm_kernel", "--gpu", "H200", "--device", "fake"], ["gemm.py: no such file", "gemm::gemm_kernel"]),
+        (["advise", "gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64", "--tokens", "4,8"], ["--tokens 4,8 and M=64", "leave one out"]),
+        (["tune", "gemm::gemm_kernel", "--gpu", "H200", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4"], ["--tokens 4"]),
+        (["measure", "gemm", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4", "-o", "x.csv"], ["--tokens 4 and M=64"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Foo"], ["got Foo", "--sizes E=…", "Mixtral-8x7B", "OLMoE"]),
         (["explain", "tail-waves"], ["tail-wave"]),
         (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
         (["predict"], ["ROWS.csv"]),
@@ -395,6 +409,25 @@ def test_usage_errors(tmp_path, monkeypatch, capsys, arguments, words):
     assert message.count("\n") == 1, message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize("told", [["--hidden-size", "2048", "--top-k", "8"], ["--sizes", "E=128,N=768,H=2048,topk=8"]])
+def test_what_an_unknown_model_is_told_to_do_works(told, tmp_path, capsys):
+    """The first for a table, the second for the kernel."""
+    target = str(EXAMPLE) if told[0] == "--hidden-size" else "fused_moe"
+    common = [target, "--gpu", "H20", "--tokens", "64", "--output", str(tmp_path)]
+    assert main(["advise", *common, "--model", "Foo"]) == 2
+    remedy = capsys.readouterr().err
+    assert all(option in remedy for option in told if option.startswith("--"))
+    assert main(["advise", *common, *told]) == 0
+
+
+def test_a_table_under_another_name_is_told_to_be_renamed(tmp_path, capsys):
+    """No option says what its name leaves out."""
+    mine = tmp_path / "mytable.json"
+    mine.write_bytes(EXAMPLE.read_bytes())
+    assert main(["advise", str(mine), "--gpu", "H20", "--model", "Qwen3-30B-A3B"]) == 2
+    assert "rename it to say what it is for, as in E=128,N=768,device_name=NVIDIA_H200" in capsys.readouterr().err
 
 
 def test_a_rank_may_hold_fewer_experts_than_a_token_takes(tmp_path):
@@ -489,6 +522,61 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     with out.open() as stream:
         written = list(csv.DictReader(stream))
     assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False), ("", False), (None, False)])
+def test_a_terminal_that_may_know_no_escapes_gets_none(term, escapes):
+    """Where TERM is not set nothing is known of it."""
+    pty = pytest.importorskip("pty")
+    environment = {name: value for name, value in os.environ.items() if name not in ("TERM", "NO_COLOR", "FORCE_COLOR")}
+    reading, writing = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-m", "advisor", "explain", "--help"], stdout=writing, check=True,
+                       env=environment | ({} if term is None else {"TERM": term}))  # fmt: skip
+    finally:
+        os.close(writing)
+    shown = b""
+    try:
+        while part := os.read(reading, 65536):
+            shown += part
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(reading)
+    assert b"explain" in shown and (b"\x1b" in shown) == escapes
+
+
+@pytest.mark.parametrize(("command", "name"), [("predict", "rows.csv"), ("rank", "shapes.csv")])
+def test_rows_go_to_standard_output_and_never_over_what_is_read(command, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = (ROOT / "tests" / "data" / name).read_bytes()
+    Path(name).write_bytes(given)
+    assert main([command, name, "-o", "out.csv"]) == 0
+    capsys.readouterr()
+    assert main([command, name, "-o", "-"]) == 0
+    assert capsys.readouterr().out == Path("out.csv").read_text() and not Path("-").exists()
+    Path("link.csv").symlink_to(name)
+    for output in (name, f"./{name}", "link.csv"):
+        assert main([command, name, "-o", output]) == 2
+        told = capsys.readouterr().err
+        assert "-o would replace the file that is read" in told and "- for standard output" in told
+    assert Path(name).read_bytes() == given
+
+
+@pytest.mark.parametrize("line", [
+    ["measure", "softmax", "--device", "fake", "-o", "-"], ["record", "-o", "-", "--", "true"], ["train", "rows.csv", "-o", "-"],
+])  # fmt: skip
+def test_what_is_no_text_or_is_read_again_does_not_go_to_standard_output(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(line) == 2
+    assert "must be a file, not standard output" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_weights_never_replace_the_rows_they_are_fitted_to(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,M,N,K,latency_us\nH200,64,64,64,3\n", encoding="utf-8")
+    assert main(["train", str(rows), "-o", str(rows)]) == 2
+    assert "-o would replace the file that is read" in capsys.readouterr().err and rows.read_text().startswith("gpu,")
 
 
 @pytest.mark.parametrize("packed", [False, True])

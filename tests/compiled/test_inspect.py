@@ -299,6 +299,31 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "tl.dot(a, b, acc" in capsys.readouterr().out
 
 
+def test_one_program_is_not_counted_in_the_plural(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gemm.py"
+    file.write_text(GEMM)
+    sizes = [part for text in ("M=64", "N=64", "K=256", "sa=256", "sb=64", "sc=64") for part in ("--arg", text)]
+    blocks = [part for text in ("BM=64", "BN=64", "BK=32", "PRECISION=tf32") for part in ("--constexpr", text)]
+    assert main(["inspect", f"{file}::gemm", "--gpu", "H200", *sizes, *blocks, "--grid", "1", "--element", "bf16"]) == 0
+    text = capsys.readouterr().out
+    assert "Demand of 1 program," in text and "  1 program, full" in text and "all lanes active in the one program" in text
+    assert "1 programs" not in text
+
+
+def test_pipelines_above_the_bounds_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """They would contradict the bound of this configuration, but that an estimate is in no bound."""
+    kernel = Path(__file__).resolve().parents[2] / "triton_kernels" / "softmax.py"
+    note = "The bounds count neither alu and issue"
+    assert main(["inspect", f"{kernel}::softmax_kernel", "--target", "sm_90", "--sizes", "B=4096,H=4096"]) == 0
+    text = capsys.readouterr().out
+    us = {name: float(time) for name, time in re.findall(r"^  (\w+) +([\d.]+) µs", text, re.MULTILINE)}
+    assert us["alu"] > float(re.search(r"of this configuration ([\d.]+) µs", text).group(1)) and note in text
+    marked = re.findall(r"^  (\w+) +[\d.]+ µs .* estimated$", text, re.MULTILINE)
+    assert marked == ["alu", "issue"]
+    assert main(["inspect", f"{kernel}::softmax_kernel", "--target", "sm_90", "--sizes", "B=1,H=4096"]) == 0
+    assert note not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["{f}::nothing", "--target", "sm_90"], ["{f}::gemm"], ["{f}::gemm", "--target", "vax"],

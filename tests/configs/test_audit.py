@@ -108,6 +108,20 @@ def test_check(tmp_path: Path, name: str, body: Any, check: str, severity: str) 
     assert found.counts[check] == len(matching)
 
 
+def test_the_ends_of_the_keys_are_told_once(tmp_path: Path) -> None:
+    found = run(tmp_path, {"vllm/E=8,N=2,device_name=X.json": {"256": ENTRY}}, GPU)
+    told = {issue.check: (issue.key, issue.message) for issue in found.issues}
+    assert told["starts-late"] == ("256", "no key is smaller: decoding with fewer tokens runs with what was tuned for 256")
+    assert told["stops-early"] == ("256", "no key is larger: prefill of any size runs with what was tuned for 256 tokens")
+
+
+def test_a_place_that_is_not_there_is_told_as_it_was_given(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nonexist")
+    with pytest.raises(InputError) as caught:
+        audit([missing])
+    assert str(caught.value).count(missing) == 1 and "got" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("dtype", "capability", "refused"),
     [("fp8_w8a8", "8.0", True), ("fp8_w8a8", "8.9", False), ("fp8_w8a16", "8.0", False), ("int8_w8a8", "8.0", False),

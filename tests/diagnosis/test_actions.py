@@ -170,6 +170,22 @@ def test_what_replaces_entries_that_cannot_launch_is_all_in_the_box() -> None:
     assert "fits, and is" not in first.detail and "BLOCK_SIZE" not in first.detail
 
 
+@pytest.mark.parametrize("of_configuration", [True, False])
+def test_what_saves_next_to_nothing_is_no_action(of_configuration: bool) -> None:
+    """24 bytes of spills cost 0.2 us of 530: a finding, and nothing to do first."""
+    finding = report(moe(512), BAD).findings[0]
+
+    def saving(us: float) -> LaunchReport:
+        known = report(moe(512), GOOD)
+        assert known.predicted is not None
+        return replace(known, predicted=replace(known.predicted, us=510.0), findings=(
+            replace(finding, rule="spills", saving_us=us, net_saving_us=us if of_configuration else None),
+        ))  # fmt: skip
+
+    assert actions([saving(0.2)]) == () and actions([saving(9.9)]) == ()
+    assert [action.saving_us for action in actions([saving(10.1)])] == [10.1]
+
+
 def test_nothing_to_do() -> None:
     assert actions([]) == ()
     assert actions([report(moe(64), GOOD)]) == ()

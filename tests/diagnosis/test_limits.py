@@ -23,6 +23,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,
 
 @pytest.mark.parametrize(("us", "slower", "promised", "limit"), [
     (9.0, {}, 9.0, ""), (5.0, {}, 8.0, "ranked"), (5.0, {"w2": 4.0}, 6.0, "ceiling"), (7.0, {"w2": -3.0}, 11.0, "ranked"),
+    (8.0 - 1e-12, {}, 8.0, ""),  # the first-ranked configuration itself
 ])  # fmt: skip
 def test_limits(us: float, slower: dict[str, float], promised: float, limit: str) -> None:
     """Over all launches that run with the configuration: what others win, this one need not."""

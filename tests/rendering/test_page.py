@@ -148,6 +148,49 @@ def test_numbers_say_where_they_come_from() -> None:
     assert "Savings do not add up" in words
 
 
+def test_a_sum_of_launches_has_the_interval_of_errors_that_go_together() -> None:
+    result = factory.result((64, 256), ("w13",))
+    taken = [launch.predicted for launch in result.launches]
+    low, high = figures.microseconds(sum(each.low_us for each in taken)), figures.microseconds(sum(each.high_us for each in taken))
+    shown = f"sum of all 2 launches, {low}–{high} µs ({100 * taken[0].coverage:.0f} % interval): their ends added"
+    assert shown in page.to_html(result)
+    assert "interval): their ends added" not in page.to_html(factory.result((64,), ("w13",))), "its own interval stands there"
+    first, second = result.launches
+    mixed = replace(result, launches=(first, replace(second, predicted=replace(second.predicted, coverage=0.9))))
+    assert f"sum of all 2 launches, {low}–{high} µs: their ends added" in page.to_html(mixed)
+    without = replace(result, launches=(first, replace(second, predicted=replace(second.predicted, low_us=None, high_us=None))))
+    assert "sum of all 2 launches</p>" in page.to_html(without)
+
+
+def test_where_nothing_was_searched_nothing_is_said_to_have_been() -> None:
+    """Of a compiled kernel all configurations that are listed were looked at, and none was measured."""
+    whole = factory.result((64,), ("w13",), searched=True)
+    assert '<h2 id="search-title">Search</h2>' in page.to_html(whole)
+    listed = [replace(trial, latency_us=None) for trial in whole.searches[0].trials]
+    found = page.to_html(replace(whole, searches=(replace(whole.searches[0], trials=tuple(listed), study_name=None),)))
+    assert '<h2 id="search-title">Configurations looked at</h2>' in found and '<a href="#search">Configurations</a>' in found
+    assert f"<dd>{len(listed)}, none measured</dd>" in found and "with a latency" not in found
+    failed = page.to_html(replace(whole, searches=(replace(whole.searches[0], trials=tuple(listed), study_name="a-study"),)))
+    assert '<h2 id="search-title">Search</h2>' in failed and "with a latency" in failed, "all its trials failed"
+
+
+def test_the_roof_of_the_vector_units_is_that_of_fp32() -> None:
+    (launch,) = factory.result((64,), ("w13",)).launches
+    on_fma = replace(launch, pipelines=tuple(replace(p, pipeline="fma") if p.pipeline == "tensor" else p for p in launch.pipelines
+                                             if p.pipeline != "fma"))  # fmt: skip
+    assert launch.problem.dtype == "bf16"
+    for one, name in ((launch, "tensor peak bf16: "), (on_fma, "fma peak fp32: ")):
+        (chart,) = charts.rooflines(group((one,)))
+        assert chart.series[0].name.startswith(name)
+
+
+def test_times_that_look_at_odds_are_explained() -> None:
+    """A pipeline's time is not demand / throughput, and what lies furthest from its ceiling is not what a change wins most in."""
+    text = page.to_html(factory.result((64, 256), ("w13",)))
+    assert "A time is that of the busiest SM" in text and "alu and issue are estimates, and in no bound" in text
+    assert "The launch furthest above its tunable ceiling, in µs, comes first" in text
+
+
 def test_every_chart_has_a_table_and_a_drawing() -> None:
     text = page.to_html(factory.result((1, 64, 1024), measured=True, searched=True))
     charts = re.findall(r'<figure class="chart">.*?</figure>', text, re.DOTALL)

@@ -278,6 +278,18 @@ def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
         assert high < 300 and where < 450 and what >= 260
 
 
+def test_the_name_of_a_kernel_is_not_broken_on_a_phone(tmp_path: Path) -> None:
+    result = factory.result((64, 1024), ("w13",))
+    result = replace(result, launches=tuple(replace(launch, kernel="fused_moe_kernel") for launch in result.launches))
+    lines = """Array.from(document.querySelectorAll(".finding-rows th a:not(.permalink)")).map(function (link) {
+      var name = document.createRange();
+      name.setStart(link.firstChild, 0);
+      name.setEnd(link.firstChild, "fused_moe_kernel".length);
+      return name.getClientRects().length;
+    })"""
+    assert set(measured(page.to_html(result), tmp_path, 390, lines)) - {0} == {1}
+
+
 def test_the_key_of_the_ceiling_can_be_read(tmp_path: Path) -> None:
     said = """[document.querySelector(".ceiling-key"), document.querySelector(".launch")].flatMap(function (node, index) {
       var style = getComputedStyle(node);

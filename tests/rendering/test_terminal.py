@@ -49,8 +49,26 @@ def test_every_launch_of_a_table_has_a_row_with_its_figures() -> None:
     assert "report:" not in text
 
 
-def test_columns_are_stable() -> None:
-    text = terminal.to_text(factory.result())
+@pytest.mark.parametrize(("low", "high", "words"), [
+    (95.0, 105.0, "±5.0 %"), (80.0, 125.0, "±22 %"), (90.0, 135.0, "−10/+35 %"), (65.0, 105.0, "−35/+5 %"), (100.0, 104.0, "±2.0 %"),
+    (100.0, 112.0, "−0/+12 %"), (None, None, ""),
+])  # fmt: skip
+def test_an_interval_to_one_side_is_not_called_even(low: float | None, high: float | None, words: str) -> None:
+    assert figures.interval(Latency(us=100.0, origin="predicted", source="a model", low_us=low, high_us=high)) == words
+
+
+@pytest.mark.parametrize(("speedup", "words"), [(1.34, "1.34x faster"), (0.94, "1.06x slower"), (0.5, "2.00x slower"), (1.004, "no faster"),
+                                                (0.996, "no faster"), (0.0, "0.00x slower")])  # fmt: skip
+def test_both_ways_count_how_many_times(speedup: float, words: str) -> None:
+    assert figures.speedup_text(speedup) == words
+
+
+@pytest.mark.parametrize("high", [1.05, 1.35])  # relative to the prediction; the low end is at 0.93
+def test_columns_are_stable(high: float) -> None:
+    result = factory.result()
+    one = result.launches[0]
+    one = replace(one, predicted=replace(one.predicted, high_us=high * one.predicted.us))
+    text = terminal.to_text(replace(result, launches=(one, *result.launches[1:])))
     rows = [line for line in text.splitlines() if line.startswith("  M=")]
     for word in ("predicted", "ceiling", "bound"):
         assert len({row.index(word) for row in rows}) == 1, word
@@ -113,7 +131,7 @@ def test_faster_than_the_ceiling_is_said_in_words() -> None:
     result = factory.result((64,), ("w13",), measured=True)
     launch = result.launches[0]
     assert launch.measured is not None and launch.ceiling is not None
-    fast = replace(launch, measured=replace(launch.measured, us=0.8 * launch.ceiling.us))
+    fast = replace(launch, measured=replace(launch.measured, us=0.8 * launch.ceiling.us, low_us=None, high_us=None))
     text = terminal.to_text(replace(result, launches=(fast,)))
     assert "faster than the predicted ceiling" in text
     assert not re.search(r"\b1[0-9][1-9] %", text)
