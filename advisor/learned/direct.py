@@ -33,8 +33,8 @@ LIMITED = {
     "gemm": ("m", "n", "k", "batch", "area", "a", "b", "waves 128x128"),
     "rows": ("rows", "length", "rows per sm", "elements per sm", "l2 fill"),
 }
-"""Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, the learned
-model errs half as much as the analytical one, however unlike they are (P4: 26 % for 99; `advisor evaluate DATA --leave-out gpu`)."""
+"""Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, fp32 gemm is
+predicted about as well as by the analytical model (21 and 18 % over five GPUs; `advisor evaluate DATA --leave-out gpu`), rows better."""
 SHRINKING = {"gemm/fp32": ("m", "n", "waves 128x128")}
 """Those below whose range cuBLAS takes smaller tiles or splits K: the error grows with the distance, which counts twice there."""
 TWO_OPERANDS = ("add", "mul", "div", "pow")
