@@ -42,7 +42,7 @@ def likely_dram_bytes(compulsory_bytes: Array, gpu: GpuSpec, cache: str, in_plac
     split = gpu.compute_capability in SPLIT_L2
     share, slope = (SPLIT_RESIDENT_SHARE, SPLIT_RESIDENT_SLOPE) if split else (RESIDENT_SHARE, RESIDENT_SLOPE)
     with np.errstate(divide="ignore"):
-        fill = np.log((compulsory_bytes - in_place_bytes / 2) / (share * gpu.l2_bytes))
+        fill = np.log((compulsory_bytes - in_place_bytes) / (share * gpu.l2_bytes))
     missed = compulsory_bytes / (1 + np.exp(-np.clip(slope * fill, -50, 50)))
     return np.maximum(missed, _beyond_l2(compulsory_bytes, gpu.l2_bytes, in_place_bytes))
 

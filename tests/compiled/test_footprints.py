@@ -127,8 +127,10 @@ TWO_TENSORS = """
 
 
 def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
-    finding = found(inspected(TWO_TENSORS, tmp_path)).get("repeated-loads")
+    """Where all fits the L2, which then binds; where rows stream from DRAM, reading the weights again costs nothing."""
+    finding = found(inspected(TWO_TENSORS, tmp_path, grid=512)).get("repeated-loads")
     assert finding is not None and finding.source_line == 11
+    assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=4 * ROWS))
 
 
 PADDED = """
@@ -207,7 +209,7 @@ def test_a_compiled_kernel_may_end_with_its_results_in_the_l2(tmp_path: Path) ->
 
 
 def test_a_warm_l2_holds_what_is_overwritten_once(tmp_path: Path) -> None:
-    """Of 60 MB read and written in place an L2 of 50 MB keeps 50: the rest is read, and written back."""
+    """Of 60 MB read and written in place an L2 of 50 MB can keep 50: the rest at least is read, and written back, and likely all."""
     path, gpu, elements = tmp_path / "k.py", load_gpu("H100"), 60 * 1024 * 1024 // 4
     path.write_text(HEAD + """
 def k(x_ptr, n, BLOCK: tl.constexpr):
@@ -223,9 +225,10 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
                    if each.pipeline == "dram")  # fmt: skip
         return dram
 
-    small, large = of_dram(int(gpu.l2_bytes * 0.9) // 4), of_dram(elements)
-    assert small.problem_demand == small.demand == 0
-    assert large.problem_demand == large.demand == 2 * (elements * 4 - gpu.l2_bytes)
+    small, large = of_dram(int(gpu.l2_bytes * 0.4) // 4), of_dram(elements)
+    assert small.problem_demand == 0 and small.demand < 0.01 * gpu.l2_bytes
+    assert large.problem_demand == 2 * (elements * 4 - gpu.l2_bytes)
+    assert large.demand == pytest.approx(2 * elements * 4, rel=0.02)
 
 
 def test_the_bound_of_guessed_integers_in_place_is_that_of_the_narrower_type(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ B = [256]
 H = [8192]
 """
 LAUNCHES = 4 * (2 * 3 * 2 * 2 + 2 + 2 + 2)
-DEVICE = "fake,faults=illegal-access+crash+wrong-output+out-of-memory:0.03"
+DEVICE = "fake,faults=illegal-access+crash+wrong-output+out-of-memory:0.05"
 
 
 @pytest.fixture(scope="module")

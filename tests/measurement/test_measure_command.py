@@ -152,7 +152,7 @@ def test_no_token_takes_more_experts_than_its_rank_holds(tmp_path, capsys):
     common = ["--op", "w13", "--tokens", "4", "--device", "fake", "-o", str(out)]
     assert main(["measure", "fused_moe", "--model", "Qwen3-30B-A3B", "--expert-parallel", "32", *common]) == 0
     assert rows(out)[0].problem.sizes["E"] == rows(out)[0].problem.sizes["topk"] == 4
-    assert main(["measure", "fused_moe", "--sizes", "M=4,E=4,topk=8,H=2048,N=768", *common]) == 2
+    assert main(["measure", "fused_moe", "--sizes", "E=4,topk=8,H=2048,N=768", *common]) == 2
     assert "got topk=8; expected at most E = 4" in capsys.readouterr().err
 
 
