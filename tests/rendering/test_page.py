@@ -19,7 +19,7 @@ from advisor import result_json
 from advisor.advise.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, plots, side_by_side_page, svg, terminal
 from advisor.rendering.grouping import group
-from advisor.schema import Result
+from advisor.schema import GapPart, Result
 
 from . import factory
 
@@ -380,3 +380,13 @@ def test_page_of_several_gpus_leads_to_theirs_and_nowhere_else() -> None:
     assert len(document.scripts) == 1 and not any(name.startswith("on") for _, name, _ in document.attributes)
     assert not {"iframe", "object", "embed", "img", "base", "form"} & set(document.tags)
     assert factory.result().verdict.sentence in document.words()
+
+
+def test_what_the_power_limit_takes_no_better_kernel_is_promised():
+    plain = factory.result()
+    held = replace(plain, launches=tuple(
+        replace(each, gap=(GapPart(cause="power", us=each.ceiling.us - each.bound.us, origin="predicted"),)) for each in plain.launches
+    ))  # fmt: skip
+    promise, limit = "a better kernel could win it", "out of reach of tuning, mostly for the board"
+    assert promise in page.to_html(plain) and limit not in page.to_html(plain)
+    assert promise not in page.to_html(held) and limit in page.to_html(held)
