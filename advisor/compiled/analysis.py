@@ -200,7 +200,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
-        largest_cta_ratio=largest, in_turn=demand.xu_op * FLOP_PER_EXPONENTIAL > tensor,
+        largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
     )  # fmt: skip
 
 

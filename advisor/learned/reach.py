@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.learned.launch import Launch
-from advisor.pipelines import Array
+from advisor.pipelines import Array, cache
 
 # name -> (start value, how firmly it is held there). All are positive and fitted as logarithms.
 PARAMETERS: dict[str, tuple[float, float]] = {
@@ -38,9 +38,8 @@ PARAMETERS: dict[str, tuple[float, float]] = {
     "resident_rest": (0.3, 1.0),
     "tail_us": (0.3, 1.0),
 }
-SPLIT_L2 = (8.0, 9.0, 10.0, 10.3)
-"""Compute capabilities whose L2 has two partitions, each of which caches what the SMs next to it read (A100 white paper, "A100 L2
-cache"): weights that all SMs read fill it before their bytes reach its size."""
+SPLIT_L2 = tuple(float(capability) for capability in cache.SPLIT_L2)
+"""Compute capabilities whose L2 has two partitions, as numbers."""
 
 REST_POWER = 3.0
 """What is kept of a set larger than the L2 falls with this power of how many times larger it is."""

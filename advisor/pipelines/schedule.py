@@ -28,7 +28,8 @@ L40; best configurations, 2026-11) to the nearest 0.01 to 0.05; the learned mode
 
 IN_TURN = ("tensor", "fma", "xu", "alu")
 """Pipelines that wait for each other where `Demand.in_turn`: their sum is within a fifth of Triton's attention on an H100 (407 to 487
-TFLOP/s of fp16 with heads of 128, facebookexperimental/triton#206) and of FlashAttention 2 on an A100, their maximum 1.6 times too fast."""
+TFLOP/s of fp16 with heads of 128, facebookexperimental/triton#206) and of FlashAttention 2 on an A100. Were one CTA to fill what another of
+its SM waits for, they would be predicted 1.6 times too fast, as by the maximum."""
 
 DRAM_LATENCY_US = 0.65
 L2_LATENCY_US = 0.27
@@ -96,7 +97,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
     if "latency" in relax:
         return _overlap(times)
-    if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one; only another CTA fills that
+    if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
         tensor, *rest = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in IN_TURN)
         times.append(per_sm * (tensor / demand.tensor_rate + sum(rest)))
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
