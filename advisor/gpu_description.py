@@ -42,6 +42,7 @@ REAL: dict[str, tuple[float, float]] = {
     "l2_far_bytes_per_s": (1e9, 1e16),
     "dram_bytes_per_s": (1e8, 1e16),
     "dram_achievable_fraction": (0.01, 1.0),
+    "dram_sustained_fraction": (0.01, 1.0),
     "launch_latency_us": (0.0, 1e4),
     "board_power_w": (1.0, 1e5),
 }
@@ -50,7 +51,10 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possib
     "fma_flop_per_clock_per_sm": (FMA_DTYPES, ("fp32",)),
     "plain_dot_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
 }
-OPTIONAL = ("boost_clock_mhz", "board_power_w", "l2_near_bytes", "l2_far_bytes_per_s", "plain_dot_flop_per_clock_per_sm")
+OPTIONAL = (
+    "boost_clock_mhz", "board_power_w", "dram_sustained_fraction", "l2_near_bytes", "l2_far_bytes_per_s",
+    "plain_dot_flop_per_clock_per_sm",
+)  # fmt: skip
 """Figures that may be unknown, or mean nothing on a GPU."""
 
 _TABLE_RANGE = (1e-3, 1e7)

@@ -56,6 +56,8 @@ class GpuSpec:
         l2_far_bytes_per_s: What that cache gives the L2s; `l2_bytes_per_s` is what they give the SMs.
         dram_bytes_per_s: Pin rate of the memory.
         dram_achievable_fraction: Share of the pin rate left for data (inline ECC takes 1/16 of GDDR).
+        dram_sustained_fraction: Share of the pin rate that kernels which only read were measured to get, where it is known; predictions
+            use it (`pipelines.dram`), bounds do not.
         dram_bytes: Capacity of the memory.
         smem_bytes_per_sm: Shared memory of an SM.
         smem_bytes_per_cta: The most one CTA may ask for.
@@ -108,6 +110,7 @@ class GpuSpec:
     launch_latency_us: float
     boost_clock_mhz: float | None = None
     board_power_w: float | None = None
+    dram_sustained_fraction: float | None = None
     l2_near_bytes: float | None = None
     l2_far_bytes_per_s: float | None = None
     plain_dot_flop_per_clock_per_sm: dict[str, float] | None = None

@@ -1,7 +1,7 @@
 """Learned latencies of library kernels: gemm, and operators over rows, whose configuration nobody knows.
 
-The reference is a fitted physics of tiles (`tiled.py`) for gemm, the largest pipeline time for operators over rows; one forest per kind
-corrects it.
+The reference is a fitted physics: of tiles (`tiled.py`) for gemm, of DRAM (`streamed.py`) for operators over rows; one forest per kind
+corrects it on the GPUs learned and on those with as many of the same SMs.
 """
 
 from __future__ import annotations
@@ -14,30 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.hardware import load_gpu
-from advisor.learned import calibration, forest, tiled
+from advisor.learned import calibration, forest, streamed, tiled
 from advisor.learned.analytical import SPREAD
 from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.features import Columns, matrix
 from advisor.learned.forest import Forest
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
+from advisor.learned.streamed import OPERATORS, TWO_OPERANDS, Streaming
 from advisor.learned.tiled import Physics
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 WAVE_TILES = ((64, 128), (128, 128), (128, 256))
-LAUNCH_US = 2.5
-ROW_OPERATORS = (
-    "add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh", "sigmoid", "exp", "sqrt", "softmax",
-    "layer_norm", "rms_norm", "silu_and_mul",
-)  # fmt: skip
 LIMITED = {
     "gemm": ("m", "n", "k", "batch", "area", "a", "b", "waves 128x128"),
     "rows": ("rows", "length", "rows per sm", "elements per sm", "l2 fill"),
 }
-"""Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, fp32 gemm is
-predicted about as well as by the analytical model (21 and 18 % over five GPUs; `advisor evaluate DATA --leave-out gpu`), rows better."""
+"""Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, the learned
+model is nearer than the analytical one (fp32 gemm 14 and 19 %, rows 5 and 12 % over five GPUs; `advisor evaluate DATA --leave-out gpu`)."""
 SHRINKING = {"gemm/fp32": ("m", "n", "waves 128x128")}
 """Those below whose range cuBLAS takes smaller tiles or splits K: the error grows with the distance, which counts twice there."""
-TWO_OPERANDS = ("add", "mul", "div", "pow")
 
 
 def kind_of(problem: ProblemBatch) -> str:
@@ -51,19 +46,16 @@ def covers(problem: ProblemBatch, configuration: ConfigurationBatch | None) -> b
 
     One with a configuration is a launch of a Triton kernel.
     """
-    known = problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in ROW_OPERATORS)
+    known = problem.family == "gemm" or (problem.family in ("elementwise", "normalization") and problem.op in OPERATORS)
     return known and configuration is None and problem.weight_dtype in (None, problem.dtype)
 
 
-def _columns(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Columns, Array]:
-    if problem.family != "gemm":
-        return _rows(problem, gpu)
-    assert physics is not None
-    return _gemm(problem, gpu, physics)
+def _columns(problem: ProblemBatch, gpu: Machine, physics: Physics | Streaming) -> tuple[Columns, Array]:
+    return _rows(problem, gpu, physics) if isinstance(physics, Streaming) else _gemm(problem, gpu, physics)
 
 
-def reference(problem: ProblemBatch, gpu: Machine, physics: Physics | None) -> tuple[Array, Array]:
-    """Reference latency in microseconds and features, [n] and [n, f]; gemm needs its `physics`."""
+def reference(problem: ProblemBatch, gpu: Machine, physics: Physics | Streaming) -> tuple[Array, Array]:
+    """Reference latency in microseconds and features, [n] and [n, f]."""
     columns, us = _columns(problem, gpu, physics)
     shape = np.broadcast_shapes(*(np.shape(c) for c in columns.values()), us.shape)
     return np.broadcast_to(us, shape), matrix({n: np.broadcast_to(c, shape) for n, c in columns.items()})
@@ -89,17 +81,17 @@ def _gemm(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Column
     return columns | {"sms": np.full(1, gpu.num_sms), "flop per clock": np.full(1, gpu.flop_per_clock_per_sm)}, us
 
 
-def _rows(problem: ProblemBatch, gpu: Machine) -> tuple[Columns, Array]:
+def _rows(problem: ProblemBatch, gpu: Machine, streaming: Streaming) -> tuple[Columns, Array]:
     rows, length = problem.sizes["B"], problem.sizes["H"]
     log = np.log
+    traffic = streamed.bytes_moved(problem)
+    dram, l2 = traffic / gpu.streamed_dram_bytes, traffic / gpu.l2_rate_bytes
+    warm = np.maximum(0, traffic - gpu.l2_capacity_bytes) / gpu.streamed_dram_bytes
+    us = streamed.latency_us(problem, gpu, streaming)
     operands = 2.0 if problem.op in TWO_OPERANDS else 1.0
-    traffic = rows * length * problem.operand_bytes * (operands + 1)
-    dram, l2 = traffic / gpu.dram_bytes, traffic / gpu.l2_rate_bytes
-    warm = np.maximum(0, traffic - gpu.l2_capacity_bytes) / gpu.dram_bytes
-    us = np.maximum(np.maximum(warm, l2), 0.6 * dram) + LAUNCH_US
     elements = rows * length
     columns: Columns = {
-        "operator": np.full(1, float(ROW_OPERATORS.index(problem.op))), "operands": np.full(1, operands),
+        "operator": np.full(1, float(OPERATORS.index(problem.op))), "operands": np.full(1, operands),
         "dram": log(dram / us), "warm": log((warm + 1e-3) / us), "l2": log(l2 / us), "latency": log(us),
         "l2 fill": log(traffic / gpu.l2_capacity_bytes), "rows": log(rows), "length": log(length),
         "rows per sm": log(rows / gpu.num_sms), "elements per sm": log(elements / gpu.num_sms),
@@ -107,7 +99,7 @@ def _rows(problem: ProblemBatch, gpu: Machine) -> tuple[Columns, Array]:
     }  # fmt: skip
     return columns | {
         "sms": np.full(1, gpu.num_sms), "capability": np.full(1, gpu.compute_capability), "clock": np.full(1, gpu.clock_mhz),
-        "dram rate": np.full(1, log(gpu.dram_bytes)),
+        "dram rate": np.full(1, log(gpu.streamed_dram_bytes)),
     }, us  # fmt: skip
 
 
@@ -129,9 +121,8 @@ class DirectModel:
     low: Array  # least and most of every feature learned
     high: Array
     gpus: tuple[str, ...]
-    physics: Physics | None = None  # of gemm
+    physics: Physics | Streaming
     machines: tuple[tuple[float, float], ...] = ()  # SMs and FLOP per clock and SM of the GPUs learned
-    carried: float = 1.0  # share of the correction that holds on GPUs unlike any of them
     held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
     def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
@@ -143,9 +134,9 @@ class DirectModel:
         us, features = reference(problem, gpu, self.physics)
         far = self._far(problem, gpu, features)
         alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
-        if alike and not seen and self.physics is not None:
+        if alike and not seen and isinstance(self.physics, Physics):
             features = reference(problem, self._twin(gpu, problem.dtype), self.physics)[1]
-        centre = us * np.exp(self.correction(features) * (1.0 if alike else self.carried))
+        centre = us * np.exp(self.correction(features)) if alike else us  # of other GPUs the physics alone knows
         size = calibration.scale(self.scale, features)
         low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
         high = self.calibration.quantile(self.kind, seen, 0.5 + coverage / 2)
@@ -186,20 +177,20 @@ class DirectModel:
         prefix = f"direct/{self.kind}"
         out = self.correction.arrays(f"{prefix}/correction") | self.scale.arrays(f"{prefix}/scale")
         out |= self.calibration.arrays(f"{prefix}/calibration") | {f"{prefix}/low": self.low, f"{prefix}/high": self.high}
-        if self.physics is not None:
-            out |= {f"{prefix}/physics": self.physics.parameters, f"{prefix}/tiles": self.physics.tiles}
+        out[f"{prefix}/physics"] = self.physics.parameters
         meta = {"gpus": list(self.gpus), "held_out": dict(self.held_out), "machines": [list(m) for m in self.machines]}
-        return out, meta | {"carried": self.carried}
+        library = self.physics.library if isinstance(self.physics, Physics) else None
+        return out, meta | {"library": library}
 
 
 def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any]) -> DirectModel:
     """The reverse of `DirectModel.arrays`."""
     prefix = f"direct/{kind}"
-    parameters = stored.get(f"{prefix}/physics")
-    physics = None if parameters is None else Physics(parameters=parameters, tiles=stored[f"{prefix}/tiles"])
+    parameters, library = stored[f"{prefix}/physics"], meta["library"]
+    physics = Streaming(parameters=parameters) if library is None else tiled.physics(parameters, library)
     return DirectModel(
         kind=kind, correction=forest.from_arrays(stored, f"{prefix}/correction"), scale=forest.from_arrays(stored, f"{prefix}/scale"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"), low=stored[f"{prefix}/low"],
         high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}), physics=physics,
-        machines=tuple((m[0], m[1]) for m in meta["machines"]), carried=float(meta["carried"]),
+        machines=tuple((m[0], m[1]) for m in meta["machines"]),
     )  # fmt: skip

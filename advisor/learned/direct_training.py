@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from advisor.learned import calibration, direct, quality, tiled
+from advisor.learned import calibration, direct, quality, streamed, tiled
 from advisor.learned.calibration import Calibration
 from advisor.learned.data import Measured
 from advisor.learned.direct import DirectModel
 from advisor.learned.folds import leave_out
 from advisor.learned.grow import grow
 from advisor.learned.machine import machine
+from advisor.learned.streamed import Streaming
 from advisor.learned.tiled import Physics
 from advisor.pipelines import Array
 
@@ -26,8 +27,6 @@ SEEDS = {"gemm/fp8": 3}
 
 SHAPE_FOLDS = 3
 GPU_FOLDS = 5
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Of the forest's correction, tried on GPUs left out: it knows the GPUs it was grown on better than it knows others."""
 
 
 def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
@@ -48,7 +47,6 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     # Folds judge the size of errors; a third of the trees tells it nearly as well.
     short = options | {"max_iter": max(int(options["max_iter"]) // 3, 100)}
     errors = {"shape": np.full(y.size, np.nan), "gpu": np.full(y.size, np.nan)}
-    corrections = np.full(y.size, np.nan)
     unseen = x.copy()  # features as a model sees them that does not know the GPU
     for _, out in leave_out([s % SHAPE_FOLDS for s in shapes], SHAPE_FOLDS):
         errors["shape"][out] = y[out] - grow(x[~out], y[~out], **short)(x[out])
@@ -56,9 +54,6 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
         other = _physics(kind, [p for p in parts if p.gpu.name not in names])
         x_other, y_other, _, _ = columns(parts, other)
         unseen[out], errors["gpu"][out] = x_other[out], y_other[out]
-        corrections[out] = grow(x_other[~out], y_other[~out], **short)(x_other[out])
-    carried = min(SHARES, key=lambda share: float(np.nan_to_num(np.abs(errors["gpu"] - share * corrections)).sum()))
-    errors["gpu"] -= carried * corrections
     target = np.log(np.abs(np.nan_to_num(errors["shape"])) + 0.003)
     size: dict[str, Any] = {"loss": "squared_error", "max_iter": 80, "min_samples_leaf": 40}
     half = np.array(shapes) % 2 == 0
@@ -72,7 +67,7 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
         low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
-        physics=physics, machines=tuple(sorted({_machine(p) for p in parts})), carried=carried,
+        physics=physics, machines=tuple(sorted({_machine(p) for p in parts})),
     )  # fmt: skip
 
 
@@ -88,9 +83,10 @@ def _figures(errors: dict[str, Array], gpus: list[str]) -> dict[str, Any]:
     return out
 
 
-def _physics(kind: str, parts: Sequence[Measured]) -> Physics | None:
-    """Fitted constants of gemm; operators over rows have none."""
-    return tiled.fit([(p.problem, machine(p.gpu, p.problem.dtype), p.latency_us) for p in parts]) if kind.startswith("gemm") else None
+def _physics(kind: str, parts: Sequence[Measured]) -> Physics | Streaming:
+    """The fitted reference of a kind."""
+    rows = [(p.problem, machine(p.gpu, p.problem.dtype), p.latency_us) for p in parts]
+    return tiled.fit(rows) if kind.startswith("gemm") else streamed.fit(rows)
 
 
 def _machine(part: Measured) -> tuple[float, float]:
@@ -98,7 +94,7 @@ def _machine(part: Measured) -> tuple[float, float]:
     return gpu.num_sms, gpu.flop_per_clock_per_sm
 
 
-def columns(parts: Sequence[Measured], physics: Physics | None) -> tuple[Array, Array, list[str], list[int]]:
+def columns(parts: Sequence[Measured], physics: Physics | Streaming) -> tuple[Array, Array, list[str], list[int]]:
     """Features, log(latency / reference), GPU names, and a number per distinct shape that is stable between runs."""
     features, target, gpus, shapes = [], [], [], []
     for part in parts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.hardware import GpuSpec
+from advisor.pipelines.dram import READ_SHARE, sustained_bytes_per_us
 from advisor.pipelines.power import sustained_flop_per_us
 from advisor.pipelines.tile import compute_pipeline, product_count
 
@@ -35,7 +36,8 @@ class Machine:
     """One GPU as the learned model sees it. Rates are per microsecond, of the whole GPU.
 
     `clock_mhz` is the boost clock of the datasheet, not the highest one: predictions are of what usually happens. `sustained_flop` is what
-    the board's power allows, infinite where that is unknown.
+    the board's power allows, infinite where that is unknown. `dram_bytes` is what the pins leave for data, `streamed_dram_bytes` the same
+    where nothing is known of what DRAM sustains, and less on GPUs that were measured to sustain less than usual.
     """
 
     compute_capability: float
@@ -45,6 +47,7 @@ class Machine:
     peak_flop: float
     sustained_flop: float
     dram_bytes: float
+    streamed_dram_bytes: float
     pin_bytes: float
     l2_rate_bytes: float
     l2_capacity_bytes: float
@@ -77,6 +80,7 @@ def machine(gpu: GpuSpec, dtype: str) -> Machine:
         peak_flop=rate * gpu.num_sms * clock,
         sustained_flop=sustained_flop_per_us(gpu, tensor) / product_count(gpu, dtype),
         dram_bytes=gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6,
+        streamed_dram_bytes=sustained_bytes_per_us(gpu) / READ_SHARE,
         pin_bytes=gpu.dram_bytes_per_s / 1e6,
         l2_rate_bytes=l2_rate,
         l2_capacity_bytes=float(gpu.l2_bytes),

@@ -203,6 +203,21 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("the analytical model with sets beyond the L2 missing it as the learned model has it, instead of what exceeds it alone",
      "near-optimal configurations: A100 10.4 -> 5.0, A40 6.8 -> 3.4, H800 4.4 -> 1.3, L40 14.4 -> 3.8 %; as served, eleven GPUs 7 to 19 "
      "-> 4 to 16 %"),
+    ("fp32 gemm: K padded to the 8 and rows to the 64 that its kernels load, instead of 128 / besides, K split where tiles are few: used / "
+     "besides, the geometric mean with the analytical model (a third of the trees)",
+     "GPUs left out 19.2 -> 14.1 / 14.0 / 15.7 % (V100 18 -> 11, T4 25 -> 16, A100 11 -> 9, P100 24 -> 18); shapes 6.1 -> 6.1 %"),
+    ("on GPUs unlike those learned, the forest's correction: none / the share that serves GPUs left out of training best / all",
+     "fp32 gemm 14.1 / 17.3 (V100 11 / 40) / 18.7 %, rows 5.5 / 5.8 / 6.0 %, fp8 7.0 / 7.0 / 11.1 %: none used"),
+    ("the same with at most 12 / 30 us of launch, as much as PyTorch takes between two operators", "13.8 / 13.9 %: not used"),
+    ("operators over rows: what DRAM was published to sustain (`pipelines/dram.py`) instead of what its pins carry / besides, an overhead "
+     "and a ratio to DRAM's time of each operator as what the forest corrects: used / besides, a term of rows or of bytes per SM",
+     "GPUs left out 14.8 -> 8.8 / 5.5 / 5.9 to 6.6 %, shapes 2.8 -> 2.7 / 2.3 %"),
+    ("the analytical model with that and with the turns that reads and writes take, sums of two tensors (A100, P100, P4, T4, V100)",
+     "12.6, 22, 20, 20, 6 -> 7, 3, 3, 1, 3 %; fused MoE as served on the H200 9.2 -> 8.0 %, elsewhere 0.1 % better"),
+    ("the analytical model of fp8 gemm on sm_100 with tiles that pairs of CTAs share and with rows of 128 bytes",
+     "published cuBLASLt products of a GB200 from 4,096 on 29 to 44 % too slow -> 5 to 11 % too fast"),
+    ("sets beyond the L2 missing it gradually, as copies do on A40 and L40 (github.com/te42kyfo/gpu-benches), instead of at once",
+     "fused MoE of 1.2 to 1.6 times the L2 on L40 and RTX PRO 6000 S: 5 to 11 % off -> 18 to 95 %: not used"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.learned.machine import Machine
 from advisor.pipelines import Array, ProblemBatch
@@ -34,11 +33,30 @@ LIMITS = {"launch_us": (0.0, 5.0), "dram_share": (0.0, 1.0), "resident_slope": (
 """Least and most of constants that the GPUs learned, whose DRAM seldom binds, would set to what no other GPU can do: DRAM gives no more
 than its rate, and data of many times the L2 come from there. (The L2's share may exceed 1: clusters load a tile once for several CTAs.)"""
 TERMS = ("compute", "power", "l2", "dram", "latency")
-LONE = ((128, 128),)
-MENU = ((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (64, 32), (32, 32))
-TILE_CHOICES = (LONE, MENU)
-"""Tiles of libraries: fp8 kernels with scales per 128 of K have one, cuBLAS picks from many, but for batches of products the first (all
-2,281 on the A100, all 2,004 on the P100 and 1,615 of 1,976 on the T4 have one tile)."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """What a library's kernels are cut into."""
+
+    tiles: tuple[tuple[int, int], ...]  # rows and columns, the first of which batches of products take
+    depth: int  # of K that a kernel loads at a time, and does whole
+    splits: tuple[int, ...]  # of K, each of which is a CTA of its own
+    grain: int  # rows and columns up to which padding takes power
+
+
+SCALED = Library(tiles=((128, 128),), depth=128, splits=(1,), grain=128)
+PLAIN = Library(
+    tiles=((128, 128), (128, 64), (64, 64), (128, 32), (32, 128), (64, 32), (32, 32)), depth=8, splits=(1, 2, 4, 8, 16), grain=64,
+)  # fmt: skip
+LIBRARIES = {"scaled": SCALED, "plain": PLAIN}
+"""fp8 kernels with scales per 128 of K have one tile. cuBLAS in fp32 picks from many, and splits K, but for batches of products (all 2,281
+on the A100, all 2,004 on the P100 and 1,615 of 1,976 on the T4 have one tile); its kernels load 8 of K at a time (`sgemm_128x128x8`)."""
+
+LEAST_SPLIT_K = 256
+"""Of a split: below, its products take less than what it takes to add them up."""
+
+REDUCTION_US = 4.0
+"""Launch and latency of the kernel that adds the splits up; its traffic comes on top."""
 
 IN_FLIGHT_STEPS = 4
 HOLD = 0.05
@@ -50,36 +68,41 @@ MOST_EVALUATIONS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """Fitted constants (`PARAMETERS`, as logarithms) and the tiles [t, 2] they were fitted with."""
+    """Fitted constants (`PARAMETERS`, as logarithms) and the name in `LIBRARIES` of what they were fitted with."""
 
     parameters: Array
-    tiles: NDArray[np.int64]
+    library: str
+
+
+def physics(parameters: Array, library: str) -> Physics:
+    """Stored constants.
+
+    Raises:
+        ValueError: There is no such library.
+    """
+    if library not in LIBRARIES:
+        raise ValueError(f"{library!r} is no library of products: {', '.join(LIBRARIES)}")
+    return Physics(parameters=parameters, library=library)
 
 
 def terms(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Array, Array]:
     """Predicted latency [n] in microseconds, and the terms [5, n] that compete for it."""
     v = dict(zip(PARAMETERS, np.exp(physics.parameters), strict=True))
+    library = LIBRARIES[physics.library]
     m, n, k = (np.asarray(problem.sizes[name], dtype=np.float64) for name in "MNK")
     batch = problem.sizes.get("B", np.ones(1))
-    clock = gpu.clock_mhz
-    compute = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape, np.shape(batch)), np.inf)
-    for i, (tm, tn) in enumerate(physics.tiles.tolist()):
-        per_sm = np.ceil(batch * np.ceil(m / tm) * np.ceil(n / tn) / gpu.num_sms)
-        area = tm * tn / 128**2
-        steps = np.ceil(k / 128)
-        clocks = steps * (2 * tm * tn * 128 / gpu.flop_per_clock_per_sm / v["pipeline_share"] + v["step_clocks"] * area)
-        thin = 1 + v["small_tile"] * ((tm + tn) / (tm * tn) - 2 / 128)  # operand bytes per product, against the largest tile
-        tile = per_sm * (clocks / clock * thin + v["wave_us"] * area)
-        compute = np.minimum(compute, tile if i == 0 else np.where(batch > 1, np.inf, tile))
+    compute = _tiles_us(m, n, k, batch, gpu, library, v)
+    grain = library.grain
+    padded = np.ceil(m / grain) * np.ceil(n / grain) * grain**2 * np.ceil(k / library.depth) * library.depth
+    power = 2 * batch * padded / (v["sustained_share"] * gpu.sustained_flop)
     rows, columns = np.ceil(m / 128), np.ceil(n / 128)
-    power = 2 * batch * rows * columns * 128**2 * np.ceil(k / 128) * 128 / (v["sustained_share"] * gpu.sustained_flop)
     loads = batch * (m * k * columns + n * k * rows) * problem.operand_bytes
     stores = batch * m * n * problem.result_bytes
     distinct = batch * (m * k + n * k) * problem.operand_bytes + stores
     l2 = (loads + stores) / gpu.l2_rate_bytes / v["l2_share"]
     over = np.log(distinct / (v["resident_share"] * gpu.l2_capacity_bytes))
     missed = distinct / (1 + np.exp(-np.clip(v["resident_slope"] * over, -50, 50)))
-    dram = missed / gpu.dram_bytes / v["dram_share"]
+    dram = missed / gpu.streamed_dram_bytes / v["dram_share"]
     running = np.minimum(batch * rows * columns, gpu.num_sms)
     in_flight = running * IN_FLIGHT_STEPS * (np.minimum(m, 128) + 128) * 128 * problem.operand_bytes
     latency = loads * v["latency_us"] / in_flight
@@ -89,9 +112,28 @@ def terms(problem: ProblemBatch, gpu: Machine, physics: Physics) -> tuple[Array,
     return v["launch_us"] + largest * ((stack / largest) ** sharpness).sum(axis=0) ** (1 / sharpness), stack
 
 
-def start(tiles: tuple[tuple[int, int], ...]) -> Physics:
+def _tiles_us(m: Array, n: Array, k: Array, batch: Array, gpu: Machine, library: Library, v: dict[str, float]) -> Array:
+    """What the busiest SM takes for its tiles, [n]: the least over tiles and splits of K, for batches that of the first tile."""
+    least = np.full(np.broadcast_shapes(m.shape, n.shape, k.shape, np.shape(batch)), np.inf)
+    for tm, tn in library.tiles:
+        area = tm * tn / 128**2
+        per_128 = 2 * tm * tn * 128 / gpu.flop_per_clock_per_sm / v["pipeline_share"] + v["step_clocks"] * area  # clocks
+        thin = 1 + v["small_tile"] * ((tm + tn) / (tm * tn) - 2 / 128)  # operand bytes per product, against the largest tile
+        for splits in library.splits:
+            depth = np.ceil(k / splits / library.depth) * library.depth
+            per_sm = np.ceil(batch * np.ceil(m / tm) * np.ceil(n / tn) * splits / gpu.num_sms)
+            us = per_sm * (depth / 128 * per_128 / gpu.clock_mhz * thin + v["wave_us"] * area)
+            if splits > 1:
+                partial_bytes = 2 * 4 * splits * m * n * batch  # written and read, in fp32
+                us = np.where(depth >= LEAST_SPLIT_K, us + REDUCTION_US + partial_bytes / gpu.l2_rate_bytes, np.inf)
+            first = (tm, tn) == library.tiles[0] and splits == 1
+            least = np.minimum(least, us if first else np.where(batch > 1, np.inf, us))
+    return least
+
+
+def start(library: str) -> Physics:
     """The constants before fitting."""
-    return Physics(parameters=np.log(np.array(list(PARAMETERS.values()))), tiles=np.array(tiles, dtype=np.int64))
+    return Physics(parameters=np.log(np.array(list(PARAMETERS.values()))), library=library)
 
 
 def _limits() -> tuple[Array, Array]:
@@ -102,7 +144,7 @@ def _limits() -> tuple[Array, Array]:
 
 
 def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
-    """Constants and tiles that fit measured products best, by robust least squares of the log error.
+    """Constants and library that fit measured products best, by robust least squares of the log error.
 
     Args:
         parts: Problems of one GPU, the GPU, and latencies in microseconds, [n].
@@ -114,15 +156,15 @@ def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
     thinned = [(p.take(np.arange(0, us.size, stride)), gpu, us[::stride]) for p, gpu, us in parts]
     target = np.concatenate([np.log(us) for _, _, us in thinned])
     found = []
-    for tiles in TILE_CHOICES:
-        origin = start(tiles)
+    for library in LIBRARIES:
+        origin = start(library)
 
         def residuals(x: Array, origin: Physics = origin) -> Array:
-            predicted = [terms(p, gpu, Physics(parameters=x, tiles=origin.tiles))[0] for p, gpu, _ in thinned]
+            predicted = [terms(p, gpu, Physics(parameters=x, library=origin.library))[0] for p, gpu, _ in thinned]
             held = HOLD * np.sqrt(target.size) * 0.05 * (x - origin.parameters)
             return np.concatenate([np.log(np.concatenate(predicted)) - target, held])
 
         solved = optimize.least_squares(residuals, origin.parameters, bounds=_limits(), loss="soft_l1", f_scale=0.02,
                                         max_nfev=MOST_EVALUATIONS)  # fmt: skip
-        found.append((float(solved.cost), Physics(parameters=solved.x, tiles=origin.tiles)))
+        found.append((float(solved.cost), Physics(parameters=solved.x, library=origin.library)))
     return min(found, key=lambda pair: pair[0])[1]

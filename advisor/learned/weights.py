@@ -23,7 +23,7 @@ from advisor.writing import replacing
 
 # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
 # 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
-FORMAT = 8
+FORMAT = 9
 SHIPPED = "learned.npz"
 SIZE_LIMIT_BYTES = 64_000_000
 

@@ -60,8 +60,10 @@ class ProblemBatch:
     def __post_init__(self) -> None:
         needed = ("B", "H") if self.family == "elementwise" else SIZES.get((self.family, self.op))
         if needed is None:
-            known = sorted({f"{family}/{op}" for family, op in SIZES} | {"elementwise/*"})
-            raise UsageError("no such operator", f"{self.family}/{self.op}", "one of " + ", ".join(known))
+            own = sorted(op for family, op in SIZES if family == self.family)
+            known = own or sorted({f"{family}/{op}" for family, op in SIZES} | {"elementwise/*"})
+            raise UsageError(f"no such operator{f' of {self.family}' if own else ''}", self.op if own else f"{self.family}/{self.op}",
+                             "one of " + ", ".join(known))  # fmt: skip
         missing = [name for name in needed if name not in self.sizes]
         if missing:
             raise UsageError(f"{self.family}/{self.op} needs the sizes {', '.join(needed)}",

@@ -39,12 +39,16 @@ def likely_dram_bytes(compulsory_bytes: Array, gpu: GpuSpec, cache: str, in_plac
     other out before they are used again."""
     if cache == "cold":
         return compulsory_bytes
-    split = gpu.compute_capability in SPLIT_L2
+    missed = compulsory_bytes * missed_share(compulsory_bytes - in_place_bytes, gpu.l2_bytes, gpu.compute_capability in SPLIT_L2)
+    return np.maximum(missed, _beyond_l2(compulsory_bytes, gpu.l2_bytes, in_place_bytes))
+
+
+def missed_share(bytes_held: Array, l2_bytes: float, split: bool) -> Array:
+    """Share [n], 0 to 1, of a set of `bytes_held` that an L2 (in two partitions: `split`) has lost when the next launch begins."""
     share, slope = (SPLIT_RESIDENT_SHARE, SPLIT_RESIDENT_SLOPE) if split else (RESIDENT_SHARE, RESIDENT_SLOPE)
     with np.errstate(divide="ignore"):
-        fill = np.log((compulsory_bytes - in_place_bytes) / (share * gpu.l2_bytes))
-    missed = compulsory_bytes / (1 + np.exp(-np.clip(slope * fill, -50, 50)))
-    return np.maximum(missed, _beyond_l2(compulsory_bytes, gpu.l2_bytes, in_place_bytes))
+        fill = np.log(bytes_held / (share * l2_bytes))
+    return 1 / (1 + np.exp(-np.clip(slope * fill, -50, 50)))
 
 
 def _beyond_l2(compulsory_bytes: Array, l2_bytes: float, in_place_bytes: Array | float) -> Array:

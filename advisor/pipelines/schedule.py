@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.hardware import GpuSpec
+from advisor.pipelines import dram, power
 from advisor.pipelines.batch import Array
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, least_launch_us, throughput_per_us
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import LIMITERS, resident_ctas
-from advisor.pipelines.power import sustained_us
 
 CAUSES = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power")
 """Causes that can be relaxed, in the order in which the gap is split."""
 
-EFFICIENCY = {"tensor": 0.86, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.95, "l2": 0.75, "dram": 0.94}
+EFFICIENCY = {"tensor": 0.86, "fma": 0.80, "xu": 0.85, "alu": 0.9, "issue": 0.9, "smem": 0.95, "l2": 0.75}
 """Share of its peak a pipeline sustains in a well-shaped kernel. Fitted by hand on the sweeps of `data/README.md` (A100, A40, H800,
 L40; best configurations, 2026-11) to the nearest 0.01 to 0.05; the learned model replaces these where it applies."""
 
@@ -94,7 +94,8 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     if "traffic" not in relax:
         times.append(port)
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
-    times.append(ctas * dram_bytes / demand.ctas / (rates["dram"] * EFFICIENCY["dram"]))
+    written_share = demand.ctas * demand.cta_store_bytes / np.maximum(demand.compulsory_bytes, 1)
+    times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / demand.ctas)
     if "latency" in relax:
         return _overlap(times)
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
@@ -163,7 +164,7 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
     total = total * spill_factor(demand, gpu)
     if "power" not in relax:
-        total = _overlap([total, sustained_us(demand, gpu)])
+        total = _overlap([total, power.sustained_us(demand, gpu)])
     total = start + total
     if demand.then is not None and demand.parts is not None:
         total = total + np.where(demand.parts > 1, latency_us(demand.then, gpu, relax), 0.0)

@@ -87,6 +87,8 @@ _COVERING: dict[str, _Tiles] = {
 }  # fmt: skip
 """What the tiles above lack for other types than they are for, and for GPUs with more or less memory per SM: chosen one after another, each
 for what it takes from the mean of least predicted latency / that over the whole space (`tests/bench/covering.py` prints both)."""
+_BYTE_TILES: _Tiles = tuple((m, n, 128, *rest) for m, n, k, *rest in _TILES if k == 64)
+"""Of operands of one byte besides: rows of 128 bytes, as of wider types, and so half as many trips."""
 _SPLIT_TILES: _Tiles = tuple(tile for tile in _TILES if tile[0] <= 64 and tile[1] <= 128)
 
 MULTICAST = 2
@@ -221,18 +223,22 @@ def library_configurations(problem: ProblemBatch, gpu: GpuSpec) -> tuple[Configu
     """What a library may launch: tiles of its sizes, and, for plain products, what Triton kernels of the tables do not do: parts of a
     depth, and tiles that the CTAs of a cluster share (`MULTICAST`).
 
-    Not of the types that library products were measured in: outside of what was learned of them the learned model fades into the
-    analytical one, and the two have to meet.
+    Of the types that library products were measured in, no more than those do (fp32: parts of a depth; fp8 without tcgen05: neither):
+    outside of what was learned of them the learned model fades into the analytical one, and the two have to meet.
     """
     most = block_k_range(problem, gpu.vendor)[1] if problem.family in _COVERING else None
     typical = _typical(problem.family, problem.op, ELEMENT_BYTES[problem.dtype], gpu.vendor, most)
     if problem.family != "gemm" or problem.block_shape is not None:
         return typical
-    if problem.dtype in ("fp8", "fp32"):
+    split = _with(_tiles(_SPLIT_TILES, problem.operand_bytes, gpu.vendor, most), "SPLIT_K", SPLITS["gemm", "gemm"]["SPLIT_K"])
+    if problem.dtype == "fp32":
+        return (*_tiles(_TILES, 2, gpu.vendor, most), *split)
+    if problem.dtype == "fp8" and not (has_warp_group(gpu) and gpu.architecture == "blackwell"):
         return _tiles(_TILES, 2, gpu.vendor, most)
+    if problem.operand_bytes <= 1:
+        typical = (*typical, *_tiles(_BYTE_TILES, 2, gpu.vendor, most))
     shared = _with(typical, "MULTICAST", (MULTICAST,)) if has_warp_group(gpu) else ()
-    split = _tiles(_SPLIT_TILES, problem.operand_bytes, gpu.vendor, most)
-    return (*typical, *shared, *_with(split, "SPLIT_K", SPLITS["gemm", "gemm"]["SPLIT_K"]))
+    return (*typical, *shared, *split)
 
 
 @lru_cache(maxsize=64)

@@ -164,12 +164,11 @@ def test_library_kernels_are_learned_of_every_cuda_gpu(predictor, op, sizes):
     ("B200", "fp32"),
 ])  # fmt: skip
 def test_one_row_or_column_more_of_a_library_product_takes_no_more_than_the_tiles_it_adds(predictor, gpu, dtype):
-    least = np.array([0.85, 0.9, 0.9])  # the first is for less than one wave of any tile
     for k in (1024, 8192):
         sizes = {"M": column([64, 64, 128, 129, 256, 257]), "N": column([128, 129, 1024, 1024, 1024, 1024]), "K": column(k)}
         found = predictor.predict(ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype=dtype), None, load_gpu(gpu))
         assert found.share is not None and (found.share[2:] > 0.5).all()  # tiny ones are not for one wave of large tiles
-        assert (found.us[1::2] < 3 * found.us[::2]).all() and (found.us[1::2] > least * found.us[::2]).all()
+        assert (found.us[1::2] < 3 * found.us[::2]).all() and (found.us[1::2] > 0.9 * found.us[::2]).all()
 
 
 @pytest.mark.parametrize("gpu", ["B200", "H200", "T4"])

@@ -3,6 +3,7 @@ the training data lack (L4, L40S, H100 PCIe, B200, ...).
 
 `published_products.csv` holds TFLOP/s of random numbers, the mean of 30 products in a row after six to warm up, from
 github.com/zzc0721/torch-performance-test-data: the issue named, or `database.md`, which gives the best of 1,024 to 10,240 (taken as 8,192).
+In fp8 they are of cuBLASLt and hipBLASLt, from Azure's AI-benchmarking-guide: other kernels than those learned from.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def errors(dtype: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize(("dtype", "mean", "worst"), [("bf16", 0.08, 0.2), ("fp16", 0.08, 0.2), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65)])
+@pytest.mark.parametrize(("dtype", "mean", "worst"), [("bf16", 0.08, 0.2), ("fp16", 0.08, 0.2), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65),
+                                                    ("fp8", 0.13, 0.25)])  # fmt: skip
 def test_large_products_are_predicted_as_published(dtype: str, mean: float, worst: float) -> None:
     per_gpu = {gpu: float(np.mean(each)) for gpu, each in errors(dtype).items()}
     assert float(np.mean([error for each in errors(dtype).values() for error in each])) <= mean

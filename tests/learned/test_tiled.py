@@ -11,7 +11,6 @@ from advisor.hardware import load_gpu
 from advisor.learned import direct_training, tiled
 from advisor.learned.data import Measured
 from advisor.learned.machine import machine
-from advisor.learned.tiled import LONE, MENU
 from advisor.pipelines import ProblemBatch, column
 
 
@@ -26,9 +25,9 @@ def grid() -> ProblemBatch:
     return products(m.ravel(), n.ravel(), k.ravel())
 
 
-@pytest.mark.parametrize("tiles", [LONE, MENU])
-def test_finds_the_tiles_and_rates_of_a_known_world(grid, tiles):
-    true = tiled.start(tiles)
+@pytest.mark.parametrize("library", ["scaled", "plain"])
+def test_finds_the_library_and_rates_of_a_known_world(grid, library):
+    true = tiled.start(library)
     names = list(tiled.PARAMETERS)
     shifted = true.parameters.copy()
     shifted[names.index("launch_us")] += 0.4
@@ -36,13 +35,13 @@ def test_finds_the_tiles_and_rates_of_a_known_world(grid, tiles):
     true = dataclasses.replace(true, parameters=shifted)
     rows = [(grid, gpu := machine(load_gpu(name), "fp8"), tiled.terms(grid, gpu, true)[0]) for name in ("H20", "H800")]
     found = tiled.fit(rows)
-    assert found.tiles.shape == (len(tiles), 2)
+    assert found.library == library
     other = machine(load_gpu("H200"), "fp8")
     assert tiled.terms(grid, other, found)[0] == pytest.approx(tiled.terms(grid, other, true)[0], rel=0.03)
 
 
 def test_latency_grows_with_every_size(grid):
-    gpu, physics = machine(load_gpu("H800"), "fp8"), tiled.start(MENU)
+    gpu, physics = machine(load_gpu("H800"), "fp8"), tiled.start("plain")
     us = tiled.terms(grid, gpu, physics)[0]
     for name in "MNK":
         more = tiled.terms(dataclasses.replace(grid, sizes=grid.sizes | {name: grid.sizes[name] * 2}), gpu, physics)[0]
@@ -51,15 +50,33 @@ def test_latency_grows_with_every_size(grid):
 
 def test_a_single_row_of_tiles_takes_the_same_time_however_few_rows():
     """fp8 kernels with one tile of 128 rows: M from 1 to 128 is one tile."""
-    gpu, physics = machine(load_gpu("H20"), "fp8"), tiled.start(LONE)
+    gpu, physics = machine(load_gpu("H20"), "fp8"), tiled.start("scaled")
     us = tiled.terms(products([4, 32, 128], 2048, 2048), gpu, physics)[0]
     assert us.max() / us.min() < 1.05
     # 16 steps of 2 x 128 x 128 x 128 FLOP at 2,048 FLOP per clock and SM, 1.83 GHz: 18 us
     assert us.min() > 16 * 2 * 128**3 / gpu.flop_per_clock_per_sm / gpu.clock_mhz
 
 
+def test_a_plain_product_is_padded_by_what_its_library_loads_at_a_time():
+    """sgemm loads 8 of K at a time, so a batch with K = 64 takes half of one with K = 128; scaled fp8 takes as much for both."""
+    gpu = machine(load_gpu("V100"), "fp32")
+    batch = [dataclasses.replace(p, sizes=p.sizes | {"B": column(512.0)}) for p in (products(256, 256, 64), products(256, 256, 128))]
+    half, whole = (tiled.terms(b, gpu, tiled.start("plain"))[1][0, 0] for b in batch)
+    assert 0.45 < half / whole < 0.65
+    half, whole = (tiled.terms(b, gpu, tiled.start("scaled"))[1][0, 0] for b in batch)
+    assert half == whole
+
+
+def test_k_is_split_where_tiles_are_too_few_for_the_gpu():
+    """One tile of 64 x 128 and 8,192 of K: sixteen CTAs share it, and a reduction adds them up."""
+    gpu, physics = machine(load_gpu("A100"), "fp32"), tiled.start("plain")
+    alone, split = (tiled.terms(products(64, 128, 8192), gpu, p)[0][0] for p in (tiled.start("scaled"), physics))
+    assert split < alone / 4
+    assert tiled.terms(products(4096, 4096, 8192), gpu, physics)[0][0] > 1.9 * tiled.terms(products(4096, 4096, 4096), gpu, physics)[0][0]
+
+
 def test_training_carries_to_a_gpu_never_seen(grid):
-    true = tiled.start(LONE)
+    true = tiled.start("scaled")
     noise = np.random.default_rng(0)
     parts = []
     for name in ("H20", "H800"):
