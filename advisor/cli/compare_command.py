@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--launches", metavar="FILE", action="append", default=[],
                         help="a record of `advisor record`: changed kernels are compared on what they were launched with")  # fmt: skip
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print")
-    parser.add_argument("--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
+    parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
     parser.add_argument("--no-compile", action="store_true", help="leave compiled resources out")
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")

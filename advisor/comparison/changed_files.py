@@ -46,7 +46,7 @@ class ChangedFiles:
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
-        note = f"The file is unchanged; what its kernel imports changed with {by}."
+        note = f"The file is unchanged; what it imports changed with {by}."
         return [replace(subject, notes=(note, *subject.notes)) for subject in self._kernels(change)]
 
     def subjects(self, change: FileChange) -> list[Subject]:

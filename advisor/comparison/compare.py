@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +43,11 @@ OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asked for besides the sides."""
+    """What the user asked for besides the sides.
+
+    Raises:
+        UsageError: There is no such condition in `fail_on`.
+    """
 
     gpus: tuple[str, ...] = ()  # empty: advisor.toml's, else DEFAULT_GPUS
     fail_on: tuple[str, ...] | None = None  # None: advisor.toml's, else the default conditions
@@ -50,6 +55,9 @@ class Options:
     launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
     request: Request = field(default_factory=Request)
     command: str = ""
+
+    def __post_init__(self) -> None:
+        gates.conditions(self.fail_on or ())  # here, and not after minutes of comparing
 
 
 def compare_files(base: Path, head: Path, options: Options, predictor: Predictor, settings: Settings | None = None) -> ComparisonResult:
@@ -78,17 +86,20 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         fingerprints = (common_fingerprint(rows[0]), common_fingerprint(rows[1]))
         subjects = [rows_subject(title_of(str(head)), rows[0], rows[1], predictor)]
     elif kinds[0] == "table":
-        request = table_request(options.request, settings, str(head))
+        named = next((path.name for path in (head, base) if named_like_table(str(path))), head.name)
+        place = str(head.with_name(named))
+        request = table_request(options.request, settings, place)
         other = _other_problem(base, head)
-        subjects = [table_subject(str(head), "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
-                                  base_path=str(base.with_name(head.name) if other else base), anywhere=bool(options.gpus))]  # fmt: skip
+        as_head = other or not named_like_table(str(base))  # `git show HEAD~1:… > old.json`: what the other one is for
+        subjects = [table_subject(place, "compared", _bytes(base), _bytes(head), request=request, gpus=gpus, predictor=predictor,
+                                  base_path=str(base.with_name(named) if as_head else base), anywhere=bool(options.gpus))]  # fmt: skip
         warnings = (*other, *(() if options.gpus else _other_gpu(base, head)))
     else:
         sources = [parse(_bytes(path), str(path)) for path in (base, head)]
-        named = [(path, Path(path)) for path in settings.launches]
+        files = [(path, Path(path)) for path in settings.launches]
         subjects = kernel_subjects(str(head), "compared", *sources, settings=settings, gpus=gpus, predictor=predictor,
                                    compiling=Compiling(wanted=options.compiling),
-                                   recorded=read_recorded([*_given(options), *named]))  # fmt: skip
+                                   recorded=read_recorded([*_given(options), *files]))  # fmt: skip
     sides = [Compared(label=str(path), fingerprint=mark) for path, mark in zip((base, head), fingerprints, strict=True)]
     return assemble(sides[0], sides[1], subjects, options, settings, predictor, gpus, warnings=warnings)
 
@@ -335,8 +346,17 @@ def _kind(path: Path) -> str:
     if path.suffix == ".json":
         if b'"schema_version"' in _bytes(path):  # whatever it is called
             return "result"
-        return "table" if named_like_table(str(path)) else "result"
+        return "table" if named_like_table(str(path)) or _holds_entries(path) else "result"
     raise InputError(f"{path.name}: neither a result, a table, rows nor a Python file", path.suffix or path.name, ".json, .csv or .py")
+
+
+def _holds_entries(path: Path) -> bool:
+    """Whether a JSON file has a table's entries, whatever it is called: configurations by token counts."""
+    try:
+        document = json.loads(_bytes(path))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and any(isinstance(value, dict) for key, value in document.items() if key.isdecimal())
 
 
 def _result(path: Path) -> Result:

@@ -16,6 +16,8 @@ from advisor.comparison.static import static_row
 from advisor.comparison_schema import StaticRow
 from advisor.configs.described import kernel_problem, reader
 from advisor.configs.literals import NotLiteralError
+from advisor.configs.parameter_names import family_names, missing_parameters
+from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, is_tiled
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
@@ -49,7 +51,7 @@ def kernel_row(
         predictor: Where predictions come from.
 
     Raises:
-        InputError: Neither version lists configurations.
+        InputError: Neither version lists configurations, or they do not name what the model has to be told.
     """
     chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
@@ -62,22 +64,41 @@ def kernel_row(
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
             sides[side] = advise(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
-    return _in_own_names(row, {theirs: own for own, theirs in said.configuration.items()})
+    return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
 
 
-def _in_own_names(row: StaticRow, names: Mapping[str, str]) -> StaticRow:
-    """The row with its configurations in the kernel's own names, in which they are shown, compiled and pasted."""
-    if not names:
-        return row
+def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticRow:
+    """The row with its configurations in the kernel's own names of either version, in which they are shown, compiled and pasted."""
     base, head, advice = row.base, row.head, row.advice
     if base is not None and base.configuration is not None:
-        base = replace(base, configuration=_renamed(base.configuration, names))
+        base = replace(base, configuration=_renamed(base.configuration, names[0]))
     if head is not None and head.configuration is not None:
-        head = replace(head, configuration=_renamed(head.configuration, names))
-    if advice is not None:
-        own = _renamed(advice.configuration, names)
+        head = replace(head, configuration=_renamed(head.configuration, names[1]))
+    if advice is not None and names[1]:
+        own = _renamed(advice.configuration, names[1])
         advice = replace(advice, configuration=own, triton_config=triton_config(own))
     return replace(row, base=base, head=head, advice=advice)
+
+
+def _family_names(version: KernelVersion, family: str, said: KernelSettings) -> dict[str, str]:
+    """What the family calls the parameters of a version: as advisor.toml says, else by the names that other authors give them."""
+    own = dict.fromkeys([*(each.name for each in version.function.parameters if each.is_constexpr),
+                         *(name for each in version.configurations for name in each.parameters)])  # fmt: skip
+    told = {name: said.configuration[name] for name in own if name in said.configuration}
+    guessed = family_names([*told.values(), *(name for name in own if name not in told)], family)
+    return {**{name: guessed[name] for name in own if name not in told}, **told}
+
+
+def _own_names(version: KernelVersion | None, family: str, said: KernelSettings) -> dict[str, str]:
+    names = _family_names(version, family, said) if version is not None else {}
+    return {theirs: own for own, theirs in names.items() if own != theirs}
+
+
+def unread(version: KernelVersion, family: str, op: str, said: KernelSettings) -> list[str]:
+    """Parameters of a version's configurations that the model of a family does not read, in the kernel's own names."""
+    known = {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
+    names = _family_names(version, family, said)
+    return list(dict.fromkeys(name for each in version.configurations for name in each.parameters if names[name] not in known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +115,18 @@ class _Best:
 def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
-    renamed = [_renamed(each, said.configuration) for each in version.configurations]
-    takes = frozenset(said.configuration.get(each.name, each.name) for each in version.function.parameters)
+    names = _family_names(version, problem.family, said)
+    renamed = [_renamed(each, names) for each in version.configurations]
+    # The parameters of other families and operators have defaults.
+    tiled = is_tiled(problem.family, problem.op)
+    lacking = next((missing for each in renamed if tiled and (missing := missing_parameters(each, problem.family))), None)
+    if lacking:
+        own = next(iter(unread(version, problem.family, problem.op, said)), "BLOCK")
+        got = ", ".join(version.configurations[0].parameters) or "no parameters"
+        raise InputError(f"the configurations do not name {', '.join(lacking)}", got,
+                         f"what the model of {problem.family} reads",
+                         f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}')  # fmt: skip
+    takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
     ends = version.ends_tuning(gpu)
     if ends is not None:
         source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"

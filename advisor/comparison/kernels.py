@@ -6,6 +6,7 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,16 @@ from math import prod
 from typing import Any
 
 from advisor.comparison import resources
-from advisor.comparison.kernel_rows import kernel_row
+from advisor.comparison.kernel_rows import kernel_row, unread
+from advisor.comparison.launch_meaning import LaunchMeaning, changed_launch, launch_meaning
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.jit_function import JitFunction
+from advisor.configs.bindings import own_nodes
+from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile, parse_source
@@ -28,6 +31,7 @@ from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
+from advisor.pipelines.batch import SIZES
 from advisor.schema import FAMILIES, Configuration, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
@@ -124,15 +128,19 @@ def kernel_subjects(
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
         old, new = sides[0].get(called[-1]), sides[1].get(name)
-        if old is not None and new is not None and _meaning(old, name) == _meaning(new, name):
+        same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
+        launch = changed_launch(*(_launches(side) for side in (old, new)))
+        if same and launch is None:
             continue
         origin = origins[name][0] if name in origins and old is not None else None
         both: CHANGES = "modified" if origin is not None else change
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
         paths = (path, origin) if origin is not None else (path,)
         said = settings.kernel(paths, called)
-        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded())
-        notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]))
+        subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
+                           same)  # fmt: skip
+        notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
+                 *((f"{'The kernel is the same; how' if same else 'How'} its file launches it changed: {launch}.",) if launch else ()))
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
@@ -152,8 +160,13 @@ def _former_names(
 
 
 def launched(source: SourceFile) -> list[str]:
-    """The kernels of a file that are not the helpers of others."""
-    return [name for name in source.definitions if name not in source.called]
+    """The kernels of a file that are not the helpers of others, in it or elsewhere: what returns a value is no kernel."""
+    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(_returns_a_value, nodes))]
+
+
+def _returns_a_value(node: ast.FunctionDef) -> bool:
+    returns = (each.value for each in own_nodes(node) if isinstance(each, ast.Return))
+    return any(value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns)
 
 
 def _versions(source: SourceFile) -> dict[str, KernelVersion]:
@@ -216,14 +229,23 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     return (trees, repr(sorted(entry.items())), version.named)
 
 
+def _launches(version: KernelVersion | None) -> LaunchMeaning | None:
+    return launch_meaning(version.source, version.function.name) if version is not None else None
+
+
 def _subject(
     paths: Sequence[str], names: Sequence[str], change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
-    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded,
+    gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded, same: bool,
 ) -> Subject:  # fmt: skip
-    """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before."""
+    """What there is to say of the kernel `names[0]` in the file `paths[0]`; both may have been called something else before. `same`: only
+    how it is launched differs."""
     path, name, shown = paths[0], names[0], new or old
     assert shown is not None
-    notes = [f"{word}: {side.problem}" for word, side in (("base", old), ("head", new)) if side is not None and side.problem]
+    notes = _changed_by_hand(old, new)
+    if new is not None:
+        odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
+        alike = len(odd) == 2 and len(set(odd.values())) == 1
+        notes += [odd["head"]] if alike else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
@@ -244,15 +266,19 @@ def _subject(
                     its = side.configuration if side is not None else None
                     if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
                         best.setdefault(gpu.name, its)
-        if rows and old is not None and new is not None and old.named == new.named:
+        if rows and not same and old is not None and new is not None and old.named == new.named:
             notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
                          "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
+        of = first.family, first.op, said
+        if rows and (blind := dict.fromkeys(each for side in (old, new) if side is not None for each in unread(side, *of))):
+            notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what these change.")
     except (AdvisorError, *_ODD) as error:
-        notes.append(f"No prediction: {error}")
+        if new is not None:
+            notes.append(f"No prediction: {error}")
     compiled: tuple[ResourceRow, ...] = ()
     failures: tuple[Failure, ...] = ()
     if gpus:
-        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, said), first)
+        compiled, why, failures = resources.resource_rows(name, old, new, best, gpus, compiling, _element(shown, first, said), first)
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
@@ -263,6 +289,23 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """What changed beside the body: the key by which a kernel is tuned anew, and defaults of its constants."""
+    if old is None or new is None:
+        return []
+    notes = []
+    keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
+    if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
+        less = ", ".join(name for name in keys[0] if name not in keys[1])
+        told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
+        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
+    before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
+    after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
+    defaults = [f"{name} {before[name]} → {value}" for name, value in after.items()
+                if name in before and MISSING not in (value, before[name]) and value != before[name]]  # fmt: skip
+    return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
 
 
 def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
@@ -304,6 +347,10 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     named = [str(each) for each in operators] if isinstance(operators, dict) else []
     if said.problems:
         op = said.op or (named[0] if named else str(family))
+        known = [of for kind, of in SIZES if kind == family]
+        if len(known) > 1 and op not in known and not all("op" in each for each in said.problems):
+            raise InputError(f"{name}: advisor.toml does not say which operator of {family} it is", said.op, "one of " + ", ".join(known),
+                             f'add op = "{known[0]}", say, to its table')  # fmt: skip
         return merged([problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems], launched)
     if launched:
         return list(launched)
@@ -316,7 +363,11 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
 
 
-def _element(version: KernelVersion, said: KernelSettings) -> str:
+def _element(version: KernelVersion, problem: Problem | None, said: KernelSettings) -> str:
+    """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
+    that could not be read), else the first that the kernel's file names."""
     types = version.entry.get("dtypes")
-    dtype = said.problems[0].get("dtype") if said.problems else types[0] if isinstance(types, (list, tuple)) and types else "bf16"
+    told = next((each["dtype"] for each in said.problems[:1] if "dtype" in each), None)
+    named = told or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    dtype = problem.dtype if problem is not None else named
     return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from advisor.configs.imported import imported_source
 from advisor.configs.imports import Import
@@ -13,6 +14,9 @@ from advisor.configs.source import SourceFile
 
 MOST_NAMES = 2_000
 """Names of other files that a kernel's meaning is followed to."""
+
+KEPT_TREES = 1_024
+"""Statements of files of which it is kept what they come down to: each kernel and each launch of a file asks for most of them."""
 
 Led = tuple[Import, frozenset[str]]
 """An import of a file, and the names there that are asked for."""
@@ -28,7 +32,7 @@ def meaning(source: SourceFile, names: Iterable[str]) -> list[tuple[str, str]]:
         fresh = frozenset(name for name in asked if (str(file.path), name) not in seen)
         seen |= {(str(file.path), name) for name in fresh}
         trees, imports = behind(file, fresh)
-        out += [(name, ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)) for name, tree in trees]
+        out += [(name, _dumped(tree)) for name, tree in trees]
         for item in imports:
             found = [(other, wanted) for led, wanted in leads(item, imports[item]) if (other := imported_source(file, led)) is not None]
             waiting += found
@@ -60,14 +64,26 @@ def behind(source: SourceFile, names: Iterable[str]) -> tuple[list[tuple[str, as
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
                 continue
             trees.append((name, node))
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name):
-                    waiting.append(each.id)
-                elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
-                    attributes.setdefault(each.value.id, set()).add(each.attr)
+            names, asked = _named(node)
+            waiting += names
+            for owner, attribute in asked:
+                attributes.setdefault(owner, set()).add(attribute)
         stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.stars)
         imported[name] = [item for item in (*source.imports.get(name, ()), *stars) if not item.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _dumped(tree: ast.AST) -> str:
+    return ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The names in a tree, and the attributes that are asked of names."""
+    nodes = list(ast.walk(tree))
+    attributes = ((each.value.id, each.attr) for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name))
+    return tuple(dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))), tuple(dict.fromkeys(attributes))
 
 
 def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:

@@ -1,13 +1,13 @@
 """Compiled resources of both versions of a kernel, where triton is at hand: built from parsed source, never from the file itself.
 
-Both versions are compiled with the same signature, configuration and types. What the source does not say of a launch (types of
-arguments, flags) is guessed the same way for both, so a difference is the kernel's.
+Both versions are compiled with the same signature, configuration and types, and with what either file passes where it launches the kernel.
+What the source does not say of a launch (types of arguments, flags) is guessed the same way for both, so a difference is the source's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,11 +34,19 @@ configuration that an autotuner passes over."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of compiling one version; `described`: its file gives every argument of the launch, so that nothing was guessed."""
+    """What came of compiling one version.
+
+    Attributes:
+        resources: Of what was compiled.
+        refused: Why nothing was.
+        described: Whether the kernel's file gives every argument of the launch, so that nothing was guessed.
+        launched: Constants and options that the file passes where it launches the kernel, as far as they are known.
+    """
 
     resources: Resources | None = None
     refused: AdvisorError | None = None
     described: bool = False
+    launched: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -93,9 +101,18 @@ def resource_rows(
         certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
         if base.resources is not None and getattr(head.refused, "kind", "") in certain:
             failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
-        label = configuration.label() if configuration is not None else "guessed constants"
+        label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
         rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     return tuple(rows), notes, tuple(failures)
+
+
+def _launched_with(base: Mapping[str, Any], head: Mapping[str, Any]) -> str:
+    """What is known of the constants and options of a kernel that lists no configurations."""
+    texts = []
+    for name in dict.fromkeys([*base, *head]):
+        values = dict.fromkeys(str(side.get(name, "guessed")) for side in (base, head))
+        texts.append(f"{name}={' → '.join(values)}")
+    return " ".join(texts) or "guessed constants"
 
 
 def _first(version: KernelVersion | None) -> Configuration | None:
@@ -107,9 +124,9 @@ def _compile(
 ) -> Attempt:
     from advisor.compiled.assembly import read_facts
     from advisor.compiled.described import described_launch
-    from advisor.compiled.inference import Given
     from advisor.compiled.kernel import Target
-    from advisor.compiled.launch import KernelLaunch, compile_launch
+    from advisor.compiled.launch import compile_launch
+    from advisor.compiled.target import make_launch
 
     constants: dict[str, Any] = {}
     options: dict[str, Any] = {}
@@ -120,9 +137,16 @@ def _compile(
         options = {key: value for key in LAUNCH_OPTIONS if (value := getattr(configuration, key)) is not None}
         if problem is not None:
             described = described_arguments(version.source, version.entry, problem, configuration, gpu.compute_capability)
-    launch = KernelLaunch(source=version.source, kernel=version.function.name, given=Given(constexprs=constants, options=options))
+    launched: dict[str, Any] = {}
     if described is not None:
         launch = described_launch(version.source, version.function.name, described, {**constants, **options})
+    else:
+        try:
+            launch = make_launch(version.source, version.function.name, constexprs=constants, options=options, element=element,
+                                 arguments=_sizes(version, problem), num_sms=gpu.num_sms)  # fmt: skip
+        except AdvisorError as error:
+            return Attempt(refused=error)
+        launched = {**launch.given.constexprs, **launch.given.options}
     precision = version.entry.get("precision")  # the constexpr with `tl.dot`'s input precision (triton_kernels/README.md)
     constants = dict(launch.given.constexprs)
     if isinstance(precision, str) and precision not in constants:
@@ -133,7 +157,7 @@ def _compile(
     try:
         compiled, _, _ = compile_launch(launch, Target.of(gpu))
     except AdvisorError as error:
-        return Attempt(refused=error, described=whole)
+        return Attempt(refused=error, described=whole, launched=launched)
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
@@ -145,8 +169,19 @@ def _compile(
             origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
             shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
         ),
-        described=whole,
+        described=whole, launched=launched,
     )  # fmt: skip
+
+
+def _sizes(version: KernelVersion, problem: Problem | None) -> dict[str, int]:
+    """Arguments of a product's kernel that have the names of its sizes: whether these are multiples of 16 decides how wide it loads.
+
+    Of other families the same letters stand for too much: B is a batch here, and a bias there.
+    """
+    if problem is None or problem.family != "gemm":
+        return {}
+    return {each.name: problem.sizes[each.name] for each in version.function.parameters
+            if each.name in problem.sizes and not each.is_constexpr}  # fmt: skip
 
 
 def _resident(held: Any, gpu: GpuSpec) -> int | None:

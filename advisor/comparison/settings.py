@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from advisor.comparison.gate import conditions
 from advisor.configs.models import find_model
 from advisor.configs.names import SIZE_LIMIT
 from advisor.errors import AdvisorError, InputError, UsageError
@@ -113,6 +114,7 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         if path.startswith(("/", "~")) or ".." in path.replace("\\", "/").split("/"):  # a pull request must not name files elsewhere
             raise InputError(f"{where}: launches", path, "paths inside the repository")
     fail_on = tuple(_texts(document["fail_on"], f"{where}: fail_on")) if "fail_on" in document else None
+    _check_conditions(fail_on or (), f"{where}: fail_on")
     kernels = {
         key: _kernel(_table(value, f'{where}: kernels."{key}"'), f'{where}: kernels."{key}"')
         for key, value in _table(document.get("kernels", {}), f"{where}: kernels").items()
@@ -122,6 +124,13 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         for key, value in _table(document.get("tables", {}), f"{where}: tables").items()
     }
     return Settings(gpus=gpus, fail_on=fail_on, launches=launches, kernels=kernels, tables=tables)
+
+
+def _check_conditions(words: Sequence[str], where: str) -> None:
+    try:
+        conditions(words)
+    except UsageError as error:
+        raise InputError(f"{where}: {error.what.removeprefix('--fail-on: ')}", error.got, error.limit, error.remedy) from None
 
 
 def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
@@ -183,7 +192,9 @@ def problem_of(values: Mapping[str, Any], family: str, op: str, where: str) -> P
             **{name: str(value) for name, value in options.items()},  # type: ignore[arg-type]
         )  # fmt: skip
         problem_batch([problem])
-    except (AdvisorError, TypeError, ValueError) as error:
+    except AdvisorError as error:
+        raise InputError(f"{where}: {error.what}", error.got, error.limit, error.remedy) from None
+    except (TypeError, ValueError) as error:
         raise InputError(f"{where}: not a problem of {family}", str(error)) from None
     return problem
 

@@ -232,7 +232,8 @@ def _folded(rows, most: int, header: str, line, word: str) -> str:  # type: igno
         return ""
     if most == 0:
         return f"{len(rows)} rows {word}, left out for length.\n\n"
-    return details(f"{len(rows)} rows {word}", header + "".join(line(row) for row in rows[:most]) + _left_out(len(rows) - most))
+    title = f"{len(rows)} {'row' if len(rows) == 1 else 'rows'} {word}"
+    return details(title, header + "".join(line(row) for row in rows[:most]) + _left_out(len(rows) - most))
 
 
 def _left_out(count: int) -> str:

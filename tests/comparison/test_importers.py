@@ -94,7 +94,7 @@ def test_kernels_that_import_what_changed_are_compared(repository, predictor, st
     found = compared(repository, base, head, predictor)
     assert titles(found) == {"pkg/k.py::body", "pkg/k.py::constant", "pkg/k.py::tuned"}
     notes = [subject.notes[0] for subject in found.subjects if subject.path == "pkg/k.py"]
-    assert set(notes) == {"The file is unchanged; what its kernel imports changed with pkg/helpers.py."}
+    assert set(notes) == {"The file is unchanged; what it imports changed with pkg/helpers.py."}
     documented = repository.commit({"pkg/helpers.py": "# a comment\n" + helpers(4).replace("Scales.", "Scales it.")})
     assert not compared(repository, head, documented, predictor).subjects
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.advise import advise
-from advisor.comparison import Options, compare_files, compare_trees
+from advisor.comparison import Options, compare_files, compare_trees, resources
 from advisor.comparison.kernels import kernel_subjects, parse
-from advisor.comparison.resources import Compiling
+from advisor.comparison.resources import Attempt, Compiling
 from advisor.comparison.settings import KernelSettings, Settings
 from advisor.comparison.trees import RevisionTree
 from advisor.hardware import load_gpu
@@ -145,3 +146,97 @@ def test_a_kernel_with_names_of_its_own_is_advised_and_compiled_in_these(predict
     assert [set(side.configuration.parameters) for side in (row.base, row.head, row.advice)] == [set(NAMES)] * 3
     assert row.advice.triton_config.startswith('triton.Config({"BM": ') and "GROUP_SIZE_M" not in row.advice.triton_config
     assert {each.label for each in subject.resources} == {"BM=16 BN=128 BK=64 num_warps=8 num_stages=3"}
+
+
+USUAL = {"BLOCK_SIZE_": "BLOCK_", "GROUP_SIZE_M": "GROUP_M"}
+
+
+def with_names(text, names):
+    for name, own in names.items():
+        text = text.replace(name, own)
+    return text
+
+
+def test_the_names_that_most_kernels_use_need_no_description(predictor):
+    """BLOCK_M is what the model calls BLOCK_SIZE_M; unread, every configuration would be predicted with the same tile."""
+    said = Settings(kernels={"k.py": KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))})
+    theirs = row_of(KERNEL.format(m=128), KERNEL.format(m=16), predictor, said)
+    row = row_of(*(with_names(KERNEL.format(m=m), USUAL) for m in (128, 16)), predictor, said)
+    assert row.base.predicted.us == theirs.base.predicted.us != row.head.predicted.us == theirs.head.predicted.us
+    assert row.head.configuration.parameters == {"BLOCK_M": 16, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
+    assert set(row.advice.configuration.parameters) == set(row.head.configuration.parameters)
+
+
+def test_names_that_say_nothing_are_no_prediction(predictor):
+    said = KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))
+    sources = [parse(with_names(KERNEL.format(m=m), {"BLOCK_SIZE_": "TILE_"}).encode(), "k.py") for m in (128, 16)]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    (note,) = subject.notes
+    assert not subject.static and "do not name BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K; got TILE_M" in note
+    assert 'configuration = {TILE_M = "BLOCK_SIZE_M", …}' in note
+
+
+def test_the_remedy_suggests_a_name_that_is_not_read(predictor):
+    said = KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))
+    texts = [with_names(KERNEL.format(m=m), {"BLOCK_SIZE_M": "TILE", "GROUP_SIZE_M": "GROUP_M"}) for m in (128, 16)]
+    texts = [re.sub(r'("TILE": \d+), (.*?)"GROUP_M": 8', r'"GROUP_M": 8, \2\1', text) for text in texts]
+    sources = [parse(text.encode(), "k.py") for text in texts]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    assert "got GROUP_M" in subject.notes[0] and 'configuration = {TILE = "BLOCK_SIZE_M", …}' in subject.notes[0]
+
+
+UNNAMED = """
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config(CONFIGURATION, num_warps=4)], key=["n"])
+@triton.jit
+def k(x, n, BLOCK_SIZE: tl.constexpr = 1, BLOCK_N: tl.constexpr = 1, NUM_KV_SPLITS: tl.constexpr = 1):
+    tl.store(x + tl.program_id(0), n)
+"""
+
+
+@pytest.mark.parametrize(
+    ("family", "op", "sizes", "configuration"),
+    [
+        ("fused_moe", "activation", {"M": 1024, "E": 64, "topk": 8, "H": 2048, "N": 1024}, {"BLOCK_SIZE": 512}),
+        ("fused_moe", "combine", {"M": 1024, "E": 64, "topk": 8, "H": 2048, "N": 1024}, {"BLOCK_SIZE": 512}),
+        ("attention", "decode", {"B": 8, "H": 32, "H_kv": 8, "M": 1, "N": 4096, "D": 128}, {"BLOCK_N": 64, "NUM_KV_SPLITS": 8}),
+    ],
+)
+def test_what_is_not_tiled_or_has_a_default_need_not_be_named(predictor, family, op, sizes, configuration):
+    said = Settings(kernels={"k.py": KernelSettings(family=family, op=op, problems=(sizes,))})
+    text = UNNAMED.replace("CONFIGURATION", str(configuration))
+    row = row_of(text, text.replace(", n)", ", n + 1)"), predictor, said)
+    assert row.head.predicted.us > 0 and row.head.configuration.parameters == configuration
+
+
+def test_parameters_that_no_prediction_reads_are_named(predictor):
+    text = KERNEL.format(m=128).replace('"GROUP_SIZE_M": 8', '"GROUP_SIZE_M": 8, "STAGGER": 1')
+    sources = [parse(each.encode(), "k.py") for each in (text, text.replace('"STAGGER": 1', '"STAGGER": 2'))]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": MATMUL}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    assert any("does not read STAGGER" in note for note in subject.notes)
+
+
+def test_a_kernel_is_compiled_with_the_type_of_its_problem(predictor, monkeypatch):
+    asked = []
+    monkeypatch.setattr(resources, "_compile", lambda version, configuration, gpu, element, problem: asked.append(element) or Attempt())
+    for dtype in (None, "fp8"):
+        said = replace(MATMUL, problems=({**MATMUL.problems[0], **({"dtype": dtype} if dtype else {})},))
+        sources = [parse(KERNEL.format(m=m).encode(), "k.py") for m in (128, 16)]
+        kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                        predictor=predictor, compiling=Compiling())  # fmt: skip
+    assert asked == ["bf16"] * 2 + ["fp8e4nv"] * 2
+
+
+def test_the_type_of_a_problem_that_cannot_be_predicted_counts(predictor, monkeypatch):
+    asked = []
+    monkeypatch.setattr(resources, "_compile", lambda version, configuration, gpu, element, problem: asked.append(element) or Attempt())
+    said = KernelSettings(problems=({"M": 64, "N": 128, "K": 128, "dtype": "fp8"},))  # of no family
+    sources = [parse(KERNEL.format(m=m).encode(), "k.py") for m in (128, 16)]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
+                                 predictor=predictor, compiling=Compiling())  # fmt: skip
+    assert not subject.static and asked == ["fp8e4nv"] * 2

@@ -86,7 +86,7 @@ def test_the_gate_the_words_and_the_condition_agree(name):
 
 def test_changed_rows_come_first_and_unchanged_ones_are_folded():
     text = to_comment(comparison(*CASES))
-    assert text.index("**regressed**") < text.index("**improved**") < text.index("<details><summary>1 rows unchanged")
+    assert text.index("**regressed**") < text.index("**improved**") < text.index("<details><summary>1 row unchanged")
 
 
 def test_a_latency_without_rounds_decides_nothing():

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.settings import matches
+from advisor.comparison.settings import matches, read_settings
 from advisor.comparison.trees import RevisionTree
-from advisor.errors import InputError
+from advisor.errors import InputError, UsageError
 
 from .conftest import KERNEL, TABLE, entry, table
 
@@ -53,3 +53,10 @@ def test_an_unknown_model_is_an_error_of_the_file(repository, predictor):
     with pytest.raises(InputError, match=r'tables\."\*\.json": model; got Qwen3-30B-A3; .*Qwen3-30B-A3B.*correct it') as found:
         warnings(repository, predictor, '[tables."*.json"]\nmodel = "Qwen3-30B-A3"')
     assert "--hidden-size" not in str(found.value)
+
+
+def test_a_condition_that_is_none_is_said_before_anything_is_compared():
+    with pytest.raises(InputError, match=r"advisor\.toml: fail_on: no such condition; got slower; expected one of regressed"):
+        read_settings(b'fail_on = ["slower"]')
+    with pytest.raises(UsageError, match="--fail-on: no such condition; got slower"):
+        Options(fail_on=("regressed", "slower"))

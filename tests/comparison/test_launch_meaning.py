@@ -1,0 +1,169 @@
+"""Kernels of which only the launch changed: its options, constants and grid are as much of its speed as the body."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.comparison import Options, compare_trees, meaning
+from advisor.comparison.launch_meaning import launch_meaning
+from advisor.comparison.trees import RevisionTree
+from advisor.configs.source import parse_source
+
+HELPERS = """
+import triton
+import triton.language as tl
+
+def settings(n):
+    return triton.next_power_of_2(n), 8 if n > 4096 else 4
+
+@triton.jit
+def doubled(x):
+    return x * 2
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+from .helpers import doubled, settings
+
+@triton.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr = 1024):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, doubled(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
+
+
+def run(x):
+    n = x.numel()
+    block, warps = settings(n)
+    if n < 64:
+        warps = 1
+    scale[(triton.cdiv(n, block),)](x, n, block, num_warps=warps)
+    return torch.relu(x)
+"""
+BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
+
+
+def compared(repository, predictor, changed, base=BASE, **options):
+    commits = [repository.commit(files) for files in (base, changed)]
+    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
+    return compare_trees(*trees, Options(gpus=("H100",), **{"compiling": False, **options}), predictor)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
+        (", num_warps=warps", "", "num_warps=warps → no num_warps"),
+        ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
+        ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
+        ("warps = 1", "warps = 2", "what BLOCK=block, num_warps=warps comes from"),
+        ("if n < 64", "if n < 128", "what BLOCK=block, num_warps=warps comes from"),
+        ("return torch", "scale[(1,)](x, n, 64)\n    return torch",
+         "BLOCK=block → BLOCK=block or 64, grid=(triton.cdiv(n, block),) → grid=(triton.cdiv(n, block),) or (1,)"),
+    ],
+)
+def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new, said):
+    assert KERNEL.count(old) == 1
+    found = compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)})
+    (subject,) = found.subjects
+    assert f"The kernel is the same; how its file launches it changed: {said}." in subject.notes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.relu(x)", "torch.sigmoid(x)"),
+        ("def run(x):", "def run(x):\n    # in place"),
+        ("return torch", "x += 1\n    return torch"),
+        ("    return torch.relu(x)\n", f"    return torch.relu(x)\n\n\ndef again(x):{KERNEL.partition('def run(x):')[2]}"),
+        ("    return torch.relu(x)\n", f"    return torch.relu(x)\n\n\ndef test(x):{KERNEL.partition('def run(x):')[2]}".replace("4", "9")),
+    ],
+)
+def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
+    assert not compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)}).subjects
+
+
+PLAIN = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def fill(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1.0, mask=offsets < n)
+
+
+def run(x, n):
+    parts = 4
+    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]) * parts,)
+    fill[grid](x, n, BLOCK=128)
+"""
+
+
+@pytest.mark.parametrize("constant", [", BLOCK=128", ""])
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_behind_the_grid_counts(repository, predictor, constant, named):
+    text = PLAIN.replace(", BLOCK=128", constant)
+    if not named:
+        text = text.replace("fill[grid]", "fill[(parts, 1)]")
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace("parts = 4", "parts = 8")}, {"fill.py": text}).subjects
+    written = "lambda meta: (triton.cdiv(n, meta['BLOCK']) * parts,)" if named else "(parts, 1)"
+    assert f"The kernel is the same; how its file launches it changed: what grid={written} comes from." in subject.notes
+
+
+def test_what_several_launches_ask_for_is_read_once(monkeypatch):
+    run = "def run(x, n):\n    fill[(parts(n),)](x, n, BLOCK=parts(n))\n    other[(parts(n),)](x, n, BLOCK=parts(n))\n"
+    text = PLAIN.partition("def run")[0]
+    source = parse_source(f"{text}{text.replace('fill', 'other')}def parts(n):\n    return n + 1\n\n{run}", "fill.py")
+    read, undocumented = [], meaning.undocumented
+    monkeypatch.setattr(meaning, "undocumented", lambda node: read.append(node.name) or undocumented(node))
+    assert launch_meaning(source, "fill") and launch_meaning(source, "other")
+    assert read == ["parts"]
+
+
+def test_another_name_of_the_grid_is_no_change(repository, predictor):
+    assert not compared(repository, predictor, {"fill.py": PLAIN.replace("grid", "blocks")}, {"fill.py": PLAIN}).subjects
+
+
+def test_what_the_launch_takes_from_another_file_is_followed(repository, predictor):
+    found = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("8 if", "16 if")})
+    (subject,) = found.subjects
+    assert subject.title == "ops/scale.py::scale" and any("comes from" in note for note in subject.notes)
+    assert "The file is unchanged; what it imports changed with ops/helpers.py." in subject.notes
+
+
+def test_a_helper_is_no_kernel_of_its_own(repository, predictor):
+    """It returns a value; the kernel that imports it is what changed."""
+    found = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("x * 2", "x + x")})
+    assert [subject.title for subject in found.subjects] == ["ops/scale.py::scale"]
+
+
+def test_a_kernel_that_is_launched_in_another_file_has_not_changed(repository, predictor):
+    head, _, host = KERNEL.partition("\n\ndef run")
+    imports = "import torch\nimport triton\nfrom .helpers import settings\nfrom .scale import scale\n\n"
+    files = {"ops/scale.py": head, "ops/run.py": f"{imports}def run{host}"}
+    assert not compared(repository, predictor, files).subjects
+
+
+def test_both_launches_are_compiled(repository, predictor):
+    pytest.importorskip("triton")
+    text = KERNEL.replace("num_warps=warps", "num_warps=4")
+    found = compared(repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text},
+                     compiling=True)  # fmt: skip
+    (row,) = found.subjects[0].resources
+    assert row.label == "num_warps=4 → 16" and row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
+
+
+def test_a_default_and_a_key_that_change_are_named(repository, predictor):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("= 1024", "= 128")}).subjects
+    assert "Defaults of its constants changed: BLOCK 1024 → 128." in subject.notes
+    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n", "m"])\n@triton.jit')
+    fewer = tuned.replace('key=["n", "m"]', 'key=["n"]')
+    (subject,) = compared(repository, predictor, {"ops/scale.py": fewer}, {"ops/scale.py": tuned}).subjects
+    (said,) = (note for note in subject.notes if note.startswith("The key of its autotuning changed: n, m → n."))
+    assert "Calls that differ in m alone run with one configuration now" in said
+
+
+def test_of_a_kernel_that_went_nothing_is_asked(repository, predictor):
+    found = compared(repository, predictor, {"ops/scale.py": None})
+    assert [(subject.change, subject.notes) for subject in found.subjects] == [("removed", ())]
