@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,34 @@ Layout = tuple[tuple[Value, ...], tuple[Value, ...]]
 
 _BLOCKS = frozenset({"tt.descriptor_load", "tt.descriptor_store", "tt.descriptor_reduce"})
 _SHAPE = re.compile(r"tensordesc<(?:tensor<)?((?:\d+x)+)")
+
+
+def descriptor_parts(
+    arguments: Sequence[str], kinds: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int | bool]:
+    """Values of the arguments that Triton makes of a descriptor, of a contiguous tensor.
+
+    Told by their place, for Triton 3.6 only numbers them (`%x_0`; 3.9 has `%x.shape.0`): behind the descriptor its sizes and strides;
+    behind the base, where the GPU has no copy engine, sizes and strides, flags (padding, and from 3.9 on rounding), and both once more.
+
+    Args:
+        arguments: Names of the kernel's arguments in the IR (`%x`).
+        kinds: Their types.
+        shapes: Of the tensors of descriptors, by the kernel's own name.
+    """
+    found: dict[str, int | bool] = {}
+    for place, (name, kind) in enumerate(zip(arguments, kinds, strict=True)):
+        shape = shapes.get(name[1:])
+        if shape is None or not kind.startswith(("!tt.ptr", "!tt.tensordesc")):
+            continue
+        numbers = (*shape, *(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
+        numbers *= 2 if kind.startswith("!tt.ptr") else 1
+        for part, text in zip(arguments[place + 1 :], kinds[place + 1 :], strict=True):
+            if not numbers:
+                break
+            found[part[1:]] = False if text == "i1" else numbers[0]
+            numbers = numbers if text == "i1" else numbers[1:]
+    return found
 
 
 def block_addresses(

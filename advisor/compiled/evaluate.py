@@ -11,7 +11,7 @@ This file knows those that count what operations do, and none of them knows it: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from advisor.compiled import values
 from advisor.compiled.accesses import AccessCounter, request
 from advisor.compiled.arithmetic import compute, constant
 from advisor.compiled.contents import loaded, plain
+from advisor.compiled.descriptor_blocks import descriptor_parts
 from advisor.compiled.environment import Environment
 from advisor.compiled.execution import Active, Count, Execution, Inputs, Running
 from advisor.compiled.ir import Block, Function, Module, Operation
@@ -73,21 +74,14 @@ class _Evaluator:
     def run(self) -> Execution:
         """Evaluate the kernel."""
         kernel, found = self.module.kernel, Execution(self.programs)
-        arguments = {
-            name: self._argument(name[1:], kind.text) for name, kind in zip(kernel.arguments, kernel.argument_types, strict=True)
-        }
+        kinds = [kind.text for kind in kernel.argument_types]
+        scalars = {**descriptor_parts(kernel.arguments, kinds, self.inputs.shapes), **self.inputs.scalars}
+        arguments = {name: _argument(name[1:], kind, scalars) for name, kind in zip(kernel.arguments, kinds, strict=True)}
         everyone = Running(np.ones(self.programs, bool), np.ones(self.programs))
         self._function(kernel, Environment(self.needed[kernel.name], arguments), everyone, found)
         self.padding.finish(found)
         found.sets, found.divisors = self.places.sets, self.divisors
         return found
-
-    def _argument(self, name: str, text: str) -> Value:
-        if text.startswith(("!tt.ptr", "!tt.tensordesc")):
-            return Value((np.zeros(1, np.int64),), (), False, name)
-        if name in self.inputs.scalars:
-            return values.number(plain(self.inputs.scalars[name]))
-        return values.unknown({f"argument {name}"})
 
     def _function(self, function: Function, environment: Environment, running: Running, found: Execution) -> list[Value]:
         """Walk a function's blocks; the branches of Triton's functions only lead forward.
@@ -344,6 +338,13 @@ class _Evaluator:
         given = dict(zip(callee.arguments, environment.values(op.operands), strict=False))
         returned = self._function(callee, Environment(self.needed[callee.name], given), running, found)
         environment.held.update(zip(op.results, returned, strict=False))
+
+
+def _argument(name: str, text: str, scalars: Mapping[str, int | float | bool]) -> Value:
+    """A kernel's argument: an address, a number, or unknown."""
+    if text.startswith(("!tt.ptr", "!tt.tensordesc")):
+        return Value((np.zeros(1, np.int64),), (), False, name)
+    return values.number(plain(scalars[name])) if name in scalars else values.unknown({f"argument {name}"})
 
 
 def _axis(op: Operation) -> str:

@@ -43,7 +43,8 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     if constants := guess.invented[:MOST_SHOWN]:
         why = f", for the list of @triton.autotune is not read ({guess.unread})" if guess.unread else ""
         shown = ", ".join(f"{name} = {shown_value(guess.constexprs[name])}" for name in constants)
-        said.append(f"constants were guessed ({shown}){why}")
+        more = f", and {len(guess.invented) - MOST_SHOWN} more" if len(guess.invented) > MOST_SHOWN else ""
+        said.append(f"constants were guessed ({shown}{more}){why}")
         options.append(f'--constexpr "{constants[0]}=..."')
     if not said:
         return error

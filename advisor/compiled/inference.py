@@ -12,12 +12,12 @@ from typing import Any
 from advisor.compiled.assumptions import Assumption, narrower_note
 from advisor.compiled.descriptors import descriptor_type, said_blocks
 from advisor.compiled.kernel import OPTION_NAMES
-from advisor.compiled.parameter_guesses import argument_type, constant_value, type_of
+from advisor.compiled.parameter_guesses import LEAST_DEPTH, argument_type, constant_value, type_of
 from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.row_blocks import block_sizes, row_sizes
+from advisor.compiled.row_blocks import block_sizes, longest_product, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader
-from advisor.configs.jit_function import MISSING, JitFunction, Parameter
+from advisor.configs.jit_function import MISSING, JitFunction, Parameter, as_dict
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 from advisor.configs.stride_use import STRIDE_NAME
@@ -26,6 +26,8 @@ MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
 MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
+MOST_ROWS = 1_024
+"""Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
 _SHAPES = (ast.Tuple, ast.List)
 _SOMETHING = object()
 """Stands for an argument of which only that it is not None is known."""
@@ -115,6 +117,8 @@ def guesses(source: SourceFile, function: JitFunction, given: Given | None = Non
         if rank > 2:
             choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
         guess = _guess(source, function, usage, given, label, choice)
+        if rank > 1 and guess.invented and longest_product(function.node, guess.constexprs) > MOST_ROWS:
+            guess = _guess(source, function, usage, given, label, {**choice, "block": LEAST_DEPTH})
         key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
         if key not in seen:
             seen.add(key)
@@ -306,7 +310,7 @@ def _guess(
 ) -> Guess:
     rank, rows = _rank(function.node), row_sizes(function.node)
     draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
-    recorded = ((function.inductor or {}).get("triton_meta") or {}).get("signature") or {}
+    recorded = as_dict(as_dict((function.inductor or {}).get("triton_meta")).get("signature"))
     draft.type_parameters(draft.take_configuration(), recorded)
     draft.fill_blocks()
     draft.set_strides(recorded)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -175,16 +174,7 @@ def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     scalars = {
         n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
     }  # fmt: skip
-    for name, shape in launch.shapes.items():
-        scalars = {**_parts_of_descriptor(name, shape), **scalars}
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes)
-
-
-def _parts_of_descriptor(name: str, shape: Sequence[int]) -> dict[str, int | bool]:
-    """The arguments that Triton makes of a descriptor where the GPU has no copy engine for it, of a contiguous tensor."""
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    sizes = {f"{name}.{what}.{axis}": size for what, sizes in (("shape", shape), ("stride", strides)) for axis, size in enumerate(sizes)}
-    return {**sizes, f"{name}.padding": False, f"{name}.roundF32ToTF32": False}
 
 
 def own_files(compiled: CompiledKernel) -> tuple[str, ...]:

@@ -230,7 +230,7 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
         "options": options, "grid": asked.grid, "element": asked.element,
     }  # fmt: skip
     launch = target.launch_from_toml(source, kernel, asked.toml, given, gpu.num_sms if gpu is not None else None)
-    return replace(launch, notes=tuple(_list_notes(source, kernel, asked, gpu)))
+    return replace(launch, notes=(*_list_notes(source, kernel, asked, gpu), *launch.notes))
 
 
 def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.inductor import inductor_launches
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
 from advisor.compiled.pool import Pool
-from advisor.compiled.records import RecordedKernel, inductor_launches, record_target
+from advisor.compiled.records import RecordedKernel, record_target
 from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
 from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target

@@ -1,18 +1,16 @@
-"""Kernel launches from records, and from what TorchInductor leaves on disk."""
+"""Kernel launches from records."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from advisor.compiled.inference import Given
 from advisor.compiled.launch import KernelLaunch
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
-from advisor.configs.source import SourceFile, parse_source, read_source
-from advisor.errors import InputError, NothingMatchedError, UsageError
+from advisor.configs.source import SourceFile, parse_source
+from advisor.errors import InputError, NothingMatchedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,47 +95,3 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
             given=Given(types=types, constexprs=constants, options=launch.options, scalars=launch.arguments),
         ),
     )  # fmt: skip
-
-
-def inductor_launches(path: str | Path) -> list[KernelLaunch]:
-    """The kernels of a file that TorchInductor generated: types and block sizes of its decorators; no grid.
-
-    Raises:
-        InputError: It cannot be parsed.
-        NothingMatchedError: It has no such kernel.
-    """
-    source = read_source(path)
-    found = []
-    # An output file holds each kernel as a string that is compiled later: those strings are parsed too.
-    for part in [source, *_embedded(source)]:
-        for function in part.functions.values():
-            if function.inductor is None:
-                continue
-            hints = function.inductor.get("size_hints") or {}
-            meta = function.inductor.get("triton_meta") or {}
-            scalars: dict[str, Any] = {}
-            if isinstance(hints, dict):
-                for axis, size in hints.items():
-                    name = "rnumel" if str(axis).startswith("r") else f"{axis}numel"
-                    for candidate in (f"{axis}numel", f"{axis}_numel", name):
-                        if function.parameter(candidate) is not None:
-                            scalars[candidate] = size
-            constants = {k: v for k, v in (meta.get("constants") or {}).items() if isinstance(k, str)}
-            found.append(KernelLaunch(source=part, kernel=function.name, given=Given(scalars=scalars, constexprs=constants)))
-    if not found:
-        own = [name for name in source.functions if name not in source.called] or list(source.functions)
-        if own:
-            raise UsageError(f"{path}: which of its kernels is meant?", None, ", ".join(f"{Path(path).name}::{name}" for name in own[:8]))
-        raise NothingMatchedError(f"{path}: no kernel that TorchInductor generated, and no @triton.jit function")
-    return found
-
-
-def _embedded(source: SourceFile) -> Iterator[SourceFile]:
-    import ast
-
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "@triton.jit" in node.value:
-            try:
-                yield parse_source(node.value, source.path)
-            except InputError:
-                continue

@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.inductor import embedded, with_generated
 from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
 from advisor.compiled.usage import Reader
 from advisor.configs.jit_function import MISSING, JitFunction
-from advisor.configs.launch_sites import FoundLaunch, grid_from_launches, only_launch, options_passed
+from advisor.configs.launch_site import FoundLaunch
+from advisor.configs.launch_sites import grid_from_launches, needed_for_grid, only_launch, options_passed
 from advisor.configs.literal_values import Symbol
 from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile, read_source
@@ -194,9 +196,10 @@ def make_launch(
     found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size)
     if found is not None:
         launch = _as_launched(launch, found)
-    launch = replace(launch, assumed=(*launch.assumed, *_unknown_options(launch)))
+    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch))))
     if grid is None:
-        return replace(launch, grid=found.grid) if found is not None else launch
+        launch = replace(launch, grid=found.grid or launch.grid) if found is not None else launch
+        return launch if launch.grid is not None else replace(launch, notes=(*launch.notes, *_grid_note(launch, known, num_sms, size)))
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
         return replace(launch, grid=grid_of(grid, known, source))
@@ -225,6 +228,21 @@ def _defaults(function: JitFunction) -> dict[str, Any]:
     """What a kernel's file says of its arguments: a grid of guessed sizes would be a guess of the work itself."""
     tuned = function.autotune.configs[0].parameters if function.autotune is not None and function.autotune.configs else {}
     return {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
+
+
+def _grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int | None, size: int) -> list[str]:
+    """What to give so that the grid follows from a launch in the file, in a sentence."""
+    source, function = launch.source, launch.source.kernel(launch.kernel)
+    guess = next(guesses(source, function, launch.given))
+    told = {**launch.given.scalars, **launch.given.constexprs}
+    unknown = [p.name for p in function.parameters if guess.signature.get(p.name) in ("i32", "i64", "constexpr") and p.name not in told
+               and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)]  # fmt: skip
+    needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
+    if needed is None or not needed[1]:
+        return []
+    constants = {p.name for p in function.parameters if p.is_constexpr}
+    options = " ".join(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
+    return [f"The grid follows from the launch in line {needed[0]} once its sizes are given: {options}."]
 
 
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
@@ -382,7 +400,10 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
             raise UsageError(f"{text} has {len(names)} kernels", None, f"{text}::KERNEL", "name one of " + ", ".join(names))
         return source, names[0]
     path, kernel = split_target(text)
-    return read_source(path).named(kernel)
+    source = read_source(path)
+    if not source.definitions:  # a file of TorchInductor's may hold them as strings
+        source = next((part for part in embedded(source) if kernel in part.definitions), source)
+    return source.named(kernel)
 
 
 def symbol_text(value: Any) -> str:

@@ -1,5 +1,5 @@
-"""Calls that are answered without following a function: of number limits, `math`, `hasattr`, the environment, methods of plain values, and
-versions. Each answerer takes the calls it knows; the first that answers counts."""
+"""Calls that are answered without following a function: of number limits, `math`, `hasattr`, the environment, methods of plain values, the
+GPU, and versions. Each answerer takes the calls it knows; the first that answers counts."""
 
 from __future__ import annotations
 
@@ -112,9 +112,21 @@ def _string_method(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return UNANSWERED
 
 
+def _device(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+    """`torch.cuda.get_device_capability(0)`, `torch.cuda.is_available()`: of a known target."""
+    around = reader.surroundings
+    origin = reader.origin(node.func)
+    if origin == "torch.cuda.get_device_capability":
+        return target_questions.capability(around.backend, around.arch)
+    if origin == "torch.cuda.is_available" and around.backend in target_questions.VENDORS and not node.args:
+        return True
+    return UNANSWERED
+
+
 def _version(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     """`Version(triton.__version__)`."""
-    return target_questions.version(reader.visit(node.args[0])) if name in _VERSIONS and len(node.args) == 1 else UNANSWERED
+    known = name in _VERSIONS or reader.origin(node.func) in _VERSIONS
+    return target_questions.version(reader.visit(node.args[0])) if known and len(node.args) == 1 else UNANSWERED
 
 
 def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
@@ -128,6 +140,6 @@ def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
 
 
 ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
-    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _version, _first,
+    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _device, _version, _first,
 )  # fmt: skip
 """In this order: a call that none takes is one of a function."""

@@ -108,7 +108,7 @@ class FunctionReader(Evaluator):
         try:
             return self.surroundings.outer(self, name)
         except NotLiteralError:
-            answer = self._asked_target(name) if name.isupper() or name.startswith("_") else None
+            answer = self._asked_target(name) if name not in self.functions else None
             if answer is None:
                 raise
             return answer
@@ -274,6 +274,9 @@ class FunctionReader(Evaluator):
             return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
+        asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if node.attr in ("major", "minor") and asked == "torch.cuda.get_device_properties":
+            return target_questions.capability(self.surroundings.backend, self.surroundings.arch)[node.attr == "minor"]
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
         if (origin or "").endswith("runtime.device.vendor_name") and self.surroundings.backend in target_questions.VENDORS:  # flag_gems
@@ -339,7 +342,12 @@ class FunctionReader(Evaluator):
                 return reader.call(function, given, named)
             return super()._call(node)
         except NotLiteralError:
-            answer = self._asked_target(name.rsplit(".", 1)[-1]) if not node.args and not node.keywords else None
+            asked = "" if node.keywords else name.rsplit(".", 1)[-1]
+            if asked == "check_shared_mem":
+                kind = self.visit(node.args[0]) if node.args else "none"
+                answer = target_questions.enough_shared_memory(kind, around.backend, around.arch)
+            else:
+                answer = self._asked_target(asked) if not node.args else None
             if answer is None:
                 raise
             return answer

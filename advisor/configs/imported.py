@@ -1,10 +1,13 @@
-"""The files that imports lead to: among those that came with a record, or near the file itself; nothing else is looked for."""
+"""The files that imports lead to: among those that came with a record, near the file itself, or TorchInductor's own in the installed torch;
+nothing else is looked for."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 from dataclasses import replace
 from functools import lru_cache
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ MOST_HANDS = 4
 """Files through which an import is followed."""
 MOST_ABOVE = 8
 """Folders above a file in which what it imports is looked for."""
+INDUCTOR = "torch._inductor"
+"""What generated kernels call is defined there (`triton_helpers`), and in no file near them."""
 
 
 def imported_source(source: SourceFile, item: Import) -> SourceFile | None:
@@ -37,6 +42,16 @@ def _read(path: Path, changed_ns: int) -> SourceFile:
     """A file, parsed once for all that asks for it until it changes."""
     del changed_ns
     return read_source(path)
+
+
+def imported_file(source: SourceFile, name: str) -> SourceFile | None:
+    """The file that a name stands for as a whole: `from package import tools`, `import tools`; None: none that can be read."""
+    for item in imports_of(source, name):
+        whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
+        found = None if item.is_triton else imported_source(source, whole)
+        if found is not None:
+            return found
+    return None
 
 
 def imports_of(source: SourceFile, name: str, depth: int = 0) -> list[Import]:
@@ -85,8 +100,13 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         return None
     given = source.alternatives.get(name, ())
     if given:
-        alone = len(given) == len(source.module_names.statements(name)) == 1
-        return imported_kernel(source, given[0].id, depth + 1) if alone and isinstance(given[0], ast.Name) else None
+        match given if len(given) == len(source.module_names.statements(name)) == 1 else ():
+            case [ast.Name(id=other_name)]:
+                return imported_kernel(source, other_name, depth + 1)
+            case [ast.Attribute(value=ast.Name(id=module), attr=other_name)]:  # power = tools.power
+                file = imported_file(source, module)
+                return imported_kernel(file, other_name, depth + 1) if file is not None else None
+        return None
     for item in imports_of(source, name):
         other = imported_source(source, item) if item.name is not None and not item.is_triton else None
         found = imported_kernel(other, item.name, depth + 1) if other is not None and item.name is not None else None
@@ -146,5 +166,16 @@ def _locate(path: Path, item: Import) -> Path | None:
     for start in starts:
         for candidate in (start.joinpath(*parts).with_suffix(".py") if parts else None, start.joinpath(*parts, "__init__.py")):
             if candidate is not None and candidate.is_file():
+                return candidate
+    return _of_inductor(parts) if not item.level and item.module.startswith(f"{INDUCTOR}.") else None
+
+
+def _of_inductor(parts: list[str]) -> Path | None:
+    """A file of TorchInductor's, where torch is installed; torch is not imported."""
+    with contextlib.suppress(ValueError):  # a module without a place stands in for it
+        spec = util.find_spec(parts[0])
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            candidate = Path(folder).joinpath(*parts[1:]).with_suffix(".py")
+            if candidate.is_file():
                 return candidate
     return None

@@ -217,6 +217,11 @@ def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:
     return [config_literal([], {**{k: row.pop(k) for k in LAUNCH_OPTIONS if k in row}, "kwargs": row}) for row in rows]
 
 
+def as_dict(value: Any) -> dict[Any, Any]:
+    """An argument of TorchInductor's decorator that is a dictionary; empty where a file says anything else there."""
+    return value if isinstance(value, dict) else {}
+
+
 def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
     """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
     found: dict[str, Any] = {}
@@ -235,5 +240,6 @@ def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
             try:
                 found[str(keyword.arg)] = evaluator.evaluate(node)
             except NotLiteralError:
-                continue
+                if keyword.arg == "reduction_hint" and isinstance(node, ast.Attribute):  # ReductionHint.INNER
+                    found[str(keyword.arg)] = node.attr
     return found

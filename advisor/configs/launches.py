@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -111,11 +112,17 @@ def read_launches(path: str | Path) -> LaunchRecords:
         elif "source" in value:
             sources[str(value["source"])] = (str(value.get("path", "")), str(value.get("text", "")))
         elif "count_of" in value:
-            key = (str(value["count_of"]), value.get("process"))
-            if isinstance(value.get("count"), int):
+            key = (str(value["count_of"]), str(value.get("process")))
+            if type(value.get("count")) is int and value["count"] >= 0:
                 counts[key] = max(counts.get(key, 0), value["count"])
+            else:
+                damage.append(f"line {number} has no count")
             for kind in ("times_us", "at_most_us"):
-                times.setdefault((kind, key[0]), []).extend(t for t in value.get(kind, ()) if isinstance(t, (int, float)) and t > 0)
+                taken = value.get(kind, [])
+                if isinstance(taken, list) and all(type(t) in (int, float) and -math.inf < t < math.inf for t in taken):
+                    times.setdefault((kind, key[0]), []).extend(t for t in taken if t > 0)
+                else:
+                    damage.append(f"line {number} has no times in {kind}")
         elif "versions" in value and isinstance(value["versions"], dict):
             versions |= {str(k): str(v) for k, v in value["versions"].items()}
         elif "problem" in value:
@@ -125,13 +132,15 @@ def read_launches(path: str | Path) -> LaunchRecords:
         try:
             often = sum(n for (other, _), n in counts.items() if other == name) or 1
             launches.append(_launch(name, value, often, times.get(("times_us", name), []), times.get(("at_most_us", name), [])))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             damage.append(f"launch {name}: {type(error).__name__}: {error}")
     return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems),
                          damaged=bool(damage))  # fmt: skip
 
 
 def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float]) -> RecordedLaunch:
+    if not all(isinstance(tensor, dict) for tensor in value["tensors"].values()):
+        raise ValueError("a tensor that is not described")
     return RecordedLaunch(
         id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
         signature={str(k): str(v) for k, v in value["signature"].items()},

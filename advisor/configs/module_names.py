@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,10 +42,14 @@ class ModuleNames:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:
             return Place()
-        scopes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n is not node and _within(n, node)]
+        scopes = [n for n in self._definitions if n is not node and _within(n, node)]
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
         position = min((each.lineno, each.col_offset) for each in starts)
         return Place(position=position, scopes=tuple(sorted(scopes, key=lambda n: n.lineno)))
+
+    @functools.cached_property
+    def _definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
     def value(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for at the reader's place.

@@ -16,7 +16,7 @@ from typing import Any
 
 from advisor.configs.constant_folding import Answer, answers, replaced, written
 from advisor.configs.constexpr_functions import check_constexpr_function, decorator_of
-from advisor.configs.imported import MOST_HANDS, imported_kernel, imported_source, imports_of
+from advisor.configs.imported import INDUCTOR, MOST_HANDS, imported_file, imported_kernel, imported_source, imports_of
 from advisor.configs.imports import Import
 from advisor.configs.kernel_names import SAFE_BUILTINS, RebuildError, bound_names, check_names, free_names
 from advisor.configs.literal_values import Constexpr, Member, Symbol
@@ -136,6 +136,9 @@ class _Builder:
             raise RebuildError(f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles", name,
                                "one of " + ", ".join(sorted(SAFE_BUILTINS)),
                                "give the kernel its result as a tl.constexpr argument")  # fmt: skip
+        if any(item.module.startswith(INDUCTOR) for item in imports_of(source, name)):
+            raise RebuildError(f"{source.path.name}:{line}: {name} is torch's, whose files are read for it", "no torch, or one without it",
+                               None, "install the torch that generated the kernel beside the advisor")  # fmt: skip
         raise RebuildError(
             f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
             self.reasons.get((source.path, name)) or _starred(source),
@@ -175,6 +178,10 @@ class _Builder:
         if meant is not None:
             self._link(module, item.alias, other, meant)
             return True
+        kernel = imported_kernel(other, item.name) if item.name in other.alternatives else None
+        if kernel is not None:
+            self._link(module, item.alias, *kernel)
+            return True
         if item.name in other.assignments:
             try:
                 module.prelude[item.alias] = f"{item.alias} = {_expression(other.constant(item.name), other, module, 0)}"
@@ -196,20 +203,18 @@ class _Builder:
 
     def _follow_file(self, source: SourceFile, module: _Module, name: str, node: ast.FunctionDef) -> bool:
         """Import a file nearby as a whole, with those of its kernels that `node` calls as attributes of it."""
-        for item in imports_of(source, name):
-            whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
-            other = None if item.is_triton else imported_source(source, whole)
-            if other is None or name in source.callees:
-                continue
-            known = self.modules.get(other.path.absolute())
-            other = known.source if known is not None else other
-            wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
-            if wanted and wanted <= set(other.callees):
-                module.files[name] = self.module(other)
-                for each in sorted(wanted):
-                    self.add_function(other, each)
-                return True
-        return False
+        other = imported_file(source, name) if name not in source.callees else None
+        if other is None:
+            return False
+        known = self.modules.get(other.path.absolute())
+        other = known.source if known is not None else other
+        wanted = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and dotted(n.value) == name}
+        if not wanted or not wanted <= set(other.callees):
+            return False
+        module.files[name] = self.module(other)
+        for each in sorted(wanted):
+            self.add_function(other, each)
+        return True
 
     def render(self) -> tuple[dict[str, str], dict[str, str]]:
         texts: dict[str, str] = {}

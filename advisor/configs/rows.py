@@ -23,6 +23,7 @@ import numpy as np
 
 from advisor.configs.cells import REMEDY as _REMEDY
 from advisor.configs.cells import integers, latencies
+from advisor.configs.column_letters import check_block_names, check_letters
 from advisor.configs.names import SIZE_LIMIT
 from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
 from advisor.errors import InputError
@@ -203,9 +204,16 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool)
         columns |= {name: np.where(lost, np.nan, columns[name]) for name in LATENCY_COLUMNS if name in columns}
     family, op, dtype = _kinds(label, raw, columns, len(body))
+    tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
+    families = set(family)
+    read = {"gpu", "dtype", *(size for each in families for size in REQUIRED_SIZES[each])}
+    if not problems_only:
+        check_block_names(label, raw, tiled)
+        read |= {"status", *CONFIG_COLUMNS, *(name for each in families for name in FAMILY_PARAMETERS.get(each, ()))}
+        read |= set() if set(LATENCY_COLUMNS) & set(header) else set(LATENCY_COLUMNS)
+    check_letters(label, header, read)
     _check_sizes(label, columns, family)
     _exchange_depth_and_width(raw.get("op", ()), columns)
-    tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     return Rows(
         path=path,
         header=tuple(header),
@@ -287,6 +295,8 @@ def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
     if not lines:
         raise InputError(f"{label}: the file is empty", None, "a header and rows", "is this the file you mean?")
     header = [name.strip() for name in lines[0]]
+    if lines[0][0].lstrip().startswith(("{", "[")):
+        raise InputError(f"{label}: JSON, not CSV", text.strip()[:40], "a header and rows", "is this the file you mean?")
     if len(header) == 1 and (other := next((mark for mark in _OTHER_DELIMITERS if mark in header[0]), None)) is not None:
         raise InputError(
             f"{label}: the columns are separated by {_OTHER_DELIMITERS[other]}, not by commas",

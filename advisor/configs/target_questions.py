@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from advisor import triton_install
 from advisor.configs.literals import NotLiteralError
+from advisor.hardware import list_gpus
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
 """Triton's backend of a GPU's vendor."""
@@ -16,6 +18,12 @@ _MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": 
 _GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}
 """Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`)."""
 _ASKED_GENERATION = re.compile(rf"_*is_(?:nvidia_)?({'|'.join(_GENERATIONS)})", re.IGNORECASE)
+_MEMORIES = {"ada": 101_376, "ampere": 166_912, "hopper": 232_448}
+"""Bytes of shared memory of a CTA that flash-linear-attention asks for by a name (0.6.0, `fla.utils`); `_OTHER_MEMORY` by any other."""
+_OTHER_MEMORY = 102_400
+_MOST_SHARED: dict[tuple[str, int | str], int] = {("cuda", 87): 166_912, ("cuda", 110): 232_448, ("hip", "gfx90a"): 65_536}
+"""Bytes of shared memory that one CTA may have on targets of which no GPU is described (CUDA C++ Programming Guide, technical
+specifications; CDNA 2 ISA guide, local data share)."""
 _RELEASE = re.compile(r"(\d+(?:\.\d+)*)(?:\.post\d+)?(?:\+.*)?")
 
 
@@ -58,6 +66,34 @@ def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool
     if backend != "cuda":
         return False
     return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[found.group(1).lower()]
+
+
+def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
+    """`torch.cuda.get_device_capability()`: (9, 0) of sm_90, (9, 4) of gfx942.
+
+    Raises:
+        NotLiteralError: The target is not known.
+    """
+    if backend == "cuda" and isinstance(arch, int):
+        return divmod(arch, 10)
+    if backend == "hip" and (found := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
+        return int(found.group(1)), int(found.group(2))
+    raise NotLiteralError("the compute capability of the GPU is not known without a target")
+
+
+def enough_shared_memory(asked: Any, backend: str | None, arch: int | str | None) -> bool | None:
+    """The answer to `check_shared_mem("ampere")`, flash-linear-attention's question whether a CTA may have as much as on such a GPU; None:
+    it is another question, or what the target has is not known."""
+    if backend is None or arch is None or not isinstance(asked, str):
+        return None
+    most = _shared_memories().get((backend, arch))
+    return None if most is None else most >= _MEMORIES.get(asked.lower(), _OTHER_MEMORY)
+
+
+@cache
+def _shared_memories() -> dict[tuple[str, int | str], int]:
+    """Bytes of shared memory that one CTA may have, by backend and architecture."""
+    return _MOST_SHARED | {gpu.triton_target[:2]: gpu.smem_bytes_per_cta for gpu in list_gpus()}
 
 
 def version(text: Any) -> tuple[int, ...]:

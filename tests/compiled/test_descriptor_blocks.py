@@ -28,6 +28,16 @@ import triton.language as tl
 def k(x, y, B: tl.constexpr):
     y.store([tl.program_id(0) * B, 0], x.load([tl.program_id(0) * B, 0]))
 """
+LOOP = """import triton
+import triton.language as tl
+@triton.jit
+def k(x, y, B: tl.constexpr):
+    total = tl.zeros([B, 64], tl.float16)
+    for start in range(0, x.shape[1], 64):
+        total += x.load([tl.program_id(0) * B, start])
+    at = (tl.program_id(0) * B + tl.arange(0, B))[:, None] * 64 + tl.arange(0, 64)[None, :]
+    tl.store(y + at, total)
+"""
 TENSOR = (10, 20)
 DESCRIPTOR = Value((np.zeros(1, np.int64),), (), False, "d")
 
@@ -78,3 +88,15 @@ def test_a_descriptor_is_the_same_with_and_without_a_copy_engine(arch: int) -> N
     )  # fmt: skip
     demand = inspect_launch(launch, Target(backend="cuda", arch=arch), sass=False).demand
     assert not demand.unknown and demand.footprint_bytes == {"x": 40 * 64 * 2, "y": 40 * 64 * 2}
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_a_loop_over_a_descriptors_extent_has_its_trips(arch: int) -> None:
+    """`x.shape[1]` is an argument behind the descriptor where there is a copy engine, and behind the base where there is none."""
+    pytest.importorskip("triton")
+    launch = make_launch(
+        parse_source(LOOP, "k.py"), "k", types={"x": "tensordesc<fp16[16,64]>", "y": "*fp16"}, constexprs={"B": 16},
+        shapes={"x": (64, 512)}, grid=(4,),
+    )  # fmt: skip
+    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), sass=False).demand
+    assert not demand.unknown and demand.footprint_bytes["x"] == 64 * 512 * 2

@@ -73,3 +73,10 @@ def test_errors_of_guesses_suggest_the_other_width_and_name_the_constants() -> N
     source = parse_source(text, "k.py")
     given = Given(constexprs={"BLOCK": 16, "HOW": 2}, types={"sizes": "*i32"})
     assert with_guess(refused, next(guesses(source, source.kernel("k"), given)), given) is refused
+
+
+def test_more_guessed_constants_than_are_shown_are_counted() -> None:
+    names = [f"SIZE_{i}" for i in range(6)]
+    text = HEAD + f"@triton.jit\ndef k(x, {', '.join(f'{name}: tl.constexpr' for name in names)}):\n    tl.store(x, {' + '.join(names)})\n"
+    found = str(with_guess(CompileError("k does not compile for sm_90", "no"), guessed(text)[0], Given()))
+    assert "SIZE_3 = 64, and 2 more)" in found and "SIZE_4" not in found

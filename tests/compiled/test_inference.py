@@ -343,15 +343,37 @@ def test_blocks_of_descriptors_are_seen_through_conversions(offset: str) -> None
 
 
 @pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"Lk": 72}, 72)])
-def test_a_size_that_only_masks_a_block_fills_it(given: dict[str, int], size: int) -> None:
-    """As the head sizes of SGLang's attention: of one element of 64, almost no work would be counted."""
+@pytest.mark.parametrize("half", ["", " // 2"])
+def test_a_size_that_only_masks_a_block_fills_it(half: str, given: dict[str, int], size: int) -> None:
+    """As the head sizes of SGLang's attention, and of rotary embeddings by halves: of one element of 64, no work would be counted."""
     text = JIT + (
-        "def k(x, Lk: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK)\n    m = o < Lk\n    tl.store(x + o, 1.0, mask=m)\n"
+        f"def k(x, Lk: tl.constexpr, BLOCK: tl.constexpr):\n    o = tl.arange(0, BLOCK{half})\n    m = o < Lk{half}\n"
+        "    tl.store(x + o, 1.0, mask=m)\n"
     )
     source = parse_source(text, "k.py")
     found = next(guesses(source, source.kernel("k"), Given(constexprs=given)))
     assert found.constexprs["Lk"] == size
     assert "Lk" in given or f"Lk = {size}" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "expected"),
+    [
+        ("tl.arange(0, HEADS * BLOCK_Q)", {}, (16, 16)),
+        ("tl.arange(0, ROWS)", {}, (16, 16)),
+        ("tl.arange(0, HEADS * BLOCK_Q)", {"HEADS": 4}, (4, 64)),
+        ("tl.arange(0, HEADS * BLOCK_Q)", {"HEADS": 64, "BLOCK_Q": 64}, (64, 64)),  # what is given counts
+        ("tl.arange(0, HEADS) + tl.arange(0, BLOCK_Q)", {}, (64, 64)),
+    ],
+)
+def test_rows_counted_by_two_guessed_constants_stay_few(rows: str, given: dict[str, int], expected: tuple[int, int]) -> None:
+    text = JIT + (
+        "def k(x, HEADS: tl.constexpr, BLOCK_Q: tl.constexpr, D: tl.constexpr):\n    ROWS: tl.constexpr = HEADS * BLOCK_Q\n"
+        f"    o = {rows}[:, None] * D + tl.arange(0, D)[None, :]\n    tl.store(x + o, 1.0)\n"
+    )
+    source = parse_source(text, "k.py")
+    found = next(guesses(source, source.kernel("k"), Given(constexprs=given))).constexprs
+    assert (found["HEADS"], found["BLOCK_Q"]) == expected
 
 
 @pytest.mark.parametrize(

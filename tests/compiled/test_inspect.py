@@ -464,6 +464,8 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
         acc = tl.dot_scaled(a, None if LEFT == "bf16" else s, LEFT, b, s, "e2m1", acc)
     tl.store(c_ptr + m[:, None] * 128 + m[None, :], acc)
 """
+    if name == "B200" and left != "bf16" and version().startswith("3.6."):
+        pytest.skip("Triton 3.6 does not compile it: an assertion of its pass NVWSInsertTmemAref fails")
     gpu = load_gpu(name)
     element = {"e2m1": "u8", "e4m3": "fp8e4nv", "bf16": "bf16"}[left]
     launch = make_launch(

@@ -156,7 +156,8 @@ def found(pool: Pool, **given) -> dict[str, str]:
 
 def test_no_finding_hangs_on_a_stride_that_is_not_given(pool: Pool) -> None:
     decided = {"no-async-copy", "register-spills", "narrow-access", "uncoalesced-access", "wide-index-in-loop", "convert-layout-in-loop"}
-    assert not decided & set(found(pool))
+    packed = found(pool, arguments={"K": 4096, "stride_am": 4096, "stride_ak": 1, "stride_bk": 4096, "stride_bn": 1, "stride_cm": 4096})
+    assert decided & set(found(pool)) <= set(packed) <= {"wide-index-in-loop"}  # Triton 3.6 steps 64-bit addresses whatever the strides
     assert not decided & set(found(pool, types=dict.fromkeys(NAMES, "i32")))
     odd = found(pool, arguments={"K": 4095, **dict.fromkeys(NAMES, 4095)})  # told, and so
     assert {"no-async-copy", "uncoalesced-access"} <= set(odd) and "without the values" not in odd["no-async-copy"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.launch_options import LaunchOptions, one_launch
 from advisor.compiled.target import assignments, make_launch, numbers, open_kernel
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
@@ -135,3 +136,45 @@ def test_what_only_a_default_leaves_out_is_not_none_where_the_kernel_needs_a_num
     asked = OPTIONAL.replace("    for", "    if W == None:\n        return\n    for")
     assert make_launch(parse_source(asked, "k.py"), "k").given.constexprs["W"] is None
     assert make_launch(parse_source(OPTIONAL, "k.py"), "k", constexprs={"W": None}).given.constexprs["W"] is None  # as the user says
+
+
+SIZED = """import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, y_ptr, rows, columns, factor, BLOCK: tl.constexpr, HEADS: tl.constexpr):
+    at = tl.program_id(0) * columns + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * factor * HEADS)
+
+def launch(x, y, heads, block=128):
+    {before}
+    scale[grid](x, y, m, n, 2.0, BLOCK=block, HEADS=heads)
+"""
+
+
+BY_BLOCKS = "m, n = x.shape\n    grid = lambda meta: (m, triton.cdiv(n, meta['BLOCK']))"
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "needed"),
+    [
+        (BY_BLOCKS, {}, "--arg rows=… --arg columns=…"),
+        (BY_BLOCKS, {"rows": 7}, "--arg columns=…"),
+        ("m, n = x.shape\n    grid = (m, heads)", {}, "--arg rows=… --constexpr HEADS=…"),
+        ("m, n = x.shape\n    grid = (len(open('rows').read()),)", {}, None),
+    ],
+)
+def test_what_the_grid_needs_is_said(before: str, given: dict[str, int], needed: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "scale.py"
+    file.write_text(SIZED.format(before=before))
+    launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments=given))
+    assert launch.grid is None
+    said = f"The grid follows from the launch in line 12 once its sizes are given: {needed}."
+    assert launch.notes == ((said,) if needed else ())
+
+
+def test_with_what_the_grid_needs_it_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "scale.py"
+    file.write_text(SIZED.format(before=BY_BLOCKS))
+    launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments={"rows": 7, "columns": 1000}))
+    assert launch.grid == (7, 8) and not launch.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,58 @@ def test_a_generation_asked_for_by_an_imported_name_is_the_targets(arch: int | s
         source.on("cuda").constant("A")
 
 
+@pytest.mark.parametrize(
+    ("asked", "answers"),
+    [
+        ("torch.cuda.get_device_capability()[0] >= 9", (False, False, True, True)),
+        ("torch.cuda.is_available() and torch.cuda.get_device_capability(0) == (9, 0)", (False, False, True, False)),
+        ("torch.cuda.get_device_properties(0).major >= 9", (False, False, True, True)),
+        ("check_shared_mem('ampere')", (True, False, True, False)),
+        ("check_shared_mem()", (True, False, True, False)),
+    ],
+)
+def test_what_is_asked_of_the_gpu_is_answered_for_the_target(asked: str, answers: tuple[bool, ...]) -> None:
+    text = f"from fla.utils import check_shared_mem\nA = tl.constexpr('tf32' if {asked} else 'ieee')\n"
+    text += f"if {asked}:\n    B = 1\nelse:\n    B = 2\n"
+    source = parse_source(HEAD + text, "k.py")
+    for target, answer in zip((("cuda", 80), ("cuda", 89), ("cuda", 90), ("hip", "gfx942")), answers, strict=True):
+        read = source.on(*target)
+        assert (read.constant("A").value, read.constant("B")) == (("tf32", 1) if answer else ("ieee", 2))
+    with pytest.raises(NotLiteralError):
+        source.on("cuda").constant("B")
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_check_of_shared_memory_that_can_be_followed_counts(imported: bool, tmp_path: Path) -> None:
+    own = "def check_shared_mem(kind):\n    return kind == 'small'\n"
+    (tmp_path / "memory.py").write_text(own)
+    text = f"{'from memory import check_shared_mem' if imported else own}\nA = [check_shared_mem('small'), check_shared_mem('ampere')]\n"
+    source = parse_source(HEAD + text, tmp_path / "k.py")
+    for target in (("cuda", 90), ("cuda", 75), ("hip", "gfx942"), (None, None)):
+        assert source.on(*target).constant("A") == [True, False]
+
+
+def test_a_check_of_shared_memory_that_cannot_be_followed_is_of_what_gpus_are_described_with(tmp_path: Path) -> None:
+    (tmp_path / "memory.py").write_text("def check_shared_mem(kind='none'):\n    try:\n        return most() >= least(kind)\n"
+                                        "    except Exception:\n        return False\n")  # fmt: skip
+    text = f"{HEAD}from memory import check_shared_mem\nA = [check_shared_mem('ada'), check_shared_mem('ampere'), check_shared_mem()]\n"
+    source = parse_source(text, tmp_path / "k.py")
+    for target, answers in {("cuda", 70): [False] * 3, ("cuda", 75): [False] * 3, ("hip", "gfx950"): [True, False, True],
+                            ("cuda", 87): [True] * 3, ("cuda", 90): [True] * 3, ("hip", "gfx90a"): [False] * 3}.items():  # fmt: skip
+        assert source.on(*target).constant("A") == answers
+    for target in (("cuda", 62), ("hip", "gfx1100"), ("cuda", None)):
+        with pytest.raises(NotLiteralError, match="in line"):
+            source.on(*target).constant("A")
+
+
+def test_a_flag_in_small_letters_is_the_targets_too(tmp_path: Path) -> None:
+    (tmp_path / "flags.py").write_text("import torch\nis_nvidia = platform() == 'nvidia'\n"
+                                       "is_fast = is_nvidia and torch.cuda.get_device_capability(0)[0] >= 8\n")  # fmt: skip
+    source = parse_source(f"{HEAD}from flags import is_fast\nif is_fast:\n    A = 1\nelse:\n    A = 2\n", tmp_path / "k.py")
+    assert [source.on("cuda", arch).constant("A") for arch in (75, 90)] == [2, 1]
+    assert source.on("hip", "gfx942").constant("A") == 2
+
+
 def test_a_try_with_two_lists_is_not_read() -> None:
     with pytest.raises(NotLiteralError, match=r"2 branches \(lines 7, 9\)"):
         blocks(f"try:\n    import fast\n    configs = {CONFIGS}\nexcept ImportError:\n    configs = []\n{KERNEL}")
@@ -151,6 +204,8 @@ def test_versions_of_triton_decide() -> None:
     text = "from packaging.version import Version\nif Version(triton.__version__) >= Version('2.0.0'):\n    A = 1\nelse:\n    A = 2\n"
     assert parse_source(HEAD + text, "k.py").constant("A") == 1
     assert parse_source(HEAD + text.replace("2.0.0", "99.1"), "k.py").constant("A") == 2
+    text = "from packaging import version as v\nA = v.parse(triton.__version__) >= v.parse('2.0.0')\n"
+    assert parse_source(HEAD + text, "k.py").constant("A") is True
 
 
 @pytest.mark.parametrize("asked", ["os.environ.get('FULL', '0') == '1'", "bool(int(os.getenv('FULL', '0')))", "os.environ.get('FULL')"])

@@ -81,8 +81,16 @@ def test_another_name_of_a_kernel_is_the_kernel(head: str, tmp_path: Path) -> No
     assert source.called == ({"up"} if "up" in source.definitions else set())
 
 
+@pytest.mark.parametrize("head", ["import tools\ndouble = tools.twice\n", "from handed import double\n"])
+def test_a_name_for_a_kernel_of_a_whole_file_is_the_kernel(head: str, tmp_path: Path) -> None:
+    found = rebuilt(source_of(tmp_path, "double(1)", head, tools=TWICE, handed="import tools as t\ndouble = t.twice\n"))
+    assert "return x + x" in found
+    with pytest.raises(RebuildError, match="double"):
+        rebuilt(source_of(tmp_path, "double(1)", head.replace("twice", "thrice"), tools=TWICE, handed="import tools\ndouble = tools.no\n"))
+
+
 def test_which_of_two_kernels_a_name_is_must_be_known(tmp_path: Path) -> None:
-    head = ROUND + "import torch\nif torch.cuda.is_available():\n    rounded = down\nelse:\n    rounded = up\n"
+    head = ROUND + "import torch\nif torch.backends.cudnn.enabled:\n    rounded = down\nelse:\n    rounded = up\n"
     with pytest.raises(RebuildError, match="rounded is another name of a kernel"):
         rebuilt(source_of(tmp_path, "rounded(1.0)", head))
 

@@ -388,3 +388,34 @@ def test_types_of_tensors_that_are_made_for_the_launch_are_read() -> None:
     assert "a: *i32 c: *fp8e5" in launch.assumed[0]
     twice = body.replace("d = torch", "a = torch")
     assert "a" not in make_launch(gemm(twice), "g").given.types
+
+
+CHECKED = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, y, rows, columns, B: tl.constexpr):
+    pass
+
+def check(x, y):
+    rows, columns = 200, 256
+    add[(2 * 2,)](x, y, rows, columns, B=128)
+
+def run(x, y):
+    rows, columns = x.shape
+    add[(triton.cdiv(rows, 128) * triton.cdiv(columns, 128),)](x, y, rows, columns, B=128)
+"""
+
+
+def test_a_check_of_one_size_is_not_the_launch_of_another() -> None:
+    source = parse_source(CHECKED, "k.py")
+    found = grid_from_launches(source, "add", {"rows": 4096, "columns": 4096})
+    assert found is not None and (found.line, found.grid) == (15, (1024,))
+    found = grid_from_launches(source, "add", {"rows": 200, "columns": 256})
+    assert found is not None and (found.line, found.grid) == (11, (4,))
+    unknown = parse_source(CHECKED.replace("triton.cdiv(rows, 128)", "blocks_of(x)"), "k.py")
+    assert grid_from_launches(unknown, "add", {"rows": 4096, "columns": 4096}) is None
+    alone = parse_source(CHECKED.split("def run")[0], "k.py")
+    found = grid_from_launches(alone, "add", {"rows": 4096, "columns": 4096})  # such as one program per SM
+    assert found is not None and found.grid == (4,)

@@ -175,3 +175,41 @@ _SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no er
 @pytest.mark.parametrize("status", _SUCCESSES)
 def test_other_words_leave_a_row_its_latency(status):
     assert parse_rows(f"M,N,K,latency_us,status\n1,2,3,4,{status}\n", "rows.csv").columns["latency_us"][0] == 4
+
+
+def test_json_is_told_from_csv():
+    with pytest.raises(InputError, match=r"r\.csv: JSON, not CSV; got .*is this the file you mean"):
+        parse_rows('{\n    "1": {\n        "BLOCK_SIZE_M": 16,\n', "r.csv")
+
+
+@pytest.mark.parametrize(("name", "other"), [("BLOCK_SIZE_M", "block_size_m"), ("gpu", "GPU"), ("dtype", "DType"), ("topk", "TopK"),
+                                             ("latency_us", "Latency_us"), ("status", "Status")])  # fmt: skip
+def test_a_known_column_in_other_letters_is_not_passed_over(name, other):
+    header = "gpu,M,E,topk,H,N,gemm,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,latency_us,status"
+    row = "H20,1,8,2,1024,512,w2,fp8,16,64,64,5,ok"
+    assert len(parse_rows(f"{header},n\n{row},3\n", "r.csv")) == 1
+    with pytest.raises(InputError, match=f"column {other}; got {other}; expected {name}.*rename it"):
+        parse_rows(f"{header.replace(name, other)}\n{row}\n", "r.csv")
+
+
+@pytest.mark.parametrize("other", ["Family", "Op", "Cache", "GEMM", "block_size", "Mean_us", "Routing", "Weight_dtype"])
+def test_a_column_whose_letters_change_nothing_passes_through(other):
+    rows = parse_rows(f"gpu,M,N,K,latency_us,{other}\nH100,64,64,64,5,TN\n", "r.csv")
+    assert (rows.text[other], list(rows.family)) == (("TN",), ["gemm"])
+
+
+def test_a_columns_letters_count_where_its_family_is():
+    header, row = "gpu,op,B,H,Block_Size,latency_us", "H100,softmax,2,64,64,5"
+    with pytest.raises(InputError, match="column Block_Size; got Block_Size; expected BLOCK_SIZE,"):
+        parse_rows(f"{header}\n{row}\n", "r.csv")
+    assert len(parse_rows("gpu,M,N,K,GPU,num_warps\nH100,64,64,64,x,\n", "r.csv")) == 1
+    assert len(parse_rows("gpu,M,N,K,block_size_m,Latency_us,Status\nH100,64,64,64,a,b,c\n", "r.csv", problems_only=True)) == 1
+
+
+@pytest.mark.parametrize("block", ["BLOCK_M", "block_m", "Block_M"])
+def test_blocks_of_products_under_the_names_of_attention_are_not_passed_over(block):
+    text = f"gpu,M,N,K,{block},latency_us\nH100,64,64,64,64,6\n"
+    with pytest.raises(InputError, match=f"row 1: column {block}; got {block}; expected BLOCK_SIZE_M for gemm and fused_moe"):
+        parse_rows(text, "r.csv")
+    assert len(parse_rows(text, "r.csv", problems_only=True)) == 1
+    assert len(parse_rows(text.replace(",64,6\n", ",,6\n"), "r.csv")) == 1  # the block of another row's kernel
