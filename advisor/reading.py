@@ -29,7 +29,7 @@ def read_text(
     """
     try:
         if Path(path).is_dir():
-            raise InputError(f"{label}: is a directory", os.fspath(path), what, "name the file inside it")
+            raise InputError(f"{label or path}: is a directory", os.fspath(path), what, "name the file inside it")
         with Path(path).open("rb") as stream:
             packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
             source: Any = gzip.GzipFile(fileobj=stream) if packed else stream

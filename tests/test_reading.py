@@ -53,3 +53,9 @@ def test_a_mark_and_packed_text_stay_where_they_are_none_of_the_format(tmp_path:
     path.write_bytes(gzip.compress(b"[]"))
     with pytest.raises(InputError, match="not UTF-8"):
         read_text(path, "r", "a list", 100)
+
+
+def test_the_folder_at_hand_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^\.: is a directory"):
+        read_text(".", Path().name, "a CSV file", 10)

@@ -17,7 +17,7 @@ from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.cache_file import took_s_of
 from advisor.autotuning.configurations import parameters
 from advisor.autotuning.models import gpu_model
-from advisor.autotuning.ranking import family_names, needed_parameters
+from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
 from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
 from advisor.settings import read_settings
@@ -195,8 +195,9 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             raise TypeError("its problems are no list")
         for problem in document["problems"]:
             text = {name: problem[name] for name in ("kernel", "source", "triton", "gpu", "key", "family", "problem")}
-            if any(not isinstance(value, str) for name, value in text.items() if name not in ("family", "problem")):
-                raise ValueError("a problem's names must be text")
+            odd = {name: value for name, value in text.items() if not isinstance(value, str)}
+            if any(value is not None or name not in ("family", "problem") for name, value in odd.items()):
+                raise ValueError(f"a problem's names must be text: {odd}")
             key = ProblemKey(**text)
             rows = [_row(each) for each in problem["timings"]]
             decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
@@ -265,7 +266,9 @@ def read_cache_file(path: Path) -> list[Entry]:
 def _row(values: Mapping[str, Any]) -> Row:
     numbers = {name: None if values[name] is None else float(values[name]) for name in ("us", "low_us", "high_us", "predicted_us")}
     parameters(str(values["config"]))  # raises where it is no configuration
-    state, reason, took = str(values["state"]), str(values["reason"]), values.get("took_s")
+    if not isinstance(values["state"], str):
+        raise ValueError(f"a timing's state is no text: {values['state']!r}")
+    state, reason, took = values["state"], str(values["reason"]), values.get("took_s")
     if took is None and state == "time":  # an earlier export
         took = took_s_of(reason)
     row = Row(config=str(values["config"]), state=state, reason=reason, at=float(values["at"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.autotuning import configurations
 from advisor.autotuning.recognise import Recognised
 from advisor.configs.launchability import refused_dtype
+from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.errors import AdvisorError
 from advisor.schema import Configuration, Problem
 
@@ -19,22 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from advisor.learned import Predictor
-
-# What kernels of other authors call the parameters that the model reads.
-_ALIASES: dict[str, dict[str, str]] = {
-    family: {
-        "BLOCK_M": "BLOCK_SIZE_M", "BLOCK_N": "BLOCK_SIZE_N", "BLOCK_K": "BLOCK_SIZE_K", "BM": "BLOCK_SIZE_M", "BN": "BLOCK_SIZE_N",
-        "BK": "BLOCK_SIZE_K", "GROUP_M": "GROUP_SIZE_M", "GROUP_SIZE": "GROUP_SIZE_M",
-    }
-    for family in ("gemm", "fused_moe")
-} | {
-    "attention": {"BLOCK_SIZE_M": "BLOCK_M", "BLOCK_SIZE_N": "BLOCK_N", "BLOCK_Q": "BLOCK_M", "BLOCK_KV": "BLOCK_N"},
-}  # fmt: skip
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "gemm": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
-    "fused_moe": ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"),
-    "attention": ("BLOCK_M", "BLOCK_N"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,24 +105,6 @@ def _launches(configs: Sequence[Any], described: Sequence[Configuration], proble
     own = [{name for name, target in family_names(config.kwargs, problem.family).items() if target == "GROUP_SIZE_M"} for config in configs]
     others = [configurations.identity(config, without=names) for config, names in zip(configs, own, strict=True)]
     return launch_numbers({**columns, "others": others}, [problem])
-
-
-def family_names(names: Iterable[str], family: str) -> dict[str, str]:
-    """What the family calls each of a kernel's parameters."""
-    own = list(names)
-    aliases: Mapping[str, str] = _ALIASES.get(family, {})
-    # Where both names are taken, neither stands for the other.
-    return {name: target if (target := aliases.get(name, name)) not in own else name for name in own}
-
-
-def needed_parameters(family: str) -> tuple[str, ...]:
-    """What the model of the family needs to be told of a configuration."""
-    return _NEEDED.get(family, ())
-
-
-def missing_parameters(configuration: Configuration, family: str) -> list[str]:
-    """What the model of the family needs, and the configuration does not name."""
-    return [name for name in needed_parameters(family) if name not in configuration.parameters]
 
 
 def as_configuration(config: Any, family: str) -> Configuration:

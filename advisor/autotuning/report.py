@@ -13,9 +13,9 @@ from advisor import __version__
 from advisor.advise.launch_facts import gpu_figures
 from advisor.advise.verdict import verdict
 from advisor.autotuning.exchange import Entry
-from advisor.autotuning.ranking import missing_parameters
 from advisor.autotuning.tuned_launches import diagnosed, named_for, predictable
 from advisor.autotuning.tuned_problems import ODD, tuned_problem
+from advisor.configs.parameter_names import missing_parameters
 from advisor.diagnosis import actions
 from advisor.errors import AdvisorError, NothingMatchedError
 from advisor.hardware import GpuSpec

@@ -18,8 +18,9 @@ from advisor.advise import advise
 from advisor.advise.drafts import Measured
 from advisor.advise.exports import triton_config
 from advisor.autotuning.exchange import Entry
-from advisor.autotuning.ranking import as_configuration, family_names, needed_parameters
+from advisor.autotuning.ranking import as_configuration
 from advisor.autotuning.tuned_problems import ODD, finite, recognised_problem
+from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.diagnosis import WORTH_CHANGING, Pricing, context, diagnose
 from advisor.errors import AdvisorError
 from advisor.hardware import GpuSpec

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.cli.progress import progress_bar
-from advisor.errors import AdvisorError, NothingMatchedError, UsageError
+from advisor.errors import AdvisorError, NothingMatchedError, UsageError, printable
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="measured latencies to compare with: rows (CSV), or a profile of Nsight Compute (ncu --csv) or torch's "
                         "profiler, whose kernels are matched by name, threads and CTAs")  # fmt: skip
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--output", metavar="DIR", default="advisor-out",
+    parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out",
                         help="folder for report.html and result.json; of several GPUs a folder in it each, and side-by-side.html")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
@@ -393,7 +393,8 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
                 result = _advise(target, predictor, arguments, command)
                 page = _write(result, output / relative.with_suffix(""))
             except AdvisorError as error:
-                print(f"advisor: skipped {relative}: {error}", file=sys.stderr)
+                why = str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already
+                print(f"advisor: skipped {printable(str(relative))}: {why}", file=sys.stderr)
                 continue
             done += 1
             rows.append(row_of(result, str(relative), page.relative_to(arguments.output).as_posix()))

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
-    parser.add_argument("--output", metavar="DIR", default="advisor-out", help="folder for report.html, result.json and the study")
+    parser.add_argument("-o", "--output", metavar="DIR", default="advisor-out", help="folder for report.html, result.json and the study")
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
 

@@ -70,9 +70,11 @@ class Journal:
             return
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             remedy = "wait for it, or choose another file with -o"
             raise UsageError(f"{self.path}: another run is writing to it", None, None, remedy) from None
+        except OSError:  # a file system that has no locks (some network and shared folders): nobody else is known to write
+            return
 
     def _open(self, resume: bool) -> None:
         size = os.fstat(self._descriptor).st_size

@@ -25,7 +25,7 @@ REASONS: tuple[tuple[int, str], ...] = (
 SMI_INTERVAL_S = 1.0
 """nvidia-smi takes tens of milliseconds: its answer is used again for this long, and is of no round in particular."""
 SLOW_INTERVAL_S = 0.25
-"""How often NVML is asked for temperature and power."""
+"""How often NVML is asked for the memory clock, temperature and power."""
 # nvidia-smi answers nothing where it does not know one of the fields asked for: those that some drivers lack are asked for apart.
 _SMI_FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "power.limit", "clocks.max.sm", "driver_version")
 _SMI_CHANGING = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the second before driver 535
@@ -68,7 +68,8 @@ class Monitor:
         self._handle: Any = None
         self._last: tuple[float, dict[str, str]] = (-1e9, {})
         self._reasons: str | None = None  # the field that names the throttle reasons, once one was answered
-        self._slow: tuple[float, float | None, float | None] = (-1e9, None, None)
+        self._slow_at = -1e9
+        self._slow: tuple[float | None, float | None, float | None] = (None, None, None)
         try:
             import pynvml
 
@@ -82,16 +83,16 @@ class Monitor:
     def read(self) -> Reading:
         """The state now."""
         if self._nvml is not None:
-            nvml = self._nvml
-            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons") or self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
-            temperature_c, power_w = self._slow_reading()
+            # The clock first: what is timed meanwhile takes a millisecond, and so may each call.
+            sm_clock_mhz = self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+            bits = self._call("nvmlDeviceGetCurrentClocksEventReasons")
+            if bits is None:  # before driver 535, or an older pynvml
+                bits = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
+            memory_clock_mhz, temperature_c, power_w = self._slow_reading()
             return Reading(
-                sm_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_SM", 1)),
-                memory_clock_mhz=self._call("nvmlDeviceGetClockInfo", getattr(nvml, "NVML_CLOCK_MEM", 2)),
-                throttle=reasons(int(bits or 0)),
-                temperature_c=temperature_c,
-                power_w=power_w,
-            )
+                sm_clock_mhz=sm_clock_mhz, memory_clock_mhz=memory_clock_mhz, throttle=reasons(int(bits or 0)),
+                temperature_c=temperature_c, power_w=power_w,
+            )  # fmt: skip
         values = self._smi()
         # Its SM clock may be of before or after the launches that are timed: no round is judged by it.
         return Reading(
@@ -99,14 +100,15 @@ class Monitor:
             temperature_c=_number(values.get("temperature.gpu")), power_w=_number(values.get("power.draw")),
         )  # fmt: skip
 
-    def _slow_reading(self) -> tuple[float | None, float | None]:
-        """Temperature in degrees Celsius and power in watts: they change slowly, and each call can take a millisecond."""
-        taken, temperature_c, power_w = self._slow
-        if time.monotonic() - taken >= SLOW_INTERVAL_S:
+    def _slow_reading(self) -> tuple[float | None, float | None, float | None]:
+        """Memory clock in MHz, temperature in degrees Celsius and power in watts: they change slowly, or never."""
+        if time.monotonic() - self._slow_at >= SLOW_INTERVAL_S:
+            memory_clock_mhz = self._call("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_MEM", 2))
             milliwatts = self._call("nvmlDeviceGetPowerUsage")
-            temperature_c, power_w = self._call("nvmlDeviceGetTemperature", 0), None if milliwatts is None else milliwatts / 1e3
-            self._slow = (time.monotonic(), temperature_c, power_w)
-        return temperature_c, power_w
+            power_w = None if milliwatts is None else milliwatts / 1e3
+            self._slow = (memory_clock_mhz, self._call("nvmlDeviceGetTemperature", 0), power_w)
+            self._slow_at = time.monotonic()
+        return self._slow
 
     def facts(self) -> Facts:
         """What does not change."""

@@ -133,9 +133,9 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
 
 @pytest.mark.parametrize(("field", "value"), [
     ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
-    ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"),
+    ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"), ("family", {}), ("problem", []), ("state", float("inf")),
 ])  # fmt: skip
-def test_latencies_no_clock_can_show_are_damage(field, value, tmp_path, capsys):
+def test_what_no_cache_holds_is_damage(field, value, tmp_path, capsys):
     assert main(["advise", str(edited(tmp_path, field, value)), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "damaged" in error and error.count("\n") == 1

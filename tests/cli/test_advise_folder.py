@@ -57,3 +57,10 @@ def test_what_was_found_is_shown_where_it_is_interrupted(tables, tmp_path, capsy
     monkeypatch.setattr(advise_command, "_advise", interrupted)
     assert main(["advise", str(tables), "--output", str(tmp_path / "out")]) == 130
     assert NAMES[0] in capsys.readouterr().out and (tmp_path / "out" / "overview.html").is_file()
+
+
+def test_a_table_that_is_skipped_is_named_once(tables, tmp_path, capsys):
+    (tables / NAMES[0]).write_text("{", encoding="utf-8")
+    assert main(["advise", str(tables), "--output", str(tmp_path / "out")]) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("advisor: skipped "))
+    assert f"skipped {NAMES[0]}: not valid JSON" in line and line.count(NAMES[0]) == 1

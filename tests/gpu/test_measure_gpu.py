@@ -39,7 +39,7 @@ FAULTS = {
     "compile": "compile-error", "wrong": "wrong-output", "unwritten": "wrong-output",
 }  # fmt: skip
 TRIALS = 200
-CAMPAIGN_S = 90.0 if DEVICE == "cuda" else 20.0
+CAMPAIGN_S = 120.0 if DEVICE == "cuda" else 20.0
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, tmp_path, capsys):
 
 
 def test_the_beginning_of_the_campaign(gpu, tmp_path, capsys):
-    """Ninety seconds of it, cut in two: rows of several kernels, none wrong, none below the bound, and the GPU's ceilings."""
+    """Two minutes of it, cut in two: rows of several kernels, none wrong, none below the bound, and the GPU's ceilings."""
     first = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.6, device=DEVICE, ceilings_folder=tmp_path)
     second = run_plan(FOLDER / "campaign.toml", tmp_path / "rows.csv", CAMPAIGN_S * 0.4, device=DEVICE, ceilings_folder=tmp_path)
     rows = list(read_measured(tmp_path / "rows.csv"))
@@ -151,6 +151,7 @@ def test_the_beginning_of_the_campaign(gpu, tmp_path, capsys):
     tried = sum(s.measured + sum(s.failed.values()) for s in (first, second))
     again = sum(first.failed[kind] for kind in ("crash", "out-of-memory", "discarded"))  # these at most are tried twice
     assert len(rows) == len({row.key() for row in rows}) and tried - again <= len(rows) <= tried
-    assert first.measured > 50 and len({row.kernel for row in rows}) >= 2 and "wrong-output" not in first.failed + second.failed
+    assert first.measured + second.measured > 50 and len({row.kernel for row in rows}) >= 2
+    assert "wrong-output" not in first.failed + second.failed
     assert first.ceilings is not None and not second.ceilings
     assert violations(rows) == []

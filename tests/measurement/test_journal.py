@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -109,6 +110,15 @@ def test_one_writer_at_a_time(tmp_path):
     with Journal(tmp_path / "rows.csv"), pytest.raises(UsageError, match="another run"):
         Journal(tmp_path / "rows.csv")
     Journal(tmp_path / "rows.csv").close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+def test_a_file_system_without_locks_is_written_to(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert measure(launches(1), tmp_path / "rows.csv", device=FAKE).measured == 6
 
 
 @pytest.mark.parametrize("content", ["gpu,M,latency_us\nA100,1,2.0\n", "something else", "x\ny\n", "\x00\x01", ",".join(HEADER) + "x"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -229,6 +230,28 @@ def test_nvidia_smi_is_read_where_nvml_is_not(monkeypatch):
     asked.clear()
     monitor.read()
     assert len(asked) == 2, "the field that was refused is not asked for again"
+
+
+def test_nvml_is_asked_for_the_clock_first_and_for_nothing_twice(monkeypatch):
+    """What a round times takes a millisecond, and so may each call: a clock that is read late is of an idle GPU."""
+    calls = []
+
+    def answer(name, value):
+        return lambda *arguments: (calls.append((name, *arguments[1:])), value)[1]
+
+    library = types.SimpleNamespace(NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid)
+    for name, value in {
+        "ClockInfo": 1980, "CurrentClocksEventReasons": 0, "CurrentClocksThrottleReasons": 4, "PowerUsage": 512_340, "Temperature": 61,
+    }.items():  # fmt: skip
+        setattr(library, f"nvmlDeviceGet{name}", answer(name, value))
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monitor = nvml.Monitor("GPU-1")
+    expected = nvml.Reading(sm_clock_mhz=1980, memory_clock_mhz=1980, temperature_c=61, power_w=512.34)
+    assert monitor.source == "nvml" and monitor.read() == expected and calls[0] == ("ClockInfo", 1)
+    calls.clear()
+    assert monitor.read() == expected and calls == [("ClockInfo", 1), ("CurrentClocksEventReasons",)]
+    del library.nvmlDeviceGetCurrentClocksEventReasons
+    assert monitor.read().throttle == ("sw-power-cap",)
 
 
 @pytest.mark.parametrize("answer", ["", "[N/A]\n", "x, y\n", ", ".join(["[Not Supported]"] * 7)])

@@ -1,7 +1,8 @@
-"""A PostgreSQL server of the test's own."""
+"""A PostgreSQL server of the test's own; and no test of the search where there is no Optuna."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import IN_CI, missing
+
+# What imports Optuna at its top ends the collection of everything else: a machine with a GPU need not have it for `pytest -m gpu`.
+collect_ignore_glob = ["test_*.py"] if importlib.util.find_spec("optuna") is None and not IN_CI else []
 
 
 @pytest.fixture(scope="session")
