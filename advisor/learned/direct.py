@@ -31,6 +31,10 @@ LIMITED = {
 }
 """Features whose range says what was learned, by group of kinds: logarithms of sizes. GPUs have no limits: on those left out, the learned
 model is nearer than the analytical one (fp32 gemm 14 and 19 %, rows 5 and 12 % over five GPUs; `advisor evaluate DATA --leave-out gpu`)."""
+TWIN_SPREAD, TWIN_MEMORY_SPREAD = 0.025, 0.05
+"""What a GPU that differs in its memory alone from one learned adds to half an 80 % interval, in log latency: the first always, the second
+at most for what the physics makes of that memory. Of 2,268 fused-MoE launches as served (`data/README.md`) 80 % took the H100 -0.3 to
++2.8 % longer than the H800; the H200, that the physics of `reach.py` has up to 35 % faster than the H800, 0 to 8.5 % longer than that."""
 SHRINKING = {"gemm/fp32": ("m", "n", "waves 128x128")}
 """Those below whose range cuBLAS takes smaller tiles or splits K: the error grows with the distance, which counts twice there."""
 
@@ -110,6 +114,11 @@ def _alike(kind: str, gpu: Machine) -> bool:
     return gpu.compute_capability > 0
 
 
+def _differ_in_memory_alone(one: Machine, other: Machine) -> bool:
+    """Whether two GPUs with as many of the same SMs also run them at the same clock and the same power."""
+    return (one.compute_capability, one.clock_mhz, one.sustained_flop) == (other.compute_capability, other.clock_mhz, other.sustained_flop)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectModel:
     """Forests of one kind of library kernels (`kind_of`)."""
@@ -122,7 +131,6 @@ class DirectModel:
     high: Array
     gpus: tuple[str, ...]
     physics: Physics | Streaming
-    machines: tuple[tuple[float, float], ...] = ()  # SMs and FLOP per clock and SM of the GPUs learned
     held_out: Mapping[str, Any] = field(default_factory=dict)  # errors on shapes and GPUs left out, a third of the trees
 
     def predict(self, problem: ProblemBatch, gpu: Machine, seen: bool,
@@ -133,15 +141,19 @@ class DirectModel:
         """
         us, features = reference(problem, gpu, self.physics)
         far = self._far(problem, gpu, features)
-        alike = seen or (gpu.num_sms, gpu.flop_per_clock_per_sm) in self.machines
-        if alike and not seen and isinstance(self.physics, Physics):
-            features = reference(problem, self._twin(gpu, problem.dtype), self.physics)[1]
-        centre = us * np.exp(self.correction(features)) if alike else us  # of other GPUs the physics alone knows
+        twin, of_products = gpu if seen else self._twin(gpu, problem.dtype), isinstance(self.physics, Physics)
+        twin_us = us
+        if of_products and twin not in (None, gpu):
+            twin_us, features = reference(problem, twin, self.physics)
+        centre = us if twin is None else us * np.exp(self.correction(features))  # of other GPUs the physics alone knows
         size = calibration.scale(self.scale, features)
-        low = self.calibration.quantile(self.kind, seen, 0.5 - coverage / 2)
-        high = self.calibration.quantile(self.kind, seen, 0.5 + coverage / 2)
+        by_twin = of_products and not seen and twin is not None and _differ_in_memory_alone(gpu, twin)
+        low, high = (self.calibration.quantile(self.kind, seen or by_twin, 0.5 + side * coverage / 2) for side in (-1, 1))
         down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
-        if not seen and not self._speaks_of(gpu, problem.dtype):
+        if by_twin:
+            added = TWIN_SPREAD + np.minimum(np.abs(np.log(us / twin_us)), TWIN_MEMORY_SPREAD)
+            down, up = -np.hypot(down, added), np.hypot(up, added)
+        elif not seen and not self._speaks_of(gpu, problem.dtype):
             down, up = np.minimum(down, -SPREAD), np.maximum(up, SPREAD)
         return (centre, centre * np.exp(down), centre * np.exp(up)), far
 
@@ -163,14 +175,14 @@ class DirectModel:
         left_out = (self.kind, False) in self.calibration.quantiles
         return left_out and (len(generations) > 1 or gpu.compute_capability in generations)
 
-    def _twin(self, gpu: Machine, dtype: str) -> Machine:
+    def _twin(self, gpu: Machine, dtype: str) -> Machine | None:
         """The GPU learned that has as many of the same SMs, and the L2 most like it: what its memory does otherwise, the physics says.
 
         The forest knows what the kernels do on such SMs; of another memory it only knows how those of a few GPUs differ.
         """
         learned = (machine(load_gpu(name), dtype) for name in self.gpus)
         same = [m for m in learned if (m.num_sms, m.flop_per_clock_per_sm) == (gpu.num_sms, gpu.flop_per_clock_per_sm)]
-        return min(same, key=lambda m: abs(np.log(m.l2_rate_bytes / gpu.l2_rate_bytes)), default=gpu)
+        return min(same, key=lambda m: abs(np.log(m.l2_rate_bytes / gpu.l2_rate_bytes)), default=None)
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """As named arrays and JSON values."""
@@ -178,7 +190,7 @@ class DirectModel:
         out = self.correction.arrays(f"{prefix}/correction") | self.scale.arrays(f"{prefix}/scale")
         out |= self.calibration.arrays(f"{prefix}/calibration") | {f"{prefix}/low": self.low, f"{prefix}/high": self.high}
         out[f"{prefix}/physics"] = self.physics.parameters
-        meta = {"gpus": list(self.gpus), "held_out": dict(self.held_out), "machines": [list(m) for m in self.machines]}
+        meta = {"gpus": list(self.gpus), "held_out": dict(self.held_out)}
         library = self.physics.library if isinstance(self.physics, Physics) else None
         return out, meta | {"library": library}
 
@@ -192,5 +204,4 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
         kind=kind, correction=forest.from_arrays(stored, f"{prefix}/correction"), scale=forest.from_arrays(stored, f"{prefix}/scale"),
         calibration=calibration.from_arrays(stored, f"{prefix}/calibration"), low=stored[f"{prefix}/low"],
         high=stored[f"{prefix}/high"], gpus=tuple(meta["gpus"]), held_out=meta.get("held_out", {}), physics=physics,
-        machines=tuple((m[0], m[1]) for m in meta["machines"]),
     )  # fmt: skip

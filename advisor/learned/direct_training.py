@@ -67,7 +67,7 @@ def fit(kind: str, parts: Sequence[Measured], progress: Callable[[str], None]) -
     return DirectModel(
         kind=kind, correction=grow(x, y, seeds=SEEDS.get(kind, 1), **options), scale=forest, calibration=Calibration(quantiles=quantiles),
         low=x.min(axis=0), high=x.max(axis=0), gpus=tuple(sorted(set(gpus))), held_out=_figures(errors, gpus),
-        physics=physics, machines=tuple(sorted({_machine(p) for p in parts})),
+        physics=physics,
     )  # fmt: skip
 
 
@@ -87,11 +87,6 @@ def _physics(kind: str, parts: Sequence[Measured]) -> Physics | Streaming:
     """The fitted reference of a kind."""
     rows = [(p.problem, machine(p.gpu, p.problem.dtype), p.latency_us) for p in parts]
     return tiled.fit(rows) if kind.startswith("gemm") else streamed.fit(rows)
-
-
-def _machine(part: Measured) -> tuple[float, float]:
-    gpu = machine(part.gpu, part.problem.dtype)
-    return gpu.num_sms, gpu.flop_per_clock_per_sm
 
 
 def columns(parts: Sequence[Measured], physics: Physics | Streaming) -> tuple[Array, Array, list[str], list[int]]:

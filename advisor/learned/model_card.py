@@ -235,7 +235,8 @@ LIMITS = (
     "analytical model answers.",
     "What power limits sustain is reckoned from published rates of large products, one figure per compute capability; small launches in a "
     "burst can be faster (L4: by half).",
-    "FP8 gemm was measured on Hopper alone: on Ada and RTX Blackwell the intervals are as wide as the analytical model's.",
+    "FP8 gemm was measured on Hopper alone: on Ada and RTX Blackwell the intervals are as wide as the analytical model's. "
+    "Those of the H100 and H200 rest on how much they differ from the H800 in fused MoE.",
     "The rank of a configuration outside those that won a published sweep is only physics.",
 )
 

@@ -34,7 +34,7 @@ FIGURES: dict[str, str] = {
     "empty_launch_us": "one of 200 empty kernels in a CUDA graph",
     "empty_event_us": "an empty kernel between two events, median of 100",
 }
-MATRIX = 8192
+MATRIX, VECTOR_MATRIX = 8192, 4096
 COPY_BYTES = 4 << 30
 REPEATS = 10
 
@@ -115,7 +115,7 @@ def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
     attempt("tf32_flop_per_s", lambda: product(torch.float32, tf32=True))
     attempt("fp8_flop_per_s", product_fp8)
     attempt("int8_flop_per_s", product_int8)
-    attempt("fp32_fma_flop_per_s", lambda: product(torch.float32, n=4096))
+    attempt("fp32_fma_flop_per_s", lambda: product(torch.float32, n=VECTOR_MATRIX))
     attempt("empty_launch_us", lambda: ceiling_kernels.empty_launch_us(best_us))
     attempt("empty_event_us", lambda: ceiling_kernels.empty_event_us(device))
     return figures

@@ -187,6 +187,7 @@ def test_fingerprint_and_ceilings(stub, monkeypatch):
     from advisor.measurement import ceilings
 
     monkeypatch.setattr(ceilings, "MATRIX", 64)
+    monkeypatch.setattr(ceilings, "VECTOR_MATRIX", 64)
     device = open_device(parse_device("cuda"))
     found = device.fingerprint()
     assert (found.gpu, found.cuda, found.gpu_uuid, found.mode) == ("H200", "13.0", "GPU-0-1", "gpu") and found.triton and found.torch
