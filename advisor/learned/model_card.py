@@ -168,6 +168,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("the forests of the order fitted to the winners of 2,018 entries of production tables as well (weight 0.3; the GPU's own among them)",
      "GPUs left out, first 1, 3, 8: A100 36, 76, 87, A40 74, 82, 92, H800 48, 73, 88, L40 24, 49, 78, all 45, 70, 86 instead of 53, 69, "
      "83 %; 90th percentile A100 17 -> 11.5, H800 12 -> 15: not used"),
+    ("the same without tables of the GPU and its siblings (all tables, weight 1 / those whose model is certain, weight 0.1)",
+     "GPUs left out, first 1, 8: 43, 81 / 50, 85 %; 90th percentile A100 19 / 17, A40 10 / 6, H800 25 / 16, L40 28 / 34: not used"),
     ("picks of that order and of the one without tables in turn, after three of the latter",
      "all: first 5, first 8 78.7, 85.4 instead of 77.2, 83.4 %, 90th percentile of trials 13.7 instead of 14 (A100 13.5, H800 11, L40 42): "
      "not used, it would need the tables to train with"),
