@@ -21,24 +21,22 @@ ROWS_SHOWN = 20
 
 def positive_integers(text: str) -> list[int]:
     """`64` or `1,2,4`, as positive integers."""
-    values = []
-    for part in text.split(","):
-        try:
-            value = int(part)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be whole numbers, as in 1,64,4096 (got {part!r})") from None
-        if not 0 < value <= LARGEST_SIZE:
-            raise argparse.ArgumentTypeError(f"must be between 1 and {LARGEST_SIZE} (got {part})")
-        values.append(value)
-    return values
+    return [_positive(part, "whole numbers, as in 1,64,4096") for part in text.split(",")]
 
 
 def positive_integer(text: str) -> int:
     """One positive integer."""
-    values = positive_integers(text)
-    if len(values) != 1:
-        raise argparse.ArgumentTypeError(f"must be one number (got {text!r})")
-    return values[0]
+    return _positive(text, "one whole number, as in 64")
+
+
+def _positive(text: str, expected: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be {expected} (got {text!r})") from None
+    if not 0 < value <= LARGEST_SIZE:
+        raise argparse.ArgumentTypeError(f"must be between 1 and {LARGEST_SIZE} (got {text})")
+    return value
 
 
 def days(text: str) -> float:
@@ -67,7 +65,8 @@ def named_sizes(text: str) -> dict[str, int]:
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, as in M=4096,N=4096 (got {part!r})")
-        sizes[name.strip()] = 0 if (name.strip(), value.strip()) == ("causal", "0") else positive_integer(value)
+        zero = (name.strip(), value.strip()) == ("causal", "0")
+        sizes[name.strip()] = 0 if zero else _positive(value, f"NAME=NUMBER, as in {name.strip()}=4096")
     return sizes
 
 

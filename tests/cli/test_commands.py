@@ -958,6 +958,8 @@ def test_a_configuration_that_must_spill_is_not_recommended(tmp_path):
         (["advise", "fused_moe", "--gpu", "H200", "--hidden-size", "2048", "--model", "Mixtral-8x7B"], "contradicts Mixtral-8x7B"),
         (["advise", "gemm", "--gpu", "H200", "--model", "Mixtral-8x7B"], "--model is for fused_moe"),
         (["advise", "fused_moe", "--gpu", "H200", "--sizes", "E=8,Q=512"], "Q"),
+        (["advise", "gemm", "--gpu", "H200", "--sizes", "M=4k,N=8,K=8"], "--sizes: must be NAME=NUMBER, as in M=4096 (got '4k')"),
+        (["tune", "gemm", "--gpu", "H200", "--trials", "1,2"], "--trials: must be one whole number, as in 64 (got '1,2')"),
     ],
 )
 def test_odd_arguments_get_one_line(tmp_path, monkeypatch, capsys, arguments, words):
