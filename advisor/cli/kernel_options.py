@@ -33,18 +33,18 @@ def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
     Raises:
         UsageError, InputError: It is malformed.
     """
-    from advisor.compiled import target
+    from advisor.compiled import written_values
     from advisor.compiled.launch_options import LaunchOptions
     from advisor.configs.routing import read_routing
 
     given = {name: getattr(arguments, name) for name in LAUNCH_OPTIONS}
     routing = getattr(arguments, "routing", None)
     return LaunchOptions(
-        signature=arguments.signature, constexprs=target.assignments(arguments.constexpr, "--constexpr"),
-        arguments=target.numbers(arguments.arg, "--arg"), contents=target.numbers(arguments.content, "--content"),
+        signature=arguments.signature, constexprs=written_values.assignments(arguments.constexpr, "--constexpr"),
+        arguments=written_values.numbers(arguments.arg, "--arg"), contents=written_values.numbers(arguments.content, "--content"),
         options={k: v for k, v in given.items() if v is not None}, grid=arguments.grid,
-        element=target.type_name(arguments.element) if arguments.element else None,
-        toml=target.read_toml(arguments.toml) if arguments.toml else {}, sizes=arguments.sizes or {}, op=arguments.op,
+        element=written_values.type_name(arguments.element) if arguments.element else None,
+        toml=written_values.read_toml(arguments.toml) if arguments.toml else {}, sizes=arguments.sizes or {}, op=arguments.op,
         dtype=arguments.dtype, routing=read_routing(routing) if routing else None,
     )  # fmt: skip
 

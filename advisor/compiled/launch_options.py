@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.compiled import target
+from advisor.compiled import target, written_values
 from advisor.compiled.described import Described, description, launch_from_description, nominated, operators
 from advisor.compiled.descriptors import own_blocks
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
@@ -120,14 +120,14 @@ def _types(source: SourceFile, kernel: str, asked: LaunchOptions) -> dict[str, s
     names = [p.name for p in source.kernel(kernel).parameters]
     found = dict(zip(names, listed, strict=False)) if isinstance(listed, list) else dict(listed)
     found = {name: str(kind) for name, kind in found.items()}
-    return {**found, **(target.signature(asked.signature, source, kernel) if asked.signature else {})}
+    return {**found, **(written_values.signature(asked.signature, source, kernel) if asked.signature else {})}
 
 
 def _with(signature: str | None, source: SourceFile, kernel: str, types: Mapping[str, str]) -> str | None:
     """A signature with some of its types replaced."""
     if not types:
         return signature
-    found = {**(target.signature(signature, source, kernel) if signature else {}), **types}
+    found = {**(written_values.signature(signature, source, kernel) if signature else {}), **types}
     return ",".join(f"{name}={kind}" for name, kind in found.items())
 
 
@@ -216,7 +216,7 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
     source = _for(source, gpu)
     if _is_described(source, kernel, asked):
         return _described(source, kernel, asked, gpu)
-    types = target.signature(asked.signature, source, kernel) if asked.signature else {}
+    types = written_values.signature(asked.signature, source, kernel) if asked.signature else {}
     for what, value in (("--sizes", asked.sizes or None), ("--op", asked.op), ("--dtype", asked.dtype)):
         if value is not None:
             raise UsageError(f"{what} is for kernels that their file describes", kernel, "a KERNELS literal (triton_kernels/README.md)",

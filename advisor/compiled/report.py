@@ -12,7 +12,7 @@ from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.launch import Inspection, author_file
 from advisor.compiled.source_lines import source_text
-from advisor.compiled.target import symbol_text
+from advisor.compiled.written_values import symbol_text
 from advisor.schema import Finding
 
 BAR = 12

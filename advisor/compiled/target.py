@@ -1,8 +1,7 @@
-"""`FILE.py::KERNEL` with signature, constants, arguments and grid, from the command line or a small TOML file."""
+"""`FILE.py::KERNEL`, and the launch that is meant: with what is given of it, and what its file says of the rest."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,29 +14,14 @@ from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
 from advisor.compiled.usage import Reader
+from advisor.compiled.written_values import bytes_of, known_type, literal, symbol_text, type_name
 from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launch_site import FoundLaunch
 from advisor.configs.launch_sites import grid_from_launches, needed_for_grid, only_launch, options_passed
-from advisor.configs.literal_values import Symbol
-from advisor.configs.literals import Evaluator, NotLiteralError
+from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, read_source
-from advisor.errors import InputError, NothingMatchedError, UsageError
+from advisor.errors import NothingMatchedError, UsageError
 from advisor.hardware import GpuSpec, list_gpus
-from advisor.reading import read_text
-
-MAX_TOML_BYTES = 4_000_000
-_TYPE = re.compile(r"\*?(i1|[iu](8|16|32|64)|fp(16|32|64)|bf16|fp8e4nv|fp8e5|fp8e4b15|fp8e4b8|fp8e5b16|constexpr)|tensordesc<.+>")
-_NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
-"""The comma before the next NAME=; others are of a value, such as (1, 2)."""
-TYPE_NAMES = {
-    "f16": "fp16", "float16": "fp16", "half": "fp16", "f32": "fp32", "float32": "fp32", "float": "fp32", "float64": "fp64",
-    "f64": "fp64", "bfloat16": "bf16", "int32": "i32", "int64": "i64", "int8": "i8", "int16": "i16", "uint8": "u8", "bool": "i1",
-    "fp8": "fp8e4nv", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "int": "i32", "uint32": "u32", "uint64": "u64",
-    "int1": "i1", "u1": "i1",
-}  # fmt: skip
-TOML_KEYS = (
-    "signature", "constexprs", "arguments", "contents", "sizes", "shapes", "grid", "divisible", "problem", "dtype", "configs", *OPTION_NAMES
-)  # fmt: skip
 
 
 def is_kernel_target(text: str) -> bool:
@@ -55,106 +39,6 @@ def split_target(text: str) -> tuple[Path, str]:
     if not separator or not path or not kernel:
         raise UsageError("not a kernel", text, "FILE.py::KERNEL")
     return Path(path), kernel
-
-
-def type_name(text: str) -> str:
-    """A Triton type from what people write: `*fp16`, `ptr:float16`, `int32`.
-
-    Raises:
-        UsageError: It is none.
-    """
-    text = text.strip().strip("'\"")
-    text = re.sub(r":\d+$", "", text)
-    pointer = text.startswith("*")
-    name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
-    name = ("*" if pointer else "") + TYPE_NAMES.get(name, name)
-    if not _TYPE.fullmatch(name):
-        raise UsageError("not a type of Triton", text, "such as *fp16, *bf16, i32, i64, fp32, constexpr")
-    return name
-
-
-def literal(text: str) -> Any:
-    """A value from the command line: a number, true/false, none, a type (`tl.float32`), or else the text."""
-    import ast
-
-    lowered = text.strip().lower()
-    if lowered in ("true", "false", "none"):
-        return {"true": True, "false": False, "none": None}[lowered]
-    try:
-        return Evaluator({}, frozenset({"tl", "triton"})).evaluate(ast.parse(text.strip(), mode="eval").body)
-    except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return text
-
-
-def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
-    """`NAME=VALUE` options, each also as a comma-separated list.
-
-    Raises:
-        UsageError: One has no `=`.
-    """
-    found: dict[str, Any] = {}
-    for item in (part for each in items for part in _NEXT_ASSIGNMENT.split(each)):
-        name, separator, value = item.partition("=")
-        if not separator or not name.strip().isidentifier():
-            raise UsageError(f"{option} takes NAME=VALUE", item)
-        found[name.strip()] = literal(value)
-    return found
-
-
-def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
-    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`.
-
-    Raises:
-        UsageError: One has no `=`, or no number behind it.
-    """
-    found = assignments(items, option)
-    for name, value in found.items():
-        with contextlib.suppress(ValueError):
-            found[name] = float(value) if isinstance(value, str) else value
-        if found[name] is not None and not isinstance(found[name], (bool, int, float)):
-            raise UsageError(f"{option} takes NAME=NUMBER", f"{name}={value}", None, "a tl.constexpr is given with --constexpr")
-    return found
-
-
-def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
-    """Types by argument from `*fp16,*fp16,i32` (in order) or `x_ptr=*fp16,n=i32`.
-
-    Raises:
-        UsageError: Too many types, an unknown argument, or an unknown type.
-    """
-    names = [p.name for p in source.kernel(kernel).parameters]
-    parts = [p.strip() for p in re.split(r",(?![^<\[]*[>\]])", text) if p.strip()]
-    if any("=" in p for p in parts):
-        found = {}
-        for part in parts:
-            name, _, kind = part.partition("=")
-            if name.strip() not in names:
-                raise UsageError(f"{kernel} has no argument of that name", name.strip(), "one of " + ", ".join(names))
-            found[name.strip()] = type_name(kind)
-        return found
-    if len(parts) > len(names):
-        raise UsageError(f"{kernel} has fewer arguments than the signature has types", len(parts), f"at most {len(names)}")
-    return {name: type_name(kind) for name, kind in zip(names, parts, strict=False)}
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """A launch description.
-
-    Raises:
-        InputError: It cannot be read, or has an unknown key.
-    """
-    try:
-        import tomllib as toml
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as toml  # type: ignore[no-redef]
-    try:
-        data = toml.loads(read_text(path, str(path), "a TOML file", MAX_TOML_BYTES, encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read", str(error), "a TOML file") from None
-    for key in data:
-        if key not in TOML_KEYS:
-            raise InputError(f"{path}: unknown key", key, "one of " + ", ".join(TOML_KEYS))
-    return data
 
 
 def make_launch(
@@ -191,7 +75,7 @@ def make_launch(
                     element=element or "fp16", element_given=element is not None),
     )  # fmt: skip
     known = {**scalars, **constants}
-    size = _size_of(launch.given.element)
+    size = bytes_of(launch.given.element)
     found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size)
     found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size)
     if found is not None:
@@ -216,12 +100,6 @@ def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mappin
         for name in values or {}:
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
-
-
-def _size_of(element: str) -> int:
-    """Bytes of an element, by its name: fp16, fp8e4nv."""
-    bits = re.search(r"\d+", element)
-    return max(int(bits.group()) // 8, 1) if bits else 1
 
 
 def _defaults(function: JitFunction) -> dict[str, Any]:
@@ -256,7 +134,7 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
     known = {n: v for n, v in strides.items() if v is not None}
     from_launch = _that_can_be(launch, found.constexprs)
     passed = {**from_launch, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
-    types = {n: f"*{type_name(t)}" for n, t in found.types.items() if _TYPE.fullmatch(TYPE_NAMES.get(t, t))}
+    types = {n: f"*{kind}" for n, t in found.types.items() if (kind := known_type(t)) is not None}
     types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
     texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
     if found.grid is not None:
@@ -404,8 +282,3 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
     if not source.definitions:  # a file of TorchInductor's may hold them as strings
         source = next((part for part in embedded(source) if kernel in part.definitions), source)
     return source.named(kernel)
-
-
-def symbol_text(value: Any) -> str:
-    """A constant as shown to people."""
-    return value.text if isinstance(value, Symbol) else str(value) or repr(value)

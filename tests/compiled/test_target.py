@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.launch_options import LaunchOptions, one_launch
-from advisor.compiled.target import assignments, make_launch, numbers, open_kernel
+from advisor.compiled.target import make_launch, open_kernel
+from advisor.compiled.written_values import assignments, numbers
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
 from advisor.errors import NothingMatchedError, UsageError
