@@ -1,8 +1,9 @@
 """The analytical latency of a configuration: waves of CTAs, each limited by a pipeline or by latency.
 
 T = launch + fill + sum over waves of max(pipeline times of the wave, latency of its loop) + drain, and no less than the board's power
-allows (`power`). The structure follows TileSight (arXiv 2607.22432: prologue, steady state, epilogue; tail waves with what the active SMs
-can draw) and WaveTune (linear in the grid per wave). `relax` removes one cause at a time, which is how the gap is split (see `gap`).
+allows (`power`) or than it takes to start the CTAs (`start_us`). The structure follows TileSight (arXiv 2607.22432: prologue, steady
+state, epilogue; tail waves with what the active SMs can draw) and WaveTune (linear in the grid per wave). `relax` removes one cause at a
+time, which is how the gap is split (see `gap`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ DRAM_LATENCY_US = 0.65
 L2_LATENCY_US = 0.27
 """Load latency from DRAM and from the L2. Source: arXiv 2402.13499, table of memory latencies (H100 PCIe, A100, RTX 4090): L2 about
 200 to 270 cycles, DRAM about 470 to 660 cycles, at 1.4 to 1.8 GHz, plus the address arithmetic and the barrier of one trip."""
+
+
+STARTED_PER_CLOCK = 0.85
+"""CTAs that an NVIDIA GPU starts per clock, all SMs together, at the highest clock. Source: scale of github.com/te42kyfo/gpu-benches
+(`gpu-small-kernels`) with CTAs of 16 to 64 threads, which start at one rate however many threads they have: A100 0.95, H200 0.84, L40
+0.76. Of AMD's GPUs only one of a single die is known (MI210 0.49)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +142,13 @@ def spilled_share(accumulators: Array, threads: Array, registers_per_sm: float, 
     return np.maximum((accumulators + ADDRESSES) / available - 1, 0)
 
 
+def start_us(demand: Demand, gpu: GpuSpec) -> Array:
+    """Time [n] in microseconds that the GPU takes to start all CTAs, those too that exit at once; 0 where its rate is not known."""
+    if gpu.vendor != "nvidia":
+        return np.zeros(1)
+    return demand.launched_ctas / (STARTED_PER_CLOCK * gpu.max_clock_mhz)
+
+
 def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Array:
     """Predicted latency, [n] in microseconds, with that of the launch that adds up results stored in parts; inf where the configuration
     cannot launch.
@@ -163,8 +177,10 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
     else:
         start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
     total = total * spill_factor(demand, gpu)
-    if "power" not in relax:
-        total = _overlap([total, power.sustained_us(demand, gpu)])
+    limits = [] if "power" in relax else [power.sustained_us(demand, gpu)]
+    if "launch" not in relax:
+        limits.append(start_us(demand, gpu))
+    total = _overlap([total, *limits])
     total = start + total
     if demand.then is not None and demand.parts is not None:
         total = total + np.where(demand.parts > 1, latency_us(demand.then, gpu, relax), 0.0)

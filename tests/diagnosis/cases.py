@@ -21,6 +21,10 @@ def normalise(block: int) -> Configuration:
     return Configuration(parameters={"BLOCK_SIZE": block})
 
 
+def by_rows(count: int) -> Configuration:
+    return Configuration(parameters={"ROWS_PER_CTA": count}, num_warps=count)
+
+
 Case = Callable[[], LaunchContext]
 
 CASES: dict[str, tuple[Case, Case]] = {
@@ -59,6 +63,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     "tail-wave": (
         lambda: launch(gemm(5000, 512, 2048), tile(128, 128, 64, 8, 4, 4), "H20"),
         lambda: launch(gemm(8192, 8192, 2048), tile(64, 128, 64, 8), "H20"),
+    ),
+    "small-ctas": (
+        lambda: launch(rows(2**22, 64), by_rows(1), "H200"),
+        lambda: launch(rows(2**18, 1024), by_rows(4), "H200"),
     ),
     "low-occupancy": (
         lambda: launch(moe(64, "w2"), tile(256, 64, 32, 8, 4, 2), "H100"),

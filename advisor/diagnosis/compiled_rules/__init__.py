@@ -18,6 +18,7 @@ from advisor.diagnosis.compiled_rules.narrow_access import RULE as NARROW_ACCESS
 from advisor.diagnosis.compiled_rules.no_async_copy import RULE as NO_ASYNC_COPY
 from advisor.diagnosis.compiled_rules.register_spills import RULE as REGISTER_SPILLS
 from advisor.diagnosis.compiled_rules.repeated_loads import RULE as REPEATED_LOADS
+from advisor.diagnosis.compiled_rules.small_programs import RULE as SMALL_PROGRAMS
 from advisor.diagnosis.compiled_rules.uncoalesced_access import RULE as UNCOALESCED_ACCESS
 from advisor.diagnosis.compiled_rules.wide_index_in_loop import RULE as WIDE_INDEX_IN_LOOP
 from advisor.hardware import GpuSpec
@@ -31,6 +32,7 @@ COMPILED_RULES: tuple[CompiledRule, ...] = (
     UNCOALESCED_ACCESS,
     NARROW_ACCESS,
     REPEATED_LOADS,
+    SMALL_PROGRAMS,
     CONVERT_LAYOUT_IN_LOOP,
     ATOMICS_IN_LOOP,
     INTEGER_DIVISION_IN_LOOP,

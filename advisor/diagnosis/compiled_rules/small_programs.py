@@ -1,0 +1,51 @@
+"""Programs with so little to do that starting them takes longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.diagnosis.columns import first
+from advisor.diagnosis.compiled_rules.context import CompiledContext, report
+from advisor.diagnosis.context import THRESHOLD
+from advisor.diagnosis.rule import microseconds
+from advisor.pipelines.schedule import start_us
+from advisor.schema import Finding
+
+
+class SmallPrograms:
+    """The GPU starts programs one after another."""
+
+    id = "small-programs"
+    title = "Starting the programs takes longer than their work"
+    explanation = """\
+## What it means
+One unit of the GPU hands out the programs of a grid to all SMs, not quite one per clock. A grid of a million programs takes half a
+millisecond to start, and where a program does little, the SMs wait for the next one.
+
+## How it is computed
+Programs of the grid against the rate at which NVIDIA's GPUs start them (0.85 CTAs per clock, `advisor/pipelines/schedule.py`).
+Saving: the latency predicted for the same work, were starting them free. Of AMD's GPUs the rate is not known.
+
+## What to do
+Give each program more: a larger block, or a loop over several blocks with a smaller grid (a persistent kernel).
+
+## Source
+github.com/te42kyfo/gpu-benches, `gpu-small-kernels`: with CTAs of 16 to 64 threads A100, H200 and L40 start 0.95, 0.84 and 0.76 per
+clock, however many threads these have.
+"""
+
+    def check(self, context: CompiledContext) -> Finding | None:
+        """The finding, or None."""
+        found = context.analysis
+        saving = context.saving(lambda asked: replace(asked, launched_ctas=asked.launched_ctas * 0))
+        if found is None or found.predicted is None or saving is None or saving < THRESHOLD * found.predicted.us:
+            return None
+        starting = first(start_us(found.asked, found.gpu))
+        return report(
+            self, context, "warning", f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
+            evidence=f"whatever they do; were that free, the launch would take {microseconds(found.predicted.us - saving)}",
+            remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid", saving_us=saving,
+        )  # fmt: skip
+
+
+RULE = SmallPrograms()
