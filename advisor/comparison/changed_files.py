@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -46,6 +46,7 @@ class ChangedFiles:
     recorded: Recorded
     moved: MovedKernels = field(default_factory=MovedKernels)
     launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
+    importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
@@ -130,7 +131,7 @@ class ChangedFiles:
             launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
-                                    origins=origins, left=left, launchers=launchers)  # fmt: skip
+                                    origins=origins, left=left, launchers=launchers, importing=self.importing)  # fmt: skip
             left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]

@@ -219,6 +219,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     warnings += (*importing.left_out, *launched.left_out)
     files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
                          compiling=Compiling(wanted=options.compiling), moved=moved, launched=launched,
+                         importing={change.path: by for change, by in importing.changes.items()},
                          recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
     subjects: list[Subject] = []
     skipped: list[str] = []

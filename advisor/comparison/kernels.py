@@ -102,7 +102,7 @@ def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
     origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
-    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()),
+    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
 
@@ -119,6 +119,7 @@ def kernel_subjects(
         origins: Kernels that lay in another file of the base, each with that file and its path.
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
+        importing: Unchanged files that import what changed, each with the file that it changed with.
     """
     origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
@@ -147,7 +148,9 @@ def kernel_subjects(
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
                  *(f"{'The kernel is the same; how' if same else 'How'} {where or 'its file'} launches it changed: {launch}."
-                   for where, launch in launches))  # fmt: skip
+                   for where, launch in launches),
+                 *(f"{where} is unchanged; what it imports changed with {importing[where]}." for where, _ in launches
+                   if importing and where in importing))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,

@@ -56,7 +56,8 @@ def launched_configuration(
         for scopes, call in each.calls:
             site = LaunchSite(each.source, function, scopes, call, gpu.num_sms, None)
             constants, options = site.constants(values, LAUNCH_OPTIONS)
-            unknown = list(_unknown(function, site, read, {*constants, *options}))
+            numbers = {name for name, value in {**constants, **options}.items() if type(value) is int}
+            unknown = list(_unknown(function, site, read, numbers))
             if unknown:
                 where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
                 raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known")
@@ -82,5 +83,4 @@ def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set
 def _configuration(function: JitFunction, constants: Mapping[str, Any], options: Mapping[str, Any], gpu: GpuSpec) -> Configuration:
     passed = {each.name: constants.get(each.name, each.default) for each in function.parameters if each.is_constexpr}
     numbers = {name: value for name, value in passed.items() if type(value) is int}
-    told = {name: value for name, value in options.items() if value is not None}
-    return Configuration.from_flat({"num_stages": DEFAULT_STAGES[gpu.vendor], **numbers, **told})
+    return Configuration.from_flat({"num_stages": DEFAULT_STAGES[gpu.vendor], **numbers, **options})
