@@ -138,9 +138,15 @@ class ChangedFiles:
 
     def _launchers(self, reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
         """The files that launch kernels of others in these paths, each with its path."""
-        entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
-        sources = ((entry.path, reading.launches(entry, whole=True)) for entry in entries)
-        return [(path, source) for path, source in sources if source is not None]
+        found = []
+        for entry in dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ())):
+            try:
+                source = reading.launches(entry, whole=True)
+            except git.PartialCloneError:
+                source = reading.launches(entry, whole=False)  # which was read to find it
+            if source is not None:
+                found.append((entry.path, source))
+        return found
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

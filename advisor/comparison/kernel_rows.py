@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.advise import advise
 from advisor.advise.exports import triton_config
-from advisor.comparison.launched import launched_configuration
+from advisor.comparison.launched_configuration import launched_configuration
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import StaticRow
@@ -54,7 +54,7 @@ def kernel_row(
     Raises:
         InputError: Neither version lists configurations, or they do not name what the model has to be told.
     """
-    old, new = (_as_launched(side, version, problem, gpu, said) for side, version in (("base", old), ("head", new)))
+    old, new = _as_launched("base", old, problem, gpu, said), _as_launched("head", new, problem, gpu, said)
     chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
     if not any(chosen):
@@ -77,7 +77,7 @@ def _as_launched(
     Raises:
         InputError: What they pass is not known.
     """
-    if version is None or version.configurations or not version.launching:
+    if version is None or version.configurations or version.problem is not None or not version.launching:
         return version
     names = _family_names(version, problem.family, said)
     read = {own for own, theirs in names.items() if theirs in _known(problem.family, problem.op)}
@@ -124,10 +124,9 @@ def unread_of(
     for version in (old, new) if rows else ():
         if version is not None:
             names = _family_names(version, family, said)
-            listed = {name for each in version.configurations for name in each.parameters}
-            if not version.configurations:
-                listed = {name for row in rows for name in _differing(row)}
-            found += [name for name in names if name in listed and names[name] not in _known(family, op)]
+            listed = [name for each in version.configurations for name in each.parameters]
+            shown = listed if version.configurations else [name for row in rows for name in _differing(row) if name in names]
+            found += [name for name in shown if names[name] not in _known(family, op)]
     return list(dict.fromkeys(found))
 
 
@@ -173,14 +172,14 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     if ends is not None:
         source = f"one of its {len(renamed)} configurations, at which autotuning fails" if len(renamed) > 1 else "its only configuration"
         return _Best(configuration=renamed[ends[0]], source=source, fits=False, of_space=False, takes=takes)
-    of_space = version.function.autotune is None and not version.as_launched
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
     scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
-    source = "as it is launched" if version.as_launched else source
+    if version.as_launched:
+        source = "as it is launched"
     return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=of_space, takes=takes)  # fmt: skip
+                 of_space=version.function.autotune is None and not version.as_launched, takes=takes)  # fmt: skip
 
 
 def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.comparison import resources
 from advisor.comparison.kernel_rows import kernel_row, unread_of
-from advisor.comparison.launch_meaning import changed_launches
+from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
 from advisor.comparison.launching import Elsewhere, Launching, launches_elsewhere, own_launches
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
@@ -136,9 +136,14 @@ def kernel_subjects(
         called = (name, former[name]) if name in former else (name,)
         old, new = sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
-        launches = [] if old is None or new is None else changed_launches((old.function, old.launching), (new.function, new.launching))
-        if same and not launches:
-            continue
+        changed: list[ChangedLaunch] = []
+        if old is not None and new is not None:
+            changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+            if same and not changed:
+                continue
+            if changed:  # others, a benchmark, say, are not what is compared
+                old = replace(old, launching=tuple(each.old for each in changed))
+                new = replace(new, launching=tuple(each.new for each in changed))
         origin = origins[name][0] if name in origins and old is not None else None
         both: CHANGES = "modified" if origin is not None else change
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
@@ -147,15 +152,19 @@ def kernel_subjects(
         subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *(f"{'The kernel is the same; how' if same else 'How'} {where or 'its file'} launches it changed: {launch}."
-                   for where, launch in launches),
-                 *(f"{where} is unchanged; what it imports changed with {importing[where]}." for where, _ in launches
-                   if importing and where in importing))  # fmt: skip
+                 *_launch_notes(changed, same, importing or {}))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
+
+
+def _launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
+    notes = [f"{'The kernel is the same; how' if same else 'How'} {each.new.where or 'its file'} launches it changed: {each.said}."
+             for each in changed]  # fmt: skip
+    unchanged = (each.new.where for each in changed if each.new.where in importing)
+    return notes + [f"{where} is unchanged; what it imports changed with {importing[where]}." for where in unchanged]
 
 
 def _former_names(

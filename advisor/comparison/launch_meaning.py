@@ -129,18 +129,28 @@ def _names(node: ast.AST) -> Iterator[str]:
     return (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
-def changed_launches(old: Sides, new: Sides) -> list[tuple[str, str]]:
-    """What changed in how a kernel is launched: where it is launched now, and the change in words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedLaunch:
+    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words."""
+
+    old: Launching
+    new: Launching
+    said: str
+
+
+def changed_launches(old: Sides, new: Sides) -> list[ChangedLaunch]:
+    """What changed in how a kernel is launched.
 
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({each.where: launch_meaning(function, each) for each in found} for function, found in (old, new))
-    pairs = [(where, before[where], launch) for where, launch in after.items() if where in before]
-    lost, gained = ([(where, one[where]) for where in one if where not in other] for one, other in ((before, after), (after, before)))
+    before, after = ({each.where: each for each in found} for _, found in (old, new))
+    pairs = [(before[where], launching) for where, launching in after.items() if where in before]
+    lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
-        pairs.append((gained[0][0], lost[0][1], gained[0][1]))
-    return [(where, said) for where, one, other in pairs if (said := _changed(one, other)) is not None]
+        pairs.append((lost[0], gained[0]))
+    meanings = ((one, other, _changed(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
+    return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
 
 
 Sides = tuple[JitFunction, Sequence[Launching]]

@@ -18,6 +18,9 @@ from advisor.errors import AdvisorError
 _LAUNCH = re.compile(rb"\]\s*\(")
 """Stands in every file that launches a kernel, and in few others: only these are parsed."""
 
+LARGEST_LAUNCHERS = 1_000
+"""Files of a tree that are looked through for launches: each takes some 20 ms."""
+
 Launchers = Mapping[str, Sequence[Entry]]
 """By the path of a file that defines kernels: the files that launch some of them, among those that were looked at."""
 
@@ -41,13 +44,17 @@ class LaunchedElsewhere:
 def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) -> LaunchedElsewhere:
     """Of files that changed, or that import what did: the kernels of others that they launch."""
     sides: list[dict[str, list[Entry]]] = []
+    left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
+        sources = [each for each in entries if each is not None and _is_source(each)]
+        left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
         try:
-            sides.append(_launchers(tree, [each for each in entries if each is not None and _is_source(each)]))
+            sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
         except git.PartialCloneError:
             told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
             return LaunchedElsewhere(left_out=(told,))
-    return LaunchedElsewhere(base=sides[0], head=sides[1])
+    told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
+    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
 
 
 def _is_source(entry: Entry) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advisor.comparison.described import described_arguments
-from advisor.comparison.launched import sizes_by_argument
+from advisor.comparison.launched_configuration import sizes_by_argument
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.configs.jit_function import MISSING
 from advisor.errors import AdvisorError
@@ -142,7 +142,8 @@ def _compile(
     if described is not None:
         launch = described_launch(version.source, version.function.name, described, {**constants, **options})
     else:
-        elsewhere = [(each.source, *site) for each in version.launching if each.where for site in each.calls]
+        others = version.launching if all(each.where for each in version.launching) else ()
+        elsewhere = [(each.source, *site) for each in others for site in each.calls]
         try:
             launch = make_launch(version.source, version.function.name, constexprs=constants, options=options, element=element,
                                  arguments=sizes_by_argument(version.function, problem), num_sms=gpu.num_sms,

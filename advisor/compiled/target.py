@@ -174,8 +174,8 @@ def make_launch(
     num_sms: int | None = None,
     elsewhere: LaunchCalls = (),
 ) -> KernelLaunch:
-    """A launch from its parts; names are checked. What is not given is taken from where the file, else other files (`elsewhere`), launch
-    the kernel, and said.
+    """A launch from its parts; names are checked. What is not given is taken from where the file, or others in place of it (`elsewhere`),
+    launch the kernel, and said.
 
     Raises:
         UsageError: The kernel has no argument of a name that is given, or the grid is none.

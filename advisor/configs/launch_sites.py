@@ -19,8 +19,8 @@ LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 def _sites(
     source: SourceFile, kernel: str, num_sms: int | None, element_bytes: int | None, elsewhere: LaunchCalls = ()
 ) -> list[LaunchSite]:  # fmt: skip
-    """The launches of a kernel in its file, else those elsewhere."""
-    calls = [(source, scopes, call) for scopes, call in launches(source, kernel)] or elsewhere
+    """The launches of a kernel in its file, or those elsewhere in place of them."""
+    calls = elsewhere or [(source, scopes, call) for scopes, call in launches(source, kernel)]
     return [LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes) for file, scopes, call in calls]
 
 
@@ -42,7 +42,7 @@ def grid_from_launches(
         options: Names of launch options.
         num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
         element_bytes: Of its tensors, for files that ask one of them; None: not known.
-        elsewhere: Launches by other files, which count where its own has none.
+        elsewhere: Launches by other files, which count in place of its own.
     """
     of_others = None
     sites = _sites(source, kernel, num_sms, element_bytes, elsewhere)
@@ -94,7 +94,7 @@ def needed_for_grid(
 def options_passed(source: SourceFile, kernel: str, options: Sequence[str], elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
     """The options that launches of the kernel pass, whatever their values, with the lines of those that do."""
     found: dict[str, list[int]] = {}
-    for call in [call for _, call in launches(source, kernel)] or [call for _, _, call in elsewhere]:
+    for call in [call for _, _, call in elsewhere] or [call for _, call in launches(source, kernel)]:
         for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare_trees
+from advisor.comparison import Options, compare_trees, launchers
 from advisor.comparison.trees import FolderTree, RevisionTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
@@ -178,6 +178,16 @@ def test_both_are_compiled_as_they_are_launched(repository, predictor):
     assert row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
 
 
+def test_what_a_kernels_own_file_launches_beside_is_not_what_is_compiled(repository, predictor):
+    pytest.importorskip("triton")
+    base = files()
+    base["pkg/kernels.py"] += "\n\nif __name__ == '__main__':\n    scale[(1,)](None, 16, BLOCK=16, num_warps=1)\n"
+    base["pkg/more.py"] = base["pkg/ops.py"]
+    head = {**edited(base, "num_warps=4", "num_warps=16"), "pkg/more.py": base["pkg/more.py"] + "\n# again\n"}
+    (subject,) = compared(repository, predictor, base, head, compiling=True).subjects
+    assert [row.label.split(" num_stages")[0] for row in subject.resources] == ["BLOCK=1024 num_warps=4 → 16"]
+
+
 @pytest.mark.parametrize(
     "odd", ["x[0](", "from .kernels import scale\nscale[0](", "import os\nos[0](1)\na.b[1](2)\n(lambda: 1)[0]()\n", "\0](", "[](1)\n"]
 )
@@ -185,6 +195,14 @@ def test_odd_files_hide_nothing(repository, predictor, odd):
     base = {**files(), "pkg/odd.py": "x = 1\n"}
     found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/odd.py": odd})
     assert [subject.title for subject in found.subjects] == ["pkg/kernels.py::scale"]
+
+
+def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
+    monkeypatch.setattr(launchers, "LARGEST_LAUNCHERS", 1)
+    base = {**files(), "pkg/a.py": "x = 1\n"}
+    found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
+    assert not found.subjects and found.warnings == (
+        "1 files were not looked through for launches of other files' kernels: there are more than 1.",)  # fmt: skip
 
 
 def test_what_a_partial_clone_lacks_is_said(repository, predictor, tmp_path):

@@ -74,6 +74,19 @@ def test_a_kernel_that_another_file_launches_is_predicted_too(repository, predic
     assert any("the model does not read a kernel's body" in note for note in subject.notes)
 
 
+def test_a_file_that_launches_it_as_before_does_not_count(repository, predictor):
+    """It changed besides: a benchmark, say, with constants of its own."""
+    head, _, host = written().partition("\n\ndef run")
+    imports = "import triton\nfrom kernels import matmul\n\ndef run"
+    bench = f"{imports}{host.replace('BM=128', 'BM=32')}"
+    base = {"advisor.toml": SETTINGS.replace("ops.py", "kernels.py"), "kernels.py": head, "ops.py": f"{imports}{host}", "bench.py": bench}
+    changed = {"ops.py": base["ops.py"].replace("BM=128", "BM=16"), "bench.py": f"{bench}\n# longer\n"}
+    commits = [repository.commit(each) for each in (base, changed)]
+    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
+    (subject,) = compare_trees(*trees, Options(compiling=False), predictor).subjects
+    assert {(row.base.configuration.parameters["BM"], row.head.configuration.parameters["BM"]) for row in subject.static} == {(128, 16)}
+
+
 @pytest.mark.parametrize(
     ("launch", "body", "found"),
     [
@@ -134,6 +147,12 @@ def test_sizes_that_advisor_toml_names_are_those_of_the_arguments(repository, pr
 def test_a_launch_that_a_gpu_refuses_cannot_launch(repository, predictor):
     found = compared(repository, predictor, written(), written(f"{PLAIN}, num_ctas=2"), gpus=("A100",))
     assert {row.verdict for row in found.subjects[0].static} == {"cannot-launch"} and found.gate.failed
+
+
+def test_of_a_list_that_cannot_be_read_launches_say_nothing(repository, predictor):
+    tuned = written("").replace("@triton.jit", "@triton.autotune(configs=CONFIGS, key=[])\n@triton.jit", 1)
+    (subject,) = compared(repository, predictor, tuned, tuned.replace("cdiv(M, 128)", "cdiv(M, 64)")).subjects
+    assert "neither version lists configurations" in refusal(subject)
 
 
 def test_listed_configurations_go_before_what_is_passed(repository, predictor):
