@@ -17,6 +17,8 @@ from advisor.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
+Launched = tuple[JitFunction, Sequence[Launching]]
+"""A version of a kernel, and the files that launch it."""
 _BLOCKS = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 
@@ -138,7 +140,7 @@ class ChangedLaunch:
     said: str
 
 
-def changed_launches(old: Sides, new: Sides) -> list[ChangedLaunch]:
+def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     """What changed in how a kernel is launched.
 
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
@@ -151,10 +153,6 @@ def changed_launches(old: Sides, new: Sides) -> list[ChangedLaunch]:
         pairs.append((lost[0], gained[0]))
     meanings = ((one, other, _changed(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
     return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
-
-
-Sides = tuple[JitFunction, Sequence[Launching]]
-"""A kernel, and the files that launch it."""
 
 
 def _changed(old: LaunchMeaning, new: LaunchMeaning) -> str | None:

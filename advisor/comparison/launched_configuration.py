@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor.comparison.launching import Launching
 from advisor.comparison.settings import KernelSettings
-from advisor.configs.jit_function import MISSING, JitFunction
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.launch_site import LaunchSite
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
@@ -72,7 +72,7 @@ def launched_configuration(
 
 def _unknown(function: JitFunction, site: LaunchSite, read: Set[str], known: Set[str]) -> Iterator[str]:
     """What the model reads of a launch and is not known: heuristics have the last word, and `**options` may be anything."""
-    told = {each.name for each in function.parameters if each.default is not MISSING and each.name not in site.passed}
+    told = {each.name for each in function.parameters if type(each.default) is int and each.name not in site.passed}
     asked = read - function.heuristics.keys() - known - told
     yield from (each.name for each in function.parameters if each.is_constexpr and each.name in asked)
     yield from (name for name in LAUNCH_OPTIONS if name in site.passed and name not in known)

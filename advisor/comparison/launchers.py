@@ -75,6 +75,6 @@ def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
                 raise
             except (AdvisorError, *ODD):  # told where the file itself is compared
                 continue
-            for path in dict.fromkeys(file.path.relative_to(folder).as_posix() for file in files):
-                found.setdefault(path, []).append(entry)
+            for place in dict.fromkeys(file.path for file in files if file.path.is_relative_to(folder)):
+                found.setdefault(place.relative_to(folder).as_posix(), []).append(entry)
     return found

@@ -16,12 +16,9 @@ LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 """Launches by other files than the kernel's: the file, the scopes around the launch, the outermost first, and the call."""
 
 
-def _sites(
-    source: SourceFile, kernel: str, num_sms: int | None, element_bytes: int | None, elsewhere: LaunchCalls = ()
-) -> list[LaunchSite]:  # fmt: skip
+def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
     """The launches of a kernel in its file, or those elsewhere in place of them."""
-    calls = elsewhere or [(source, scopes, call) for scopes, call in launches(source, kernel)]
-    return [LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes) for file, scopes, call in calls]
+    return elsewhere or [(source, scopes, call) for scopes, call in launches(source, kernel)]
 
 
 def grid_from_launches(
@@ -45,15 +42,16 @@ def grid_from_launches(
         elsewhere: Launches by other files, which count in place of its own.
     """
     of_others = None
-    sites = _sites(source, kernel, num_sms, element_bytes, elsewhere)
-    for site in sites:
+    calls = _calls(source, kernel, elsewhere)
+    for file, scopes, call in calls:
+        site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         found = site.launch(values, defaults or {}, options)
         if found.grid is None:
             continue
         if not site.is_for_others(values, {**(defaults or {}), **found.constexprs}, found.grid):
             return found
         of_others = of_others or found
-    return of_others if len(sites) == 1 else None
+    return of_others if len(calls) == 1 else None
 
 
 def only_launch(
@@ -65,8 +63,12 @@ def only_launch(
     Args:
         source, kernel, values, options, num_sms, element_bytes, elsewhere: As for `grid_from_launches`.
     """
-    sites = _sites(source, kernel, num_sms, element_bytes, elsewhere)
-    return replace(sites[0].launch(values, {}, options), grid=None) if len(sites) == 1 else None
+    calls = _calls(source, kernel, elsewhere)
+    if len(calls) != 1:
+        return None
+    file, scopes, call = calls[0]
+    launch = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes).launch(values, {}, options)
+    return replace(launch, grid=None)
 
 
 def needed_for_grid(
@@ -79,7 +81,8 @@ def needed_for_grid(
         source, kernel, values, defaults, options, num_sms, element_bytes: As for `grid_from_launches`.
         unknown: Names of the numbers among its arguments that are not known.
     """
-    for site in _sites(source, kernel, num_sms, element_bytes):
+    for scopes, call in launches(source, kernel):
+        site = LaunchSite(source, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             continue
@@ -87,14 +90,14 @@ def needed_for_grid(
             fewer = tuple(each for each in needed if each != name)
             if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
                 needed = fewer
-        return site.call.lineno, needed
+        return call.lineno, needed
     return None
 
 
 def options_passed(source: SourceFile, kernel: str, options: Sequence[str], elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
     """The options that launches of the kernel pass, whatever their values, with the lines of those that do."""
     found: dict[str, list[int]] = {}
-    for call in [call for _, _, call in elsewhere] or [call for _, call in launches(source, kernel)]:
+    for _, _, call in _calls(source, kernel, elsewhere):
         for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)
