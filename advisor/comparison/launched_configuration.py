@@ -48,7 +48,7 @@ def launched_configuration(
         said: What advisor.toml says of the kernel.
 
     Raises:
-        InputError: What they pass is not known, or they do not pass the same.
+        InputError: What they pass is not known, is no size, or is not the same.
     """
     values = sizes_by_argument(function, problem, said)
     found: list[Configuration] = []
@@ -62,6 +62,9 @@ def launched_configuration(
                 where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
                 raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known")
             configuration = _configuration(function, constants, options, gpu)
+            odd = [f"{name}={value}" for name, value in configuration.flat().items() if name in {*read, "num_warps"} and value < 1]
+            if odd:
+                raise InputError("a launch passes what is no size", ", ".join(odd), "1 or more")
             if configuration not in found:
                 found.append(configuration)
     if len(found) > 1:

@@ -110,6 +110,8 @@ def test_what_is_passed_is_worked_out(repository, predictor, launch, body, found
         ("BM=most, BN=128, BK=64", "pass", "what the launch in line 15 passes for BM is not known"),
         ("BM=64, BN=128, BK=64, maxnreg=most", "pass", "what the launch in line 15 passes for maxnreg is not known"),
         ("BM=64, BN=128, BK=64, **options", "pass", "what the launch in line 15 passes for **options is not known"),
+        ("BM=0, BN=128, BK=64", "pass", "a launch passes what is no size; got BM=0; expected 1 or more"),
+        ("BM=64, BN=128, BK=64, num_warps=0", "pass", "got num_warps=0; expected 1 or more"),
         ("BM=64, BN=128", "pass", "what the launch in line 15 passes for BK is not known"),
         (PLAIN, "matmul[(1,)](a, b, c, M, N, K, 16, 16, 16)", "its launches pass different constants, and which one runs is not known"),
     ],
