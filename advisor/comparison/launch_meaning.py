@@ -109,8 +109,9 @@ def _bindings(scopes: Sequence[Scope], call: ast.Call) -> dict[str, list[ast.AST
 
 
 def _head(node: ast.stmt) -> Iterator[ast.AST]:
-    """What a block says before its statements."""
-    return (each for each in ast.iter_child_nodes(node) if isinstance(each, (ast.expr, ast.withitem)))
+    """What a block says before its statements, and `match` before those of its cases."""
+    yield from (each for each in ast.iter_child_nodes(node) if isinstance(each, (ast.expr, ast.withitem)))
+    yield from (each for case in getattr(node, "cases", ()) for each in (case.pattern, case.guard) if each is not None)
 
 
 def _behind(value: ast.AST, scopes: Sequence[Scope], bound: Mapping[str, Sequence[ast.AST]]) -> tuple[list[ast.AST], set[str]]:

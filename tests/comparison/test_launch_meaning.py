@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.comparison import Options, compare_trees, meaning
-from advisor.comparison.launch_meaning import launch_meaning
+from advisor.comparison.launch_meaning import changed_launches, launch_meaning
 from advisor.comparison.launching import own_launches
 from advisor.comparison.trees import RevisionTree
 from advisor.configs.source import parse_source
@@ -132,6 +132,31 @@ def test_what_the_function_calls_its_own_variables_is_no_change(repository, pred
         files = {path: re.sub(rf"\b{before}\b", after, text) for path, text in files.items()}
     found = compared(repository, predictor, files)
     assert not found.subjects if new is None else new in found.subjects[0].notes[0]
+
+
+BINDINGS = {
+    "match": "    match n:\n        case [block, warps]:\n            pass\n",
+    "with": "    with settings(n) as block:\n        warps = block.warps\n",
+    "for": "    for block in settings(n):\n        warps = block\n",
+    "function": "    def block(meta):\n        return meta\n    warps = block(n)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "is_change"),
+    [("match", "[block, warps]", "[warps, block]", True), ("with", "settings", "other", True),
+     ("for", "settings(n)", "settings(n, 2)", True), ("function", "return meta", "return meta + 1", True),
+     ("with", "block", "got", False), ("for", "block", "each", False),
+     ("function", "block", "inner", False), ("function", "meta", "m", False)],
+)  # fmt: skip
+def test_however_a_variable_is_bound(kind, old, new, is_change):
+    text = KERNEL.replace("    block, warps = settings(n)\n", BINDINGS[kind])
+    body, _, host = text.partition("\n\ndef run")
+    assert old in host
+    other = re.sub(rf"\b{old}\b" if old.isidentifier() else re.escape(old), new, host)
+    sources = [parse_source(f"{body}\n\ndef run{each}", "scale.py") for each in (host, other)]
+    changed = changed_launches(*((source.kernel("scale"), own_launches(source, "scale")) for source in sources))
+    assert bool(changed) is is_change
 
 
 @pytest.mark.parametrize("swapped", ["x, n, warps, num_warps=block", "x, n, block, num_warps=block", "x, n, n, num_warps=warps"])
