@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -13,14 +13,16 @@ from advisor.comparison import git
 from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
-from advisor.comparison.importers import LARGEST_IMPORTED, imported_files
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects, mentions_triton, parse
+from advisor.comparison.importers import LARGEST_IMPORTED
+from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects
+from advisor.comparison.launchers import LaunchedElsewhere, Launchers
 from advisor.comparison.moves import MovedKernels
+from advisor.comparison.reading import Reading
 from advisor.comparison.recorded import Recorded
 from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import Settings
 from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
-from advisor.comparison.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
 from advisor.comparison_schema import Subject
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
@@ -43,6 +45,8 @@ class ChangedFiles:
     compiling: Compiling
     recorded: Recorded
     moved: MovedKernels = field(default_factory=MovedKernels)
+    launched: LaunchedElsewhere = field(default_factory=LaunchedElsewhere)
+    importing: Mapping[str, str] = field(default_factory=dict)  # unchanged files that import a changed one, each with that
 
     def reached(self, change: FileChange, by: str) -> list[Subject]:
         """What there is to say of an unchanged file that imports from a changed one, `by`."""
@@ -113,45 +117,36 @@ class ChangedFiles:
         return [result_subject(change.path, results[0], results[1])]
 
     def _kernels(self, change: FileChange) -> list[Subject]:
-        """The kernels of a file, read in folders of their own with the files that they import, so that imports are found there and
-        nowhere else."""
+        """The kernels of a file, with the files that launch them."""
         came = self.moved.came.get(change.path, {})
         left = self.moved.left.get(change.base.path, frozenset()) if change.base is not None else frozenset()
         with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
-            before, after = _Reading(self.base, Path(folder, "base")), _Reading(self.head, Path(folder, "head"))
-            sources = [reading.source(entry) for reading, entry in ((before, change.base), (after, change.head))]
-            files = {entry.path: before.source(entry) for entry in set(came.values())}
+            before, after = Reading(self.base, Path(folder, "base")), Reading(self.head, Path(folder, "head"))
+            sources = [reading.kernels(entry) for reading, entry in ((before, change.base), (after, change.head))]
+            files = {entry.path: before.kernels(entry) for entry in set(came.values())}
             origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
             if not any(sources):
                 return []
+            former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
+            launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
-                                    origins=origins, left=left)  # fmt: skip
+                                    origins=origins, left=left, launchers=launchers, importing=self.importing)  # fmt: skip
             left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
 
-
-@dataclass(slots=True)
-class _Reading:
-    """Reads kernel files of one tree, each into a folder with the files that it imports."""
-
-    tree: Tree
-    folder: Path
-    left_out: bool = False  # whether files that kernels need were
-
-    def source(self, entry: Entry | None) -> SourceFile | None:
-        """The file, parsed; None where there is none, or it holds no kernel."""
-        if entry is None:
-            return None
-        check_readable(entry, LARGEST_SOURCE_BYTES)
-        data = self.tree.read(entry)
-        if not mentions_triton(data):
-            return None
-        source = parse(data, entry.path)
-        assert source is not None
-        self.left_out |= imported_files(self.tree, source, entry.path, _writer(self.folder))
-        return replace(source, path=_place(self.folder, entry.path))
+    def _launchers(self, reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
+        """The files that launch kernels of others in these paths, each with its path."""
+        found = []
+        for entry in dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ())):
+            try:
+                source = reading.launches(entry, whole=True)
+            except git.PartialCloneError:
+                source = reading.launches(entry, whole=False)  # which was read to find it
+            if source is not None:
+                found.append((entry.path, source))
+        return found
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
@@ -186,28 +181,6 @@ def _is_table(data: bytes, path: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         version = read_version(data, path, Path(folder))
     return version is not None and version.table is not None
-
-
-def _place(folder: Path, path: str) -> Path:
-    """Where a path of a tree is written to, below `folder`.
-
-    Raises:
-        InputError: The path would lead out of it.
-    """
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or any(part in ("..", "") or len(part.encode("utf-8", "surrogateescape")) > 250 for part in parts):
-        raise InputError("not a path inside the tree", path)
-    return folder.joinpath(*parts)
-
-
-def _writer(folder: Path) -> Callable[[Entry, bytes], None]:
-    """Writes files of a tree below `folder`. They are parsed, never imported."""
-    def write(entry: Entry, data: bytes) -> None:
-        place = _place(folder, entry.path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
-
-    return write
 
 
 def _without_folder(subject: Subject, folder: str) -> Subject:

@@ -17,6 +17,7 @@ from advisor.comparison.files import common_fingerprint, result_subject, rows_su
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
 from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
+from advisor.comparison.launchers import launched_elsewhere
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
 from advisor.comparison.resources import Compiling
@@ -213,15 +214,18 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     settings, warnings = _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = _gpus(options, settings)
-    files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
-                         compiling=Compiling(wanted=options.compiling), moved=moved,
-                         recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
     importing = reached(base, head, relevant)
-    warnings += importing.left_out
+    launched = launched_elsewhere(base, head, (*relevant, *importing.changes))
+    warnings += (*importing.left_out, *launched.left_out)
+    files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
+                         compiling=Compiling(wanted=options.compiling), moved=moved, launched=launched,
+                         importing={change.path: by for change, by in importing.changes.items()},
+                         recorded=_recorded(base, head, options, settings, warnings))  # fmt: skip
     subjects: list[Subject] = []
     skipped: list[str] = []
     taken = unjudged = 0
-    looked_at = (*relevant, *importing.changes)
+    others = launched.unchanged(base, head, (*relevant, *importing.changes))
+    looked_at = (*relevant, *others, *importing.changes)
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged, failing = _audited(base, head, relevant[number:], predictor)
@@ -229,11 +233,12 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
                 warnings.append(f"More than {LARGEST_CHANGES} changed tables and kernel files: {unjudged} were only audited, not judged.")
             subjects += failing
             if importers := len(looked_at) - max(number, len(relevant)):
-                warnings.append(f"{importers} unchanged files that import from changed ones were left out, past the same limit.")
+                warnings.append(f"{importers} unchanged files that import from changed ones, or whose kernels these launch, were left out, "
+                                "past the same limit.")  # fmt: skip
             break
         try:
             by = importing.changes.get(change)
-            found = files.subjects(change) if by is None else files.reached(change, by)
+            found = files.reached(change, by) if by is not None else files.subjects(change)
         except NotOursError as error:
             skipped.append(str(error))
             continue

@@ -4,7 +4,7 @@ other files, which are read from the tree as `advisor.configs.imported` finds th
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -40,8 +40,19 @@ def located(paths: Container[str], path: str, item: Import) -> str | None:
     return None
 
 
-def imported_files(tree: Tree, source: SourceFile, path: str, write: Callable[[Entry, bytes], None]) -> bool:
+def imported_files(
+    tree: Tree, source: SourceFile, path: str, write: Callable[[Entry, bytes], None], launched: Collection[str] | None = None,
+    *, whole: bool = True,
+) -> bool:  # fmt: skip
     """Hand every file that is needed for what a file imports to `write`, those that its kernels need first.
+
+    Args:
+        tree: Where the files are.
+        source: The file that imports them.
+        path: Its path in the tree.
+        write: Where they go.
+        launched: What it launches, as it names that (`kernel`, `module.kernel`): goes first in place of its kernels.
+        whole: Whether to go on to the rest.
 
     Returns:
         Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
@@ -51,7 +62,12 @@ def imported_files(tree: Tree, source: SourceFile, path: str, write: Callable[[E
     known: dict[str, SourceFile | None] = {path: source}
     done: set[tuple[str, str]] = set()
     left_out = []
-    for names in (frozenset(source.definitions), frozenset({*everything, *source.imports})):
+    asked_of: dict[str, set[str]] = {}  # names of the file: attributes
+    for name in launched or ():
+        root, *attributes = name.split(".")
+        asked_of.setdefault(root, set()).update(attributes)
+    first = frozenset(source.definitions if launched is None else asked_of)
+    for names in (first, frozenset({*everything, *source.imports})) if whole else (first,):
         waiting = [(path, names)]
         left_out.append(False)
         while waiting:
@@ -60,7 +76,8 @@ def imported_files(tree: Tree, source: SourceFile, path: str, write: Callable[[E
             done |= {(here, name) for name in fresh}
             file = known[here]
             _, imports = behind(file, fresh) if file is not None else ([], {})
-            for led, wanted in (each for item, attributes in imports.items() for each in leads(item, attributes)):
+            further = asked_of if here == path else {}
+            for led, wanted in (each for item, named in imports.items() for each in leads(item, named | further.get(item.alias, set()))):
                 target = located(entries, here, led)
                 if target is None or entries[target].kind != "file":
                     continue

@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.advise import advise
 from advisor.advise.exports import triton_config
+from advisor.comparison.launched_configuration import launched_configuration
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import StaticRow
@@ -53,6 +54,7 @@ def kernel_row(
     Raises:
         InputError: Neither version lists configurations, or they do not name what the model has to be told.
     """
+    old, new = _as_launched("base", old, problem, gpu, said), _as_launched("head", new, problem, gpu, said)
     chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
     if not any(chosen):
@@ -65,6 +67,25 @@ def kernel_row(
             sides[side] = advise(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
     return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
+
+
+def _as_launched(
+    side: str, version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings
+) -> KernelVersion | None:  # fmt: skip
+    """A version with what its launches pass as its one configuration, where nothing lists any.
+
+    Raises:
+        InputError: What they pass is not known.
+    """
+    if version is None or version.configurations or version.problem is not None or not version.launching:
+        return version
+    names = _family_names(version, problem.family, said)
+    read = {own for own, theirs in names.items() if theirs in _known(problem.family, problem.op)}
+    try:
+        found = launched_configuration(version.function, version.launching, read, problem, gpu, said)
+    except InputError as error:
+        raise InputError(f"{side}: {error.what}", error.got, error.limit, error.remedy) from None
+    return replace(version, configurations=(found,), as_launched=True)
 
 
 def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticRow:
@@ -94,11 +115,30 @@ def _own_names(version: KernelVersion | None, family: str, said: KernelSettings)
     return {theirs: own for own, theirs in names.items() if own != theirs}
 
 
-def unread(version: KernelVersion, family: str, op: str, said: KernelSettings) -> list[str]:
-    """Parameters of a version's configurations that the model of a family does not read, in the kernel's own names."""
-    known = {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
-    names = _family_names(version, family, said)
-    return list(dict.fromkeys(name for each in version.configurations for name in each.parameters if names[name] not in known))
+def unread_of(
+    rows: Sequence[StaticRow], old: KernelVersion | None, new: KernelVersion | None, family: str, op: str, said: KernelSettings
+) -> list[str]:  # fmt: skip
+    """Parameters of configurations that the model of a family does not read, in the kernel's own names: of those that are listed all, and
+    of those that launches pass what differs between them."""
+    found: list[str] = []
+    for version in (old, new) if rows else ():
+        if version is not None:
+            names = _family_names(version, family, said)
+            listed = [name for each in version.configurations for name in each.parameters]
+            shown = listed if version.configurations else [name for row in rows for name in _differing(row) if name in names]
+            found += [name for name in shown if names[name] not in _known(family, op)]
+    return list(dict.fromkeys(found))
+
+
+def _differing(row: StaticRow) -> Iterator[str]:
+    """The parameters that differ between the sides of a row."""
+    sides = [side.configuration.parameters if side is not None and side.configuration is not None else {} for side in (row.base, row.head)]
+    return (name for name in {**sides[0], **sides[1]} if all(sides) and sides[0].get(name) != sides[1].get(name))
+
+
+def _known(family: str, op: str) -> set[str]:
+    """The parameters that the model of a family reads, as it calls them."""
+    return {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +161,8 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     tiled = is_tiled(problem.family, problem.op)
     lacking = next((missing for each in renamed if tiled and (missing := missing_parameters(each, problem.family))), None)
     if lacking:
-        own = next(iter(unread(version, problem.family, problem.op, said)), "BLOCK")
+        known = _known(problem.family, problem.op)
+        own = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
         got = ", ".join(version.configurations[0].parameters) or "no parameters"
         raise InputError(f"the configurations do not name {', '.join(lacking)}", got,
                          f"what the model of {problem.family} reads",
@@ -135,8 +176,10 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     scores[list(version.refused(gpu))] = np.inf
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
+    if version.as_launched:
+        source = "as it is launched"
     return _Best(configuration=renamed[best], source=source, fits=bool(np.isfinite(scores[best])),
-                 of_space=version.function.autotune is None, takes=takes)  # fmt: skip
+                 of_space=version.function.autotune is None and not version.as_launched, takes=takes)  # fmt: skip
 
 
 def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gpu: GpuSpec) -> ConfigurationBatch:

@@ -14,8 +14,9 @@ from math import prod
 from typing import Any
 
 from advisor.comparison import resources
-from advisor.comparison.kernel_rows import kernel_row, unread
-from advisor.comparison.launch_meaning import LaunchMeaning, changed_launch, launch_meaning
+from advisor.comparison.kernel_rows import kernel_row, unread_of
+from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
+from advisor.comparison.launching import Elsewhere, Launching, launches_elsewhere, own_launches
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
@@ -44,8 +45,8 @@ SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precisi
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
 
-# What a hostile or half-written file can make the parsing of literals raise, besides our own errors.
-_ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
+ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
+"""What a hostile or half-written file can make the parsing of literals raise, besides our own errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,8 @@ class KernelVersion:
     entry: Mapping[str, Any]  # of the KERNELS literal
     configurations: tuple[Configuration, ...]
     named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
+    launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
+    as_launched: bool = False  # whether what they pass is its configuration
     problem: str | None = None  # why there are no configurations
 
     def refused(self, gpu: GpuSpec) -> dict[int, str]:
@@ -99,6 +102,7 @@ def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
     origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
+    launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
 
@@ -114,14 +118,17 @@ def kernel_subjects(
         recorded: Launches that name problems.
         origins: Kernels that lay in another file of the base, each with that file and its path.
         left: Kernels of the base that lie in another file of the head, where they are compared.
+        launchers: Of base and head, other files that launch kernels of the file, each with its path.
+        importing: Unchanged files that import what changed, each with the file that it changed with.
     """
     origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
     backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
-    sides = [_versions(source.on(backend)) if source is not None else {} for source in (base, head)]
+    elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
+    sides = [_versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    elsewhere = {file: _versions(source.on(backend)) for file, source in dict(origins.values()).items()}
-    sides[0] |= {name: elsewhere[file][name] for name, (file, _) in origins.items() if name in elsewhere[file]}
+    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in dict(origins.values()).items()}
+    sides[0] |= {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
     former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
@@ -129,9 +136,14 @@ def kernel_subjects(
         called = (name, former[name]) if name in former else (name,)
         old, new = sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
-        launch = changed_launch(*(_launches(side) for side in (old, new)))
-        if same and launch is None:
-            continue
+        changed: list[ChangedLaunch] = []
+        if old is not None and new is not None:
+            changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+            if same and not changed:
+                continue
+            if changed:  # others, a benchmark, say, are not what is compared
+                old = replace(old, launching=tuple(each.old for each in changed))
+                new = replace(new, launching=tuple(each.new for each in changed))
         origin = origins[name][0] if name in origins and old is not None else None
         both: CHANGES = "modified" if origin is not None else change
         word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
@@ -140,12 +152,19 @@ def kernel_subjects(
         subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *((f"{'The kernel is the same; how' if same else 'How'} its file launches it changed: {launch}.",) if launch else ()))
+                 *_launch_notes(changed, same, importing or {}))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
+
+
+def _launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
+    notes = [f"{'The kernel is the same; how' if same else 'How'} {each.new.where or 'its file'} launches it changed: {each.said}."
+             for each in changed]  # fmt: skip
+    unchanged = (each.new.where for each in changed if each.new.where in importing)
+    return notes + [f"{where} is unchanged; what it imports changed with {importing[where]}." for where in unchanged]
 
 
 def _former_names(
@@ -169,16 +188,17 @@ def _returns_a_value(node: ast.FunctionDef) -> bool:
     return any(value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns)
 
 
-def _versions(source: SourceFile) -> dict[str, KernelVersion]:
+def _versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
     literal, found = source.kernels_literal, {}
     for name in launched(source):
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
-        found[name] = _version(source, function, literal.get(name))
+        launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
+        found[name] = _version(source, function, literal.get(name), launching)
     return found
 
 
-def _version(source: SourceFile, function: JitFunction, entry: Any) -> KernelVersion:
+def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
     entry = entry if isinstance(entry, dict) else {}
     configurations: tuple[Configuration, ...] = ()
     named: tuple[str, ...] = ()
@@ -192,11 +212,12 @@ def _version(source: SourceFile, function: JitFunction, entry: Any) -> KernelVer
             named = tuple(dict.fromkeys(each.label() for each in configurations))
         elif isinstance(entry.get("space"), dict):
             configurations, named = _space(entry["space"])
-        else:
+        elif not launching:
             problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
-    except (InputError, *_ODD) as error:
+    except (InputError, *ODD) as error:
         configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
-    return KernelVersion(source=source, function=function, entry=entry, configurations=configurations, named=named, problem=problem)
+    return KernelVersion(source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching,
+                         problem=problem)  # fmt: skip
 
 
 def _configuration(literal: ConfigLiteral) -> Configuration:
@@ -229,10 +250,6 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     return (trees, repr(sorted(entry.items())), version.named)
 
 
-def _launches(version: KernelVersion | None) -> LaunchMeaning | None:
-    return launch_meaning(version.source, version.function.name) if version is not None else None
-
-
 def _subject(
     paths: Sequence[str], names: Sequence[str], change: CHANGES, old: KernelVersion | None, new: KernelVersion | None, said: KernelSettings,
     gpus: Sequence[GpuSpec], predictor: Predictor, compiling: resources.Compiling, recorded: Recorded, same: bool,
@@ -244,8 +261,8 @@ def _subject(
     notes = _changed_by_hand(old, new)
     if new is not None:
         odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
-        alike = len(odd) == 2 and len(set(odd.values())) == 1
-        notes += [odd["head"]] if alike else [f"{word}: {why}" for word, why in odd.items()]
+        one = len(odd) == 2 and len(set(odd.values())) == 1
+        notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
     best: dict[str, Configuration] = {}
     first: Problem | None = None
@@ -262,17 +279,18 @@ def _subject(
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
                 row = kernel_row(number, name, problem, gpu, old, new, said, predictor)
                 rows.append(row)
-                for side in (row.head, row.base):
-                    its = side.configuration if side is not None else None
+                for side, version in ((row.head, new), (row.base, old)):
+                    its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
                         best.setdefault(gpu.name, its)
-        if rows and not same and old is not None and new is not None and old.named == new.named:
+        alike = old is not None and new is not None and old.named == new.named and not any(row.changed for row in rows)
+        if rows and not same and alike:
             notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
                          "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
         of = first.family, first.op, said
-        if rows and (blind := dict.fromkeys(each for side in (old, new) if side is not None for each in unread(side, *of))):
+        if blind := unread_of(rows, old, new, *of):
             notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what these change.")
-    except (AdvisorError, *_ODD) as error:
+    except (AdvisorError, *ODD) as error:
         if new is not None:
             notes.append(f"No prediction: {error}")
     compiled: tuple[ResourceRow, ...] = ()

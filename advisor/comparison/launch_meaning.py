@@ -7,53 +7,58 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 
+from advisor.comparison.launching import Launching
+from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
 from advisor.configs.bindings import Scope, arguments, bound_by, holds
-from advisor.configs.launch_calls import launches
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.source import SourceFile
 from advisor.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
+Launched = tuple[JitFunction, Sequence[Launching]]
+"""A version of a kernel, and the files that launch it."""
 _BLOCKS = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchMeaning:
-    """The distinct launches of a kernel in its file.
+    """The distinct launches of a kernel in a file.
 
     Attributes:
-        passed: By option and constant, the expressions that the launches pass for it, as they are written.
-        behind: Of each launch, digests of the syntax trees of its constants and options, and of its grid, with all that they are worked
-            out from.
+        passed: By option and constant, the expressions that the launches pass for it, as they are written; "grid" is among them.
+        behind: Of each launch, by the same, digests of the syntax trees of these expressions with all that they are worked out from,
+            whatever a function calls its own variables.
     """
 
     passed: Mapping[str, tuple[str, ...]]
-    behind: frozenset[tuple[str, str]]
+    behind: frozenset[tuple[tuple[str, str], ...]]
+
+    def digests(self, name: str) -> set[str]:
+        """Of what the launches pass for an option or constant."""
+        return {digest for launch in self.behind for each, digest in launch if each == name}
 
 
-def launch_meaning(source: SourceFile, kernel: str) -> LaunchMeaning | None:
-    """How the file launches one of its kernels; None: it does not, or which of several of the name is meant is not known."""
-    if kernel not in source.functions:
-        return None
-    parameters = source.kernel(kernel).parameters
+def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning:
+    """What a file's launches of a kernel come down to."""
+    parameters, source = function.parameters, launching.source
     tunable = {*(each.name for each in parameters if each.is_constexpr), *LAUNCH_OPTIONS}
     passed: dict[str, list[str]] = {}
-    behind: set[tuple[str, str]] = set()
-    found = list(launches(source, kernel))
-    for scopes, call in found:
+    behind: set[tuple[tuple[str, str], ...]] = set()
+    for scopes, call in launching.calls:
+        assert isinstance(call.func, ast.Subscript)
         positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
         given = [*zip((each.name for each in parameters), positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
-        values = {name: value for name, value in given if name in tunable}
-        bound = _bindings(scopes, call)
-        grid = call.func.slice if isinstance(call.func, ast.Subscript) else call.func
+        values: dict[str, ast.AST] = {name: value for name, value in given if name in tunable}
+        bound, local, grid = _bindings(scopes, call), local_names(scopes), call.func.slice
         bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
         shown = _given(bindings[-1]) if bindings else grid
         for name, node in [*values.items(), ("grid", shown)]:
             passed.setdefault(name, []).append(_written(node))
-        grids = {"grid": shown if len(bindings) <= 1 else grid}  # of several bindings each counts
-        behind.add((_digest(source, values, scopes, bound), _digest(source, grids, scopes, bound)))
-    return LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=frozenset(behind)) if found else None
+        values["grid"] = shown if len(bindings) <= 1 else grid  # of several bindings each counts
+        behind.add(tuple((name, _digest(source, node, scopes, bound, local)) for name, node in sorted(values.items())))
+    return LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=frozenset(behind))
 
 
 def _given(binding: ast.AST) -> ast.AST:
@@ -64,11 +69,12 @@ def _given(binding: ast.AST) -> ast.AST:
     return binding.value if isinstance(binding, (ast.AnnAssign, ast.NamedExpr)) and binding.value is not None else binding
 
 
-def _digest(source: SourceFile, values: Mapping[str, ast.AST], scopes: Sequence[Scope], bound: Mapping[str, Sequence[ast.AST]]) -> str:
-    """A digest of expressions around a launch, and of all that they are worked out from."""
-    statements, names = _behind(list(values.values()), scopes, bound)
-    trees = [*(f"{name}={ast.dump(value)}" for name, value in sorted(values.items())), *statements]
-    trees += [tree for _, tree in meaning(source, names)]
+def _digest(
+    source: SourceFile, value: ast.AST, scopes: Sequence[Scope], bound: Mapping[str, Sequence[ast.AST]], local: Set[str]
+) -> str:  # fmt: skip
+    """A digest of an expression around a launch, and of all that it is worked out from."""
+    statements, names = _behind(value, scopes, bound)
+    trees = [*without_local_names([value, *statements], local), *(tree for _, tree in meaning(source, names))]
     return sha256("\0".join(trees).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -103,13 +109,14 @@ def _bindings(scopes: Sequence[Scope], call: ast.Call) -> dict[str, list[ast.AST
 
 
 def _head(node: ast.stmt) -> Iterator[ast.AST]:
-    """What a block says before its statements."""
-    return (each for each in ast.iter_child_nodes(node) if isinstance(each, (ast.expr, ast.withitem)))
+    """What a block says before its statements, and `match` before those of its cases."""
+    yield from (each for each in ast.iter_child_nodes(node) if isinstance(each, (ast.expr, ast.withitem)))
+    yield from (each for case in getattr(node, "cases", ()) for each in (case.pattern, case.guard) if each is not None)
 
 
-def _behind(values: Sequence[ast.AST], scopes: Sequence[Scope], bound: Mapping[str, Sequence[ast.AST]]) -> tuple[list[str], set[str]]:
-    """The syntax trees that decide what expressions around a launch are, in order, and the names among them that are the file's."""
-    waiting = {name for value in values for name in _names(value)}
+def _behind(value: ast.AST, scopes: Sequence[Scope], bound: Mapping[str, Sequence[ast.AST]]) -> tuple[list[ast.AST], set[str]]:
+    """The syntax trees that decide what an expression around a launch is, in order, and the names among them that are the file's."""
+    waiting = set(_names(value))
     seen: set[str] = set()
     deciding: dict[int, ast.AST] = {}
     while waiting:
@@ -118,24 +125,50 @@ def _behind(values: Sequence[ast.AST], scopes: Sequence[Scope], bound: Mapping[s
         deciding |= fresh
         waiting = {name for node in fresh.values() for name in _names(node)} - seen
     ordered = sorted(deciding.values(), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-    return [ast.dump(node) for node in ordered], seen - set(bound).union(*(arguments(scope) for scope in scopes))
+    return ordered, seen - set(bound).union(*(arguments(scope) for scope in scopes))
 
 
 def _names(node: ast.AST) -> Iterator[str]:
     return (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
-def changed_launch(old: LaunchMeaning | None, new: LaunchMeaning | None) -> str | None:
-    """What changed in how a kernel is launched, in words; None: nothing, or one side does not launch it in its file."""
-    if old is None or new is None or old.behind == new.behind:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedLaunch:
+    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words."""
+
+    old: Launching
+    new: Launching
+    said: str
+
+
+def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
+    """What changed in how a kernel is launched.
+
+    Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
+    launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
+    """
+    before, after = ({each.where: each for each in found} for _, found in (old, new))
+    pairs = [(before[where], launching) for where, launching in after.items() if where in before]
+    lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
+    if len(lost) == len(gained) == 1:
+        pairs.append((lost[0], gained[0]))
+    meanings = ((one, other, _changed(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
+    return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
+
+
+def _changed(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
+    """What changed in how a file launches a kernel, in words; None: nothing."""
+    if old.behind == new.behind:
         return None
-    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
-    if names:
-        return ", ".join(f"{_text(name, old)} → {_text(name, new)}" for name in names)
-    if _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
+    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if old.digests(name) != new.digests(name)]
+    written = [name for name in names if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    if not written and _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
         return None
-    of_grid = _only_more(*({constants for constants, _ in side.behind} for side in (old, new)))
-    return f"what {', '.join(f'{name}={values[0]}' for name, values in new.passed.items() if (name == 'grid') == of_grid)} comes from"
+    said = ", ".join(f"{_text(name, old)} → {_text(name, new)}" for name in written)
+    rest = [name for name in names or new.passed if name not in written]
+    rest = [name for name in rest if name != "grid"] or ([] if written else rest)  # the grid depends on constants more often than not
+    behind = f"what {', '.join(f'{name}={new.passed[name][0]}' for name in rest)} comes from" if rest else ""
+    return ", and ".join(filter(None, (said, behind)))
 
 
 def _only_more(one: Set[object], other: Set[object]) -> bool:

@@ -1,6 +1,6 @@
 """Compiled resources of both versions of a kernel, where triton is at hand: built from parsed source, never from the file itself.
 
-Both versions are compiled with the same signature, configuration and types, and with what either file passes where it launches the kernel.
+Both versions are compiled with the same signature, configuration and types, and with what is passed where either is launched.
 What the source does not say of a launch (types of arguments, flags) is guessed the same way for both, so a difference is the source's.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advisor.comparison.described import described_arguments
+from advisor.comparison.launched_configuration import sizes_by_argument
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.configs.jit_function import MISSING
 from advisor.errors import AdvisorError
@@ -40,7 +41,7 @@ class Attempt:
         resources: Of what was compiled.
         refused: Why nothing was.
         described: Whether the kernel's file gives every argument of the launch, so that nothing was guessed.
-        launched: Constants and options that the file passes where it launches the kernel, as far as they are known.
+        launched: Constants and options that are passed where the kernel is launched, as far as they are known.
     """
 
     resources: Resources | None = None
@@ -141,9 +142,12 @@ def _compile(
     if described is not None:
         launch = described_launch(version.source, version.function.name, described, {**constants, **options})
     else:
+        others = version.launching if all(each.where for each in version.launching) else ()
+        elsewhere = [(each.source, *site) for each in others for site in each.calls]
         try:
             launch = make_launch(version.source, version.function.name, constexprs=constants, options=options, element=element,
-                                 arguments=_sizes(version, problem), num_sms=gpu.num_sms)  # fmt: skip
+                                 arguments=sizes_by_argument(version.function, problem), num_sms=gpu.num_sms,
+                                 elsewhere=elsewhere)  # fmt: skip
         except AdvisorError as error:
             return Attempt(refused=error)
         launched = {**launch.given.constexprs, **launch.given.options}
@@ -171,17 +175,6 @@ def _compile(
         ),
         described=whole, launched=launched,
     )  # fmt: skip
-
-
-def _sizes(version: KernelVersion, problem: Problem | None) -> dict[str, int]:
-    """Arguments of a product's kernel that have the names of its sizes: whether these are multiples of 16 decides how wide it loads.
-
-    Of other families the same letters stand for too much: B is a batch here, and a bias there.
-    """
-    if problem is None or problem.family != "gemm":
-        return {}
-    return {each.name: problem.sizes[each.name] for each in version.function.parameters
-            if each.name in problem.sizes and not each.is_constexpr}  # fmt: skip
 
 
 def _resident(held: Any, gpu: GpuSpec) -> int | None:

@@ -9,7 +9,7 @@
     op = "gemm"
     problems = [{M = 64, N = 4096, K = 4096, dtype = "bf16"}, {M = 4096, N = 4096, K = 4096, dtype = "fp8"}]
     configuration = {BLOCK_M = "BLOCK_SIZE_M"}      # the kernel's names -> the family's, where they differ
-    sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of recorded launches, by the kernel's arguments; dtype = "a_ptr"
+    sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's arguments; dtype = "a_ptr" of recorded ones
 
     [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
     model = "Qwen3-30B-A3B"                         # or hidden_size and top_k
@@ -47,7 +47,8 @@ class KernelSettings:
     """What the file says of one kernel.
 
     `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
-    of a recorded launch, whose argument `dtype` has the element type.
+    of a launch: of recorded ones they say the problem, whose element type is that of the argument `dtype`, and in source what launches pass
+    for a problem.
     """
 
     family: str | None = None

@@ -17,7 +17,7 @@ from advisor.compiled.usage import Reader
 from advisor.compiled.written_values import bytes_of, known_type, literal, symbol_text, type_name
 from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.launch_site import FoundLaunch
-from advisor.configs.launch_sites import grid_from_launches, needed_for_grid, only_launch, options_passed
+from advisor.configs.launch_sites import LaunchCalls, grid_from_launches, needed_for_grid, only_launch, options_passed
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import NothingMatchedError, UsageError
@@ -56,8 +56,10 @@ def make_launch(
     divisible: Sequence[str] | None = None,
     element: str | None = None,
     num_sms: int | None = None,
+    elsewhere: LaunchCalls = (),
 ) -> KernelLaunch:
-    """A launch from its parts; names are checked. What is not given is taken from where the file launches the kernel, and said.
+    """A launch from its parts; names are checked. What is not given is taken from where the file, or others in place of it (`elsewhere`),
+    launch the kernel, and said.
 
     Raises:
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
@@ -76,11 +78,12 @@ def make_launch(
     )  # fmt: skip
     known = {**scalars, **constants}
     size = bytes_of(launch.given.element)
-    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size)
-    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size)
+    found = None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size,
+                                                                 elsewhere)  # fmt: skip
+    found = found or only_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if found is not None:
         launch = _as_launched(launch, found)
-    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch))))
+    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
     if grid is None:
         launch = replace(launch, grid=found.grid or launch.grid) if found is not None else launch
         return launch if launch.grid is not None else replace(launch, notes=(*launch.notes, *_grid_note(launch, known, num_sms, size)))
@@ -172,13 +175,13 @@ def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
 
 
-def _unknown_options(launch: KernelLaunch) -> list[str]:
+def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
     """What is assumed of options that the file's launches pass, where their values are not known."""
     function = launch.source.kernel(launch.kernel)
     known = {*launch.given.options, *function.heuristics}
     if function.autotune is not None and function.autotune.configs:
         known |= {"num_warps", "num_stages"}
-    passed = options_passed(launch.source, launch.kernel, OPTION_NAMES)
+    passed = options_passed(launch.source, launch.kernel, OPTION_NAMES, elsewhere)
     return [
         unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known
     ]

@@ -45,10 +45,13 @@ def _read(path: Path, changed_ns: int) -> SourceFile:
 
 
 def imported_file(source: SourceFile, name: str) -> SourceFile | None:
-    """The file that a name stands for as a whole: `from package import tools`, `import tools`; None: none that can be read."""
-    for item in imports_of(source, name):
-        whole = replace(item, module=".".join(filter(None, (item.module, item.name))), name=None)
-        found = None if item.is_triton else imported_source(source, whole)
+    """The file that a name stands for as a whole: `tools` after `from package import tools` or `import tools`, `package.tools` after
+    `import package.tools`; None: none that can be read."""
+    root, _, rest = name.partition(".")
+    for item in imports_of(source, root):
+        plain = item.name is None and item.module.split(".")[0] == root  # binds the package alone
+        module = name if plain else ".".join(filter(None, (item.module, item.name, rest)))
+        found = None if item.is_triton else imported_source(source, replace(item, module=module, name=None))
         if found is not None:
             return found
     return None

@@ -1,4 +1,4 @@
-"""The calls by which a file launches one of its kernels, `kernel[grid](...)`, and the scopes around each."""
+"""The calls by which a file launches kernels, `kernel[grid](...)`, its own and those of others, and the scopes around each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from advisor.configs import same_name
 from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, holds, own_nodes
+from advisor.configs.imported import imported_file, imported_kernel
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
@@ -19,29 +20,65 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
 
     Where a function binds the kernel's name, by an argument or an assignment, it launches something else, as far as is known.
     """
-    nodes = list(ast.walk(source.tree))
-    scopes = [node for node in nodes if isinstance(node, SCOPES)]
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
     names = source.names_of(kernel)
-    if any(isinstance(node, ast.Global) for node in nodes):
+    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
+    if any(isinstance(node, ast.Global) for node in ast.walk(source.tree)):
         names -= _rebound(scopes)
-    for node in nodes:
-        name = _launched(node.func.value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) else None
-        if not isinstance(node, ast.Call) or name not in names:
+    for name, node in launched_names(source):
+        if name not in names:
             continue
         if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
             continue  # it launches another kernel of the same name
-        around = [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
+        around = _around(scopes, node)
         if not any(name in _bound(each, source) for each in around):
             yield around, node
 
 
-def _launched(node: ast.expr) -> str | None:
-    """The name that is launched."""
-    if isinstance(node, ast.Call) and len(node.args) == 1 and (dotted(node.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
-        node = node.args[0]
-    return node.id if isinstance(node, ast.Name) else None
+def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:
+    """The launches of kernels that a file imports: the kernel's file, its name there, the scopes around the launch, and the call.
+
+    As in `launches`, what a function binds itself is something else; so are names that a function imports.
+    """
+    found: dict[str, tuple[SourceFile, str] | None] = {}
+    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
+    rebound = _rebound(scopes)
+    for name, node in launched_names(source):
+        root = name.partition(".")[0]
+        if root in source.definitions or root in rebound:
+            continue
+        around = _around(scopes, node)
+        if any(root in _bound(each, source) for each in around):
+            continue
+        if name not in found:
+            found[name] = _imported(source, name)
+        kernel = found[name]
+        if kernel is not None and kernel[0].path != source.path:
+            yield *kernel, around, node
+
+
+def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
+    """What is launched wherever something is, as the file names it: `kernel`, `module.kernel`."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            launched = node.func.value
+            if isinstance(launched, ast.Call) and len(launched.args) == 1 and (dotted(launched.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
+                launched = launched.args[0]
+            name = dotted(launched)
+            if name is not None:
+                yield name, node
+
+
+def _imported(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which another one names so, and the kernel's name there."""
+    module, _, kernel = name.rpartition(".")
+    file = imported_file(source, module) if module else source
+    return imported_kernel(file, kernel) if file is not None else None
+
+
+def _around(scopes: list[Scope], node: ast.Call) -> list[Scope]:
+    return [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
 
 
 def _bound(scope: Scope, source: SourceFile) -> set[str]:

@@ -1,4 +1,4 @@
-"""One launch of a kernel of its own in a file, `kernel[grid](...)`: the grid as an expression over the kernel's arguments, the constants,
+"""One launch of a kernel in a file, `kernel[grid](...)`: the grid as an expression over the kernel's arguments, the constants,
 numbers and strides that it passes, and what the names around it stand for. Read by parsing."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from advisor.configs.bindings import Scope
 from advisor.configs.changes import changed_names, is_fixed
 from advisor.configs.functions import FunctionReader
 from advisor.configs.host_descriptors import host_descriptor
-from advisor.configs.jit_function import MISSING
+from advisor.configs.jit_function import MISSING, JitFunction
 from advisor.configs.literal_values import Symbol
 from advisor.configs.literals import Allowance, NotLiteralError
 from advisor.configs.source import SourceFile
@@ -67,10 +67,11 @@ class LaunchSite:
     """One launch, and what names around it stand for."""
 
     def __init__(
-        self, source: SourceFile, kernel: str, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None, element_bytes: int | None
-    ) -> None:
+        self, source: SourceFile, kernel: JitFunction, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None,
+        element_bytes: int | None,
+    ) -> None:  # fmt: skip
         function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
-        self.source, self.kernel, self.call = source, source.kernel(kernel), call
+        self.source, self.kernel, self.call = source, kernel, call
         self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         self.passed = self._passed()

@@ -1,19 +1,29 @@
-"""Where a file launches its own kernels: which of the launches is the one that is asked about. Read by parsing."""
+"""Where a file, or others, launch its kernels: which of the launches is the one that is asked about. Read by parsing."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from advisor.configs.bindings import Scope
 from advisor.configs.launch_calls import launches
 from advisor.configs.launch_site import PROBE, FoundLaunch, LaunchSite
 from advisor.configs.source import SourceFile
 
+LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
+"""Launches by other files than the kernel's: the file, the scopes around the launch, the outermost first, and the call."""
+
+
+def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
+    """The launches of a kernel in its file, or those elsewhere in place of them."""
+    return elsewhere or [(source, scopes, call) for scopes, call in launches(source, kernel)]
+
 
 def grid_from_launches(
     source: SourceFile, kernel: str, values: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, options: Sequence[str] = (),
-    num_sms: int | None = None, element_bytes: int | None = None,
+    num_sms: int | None = None, element_bytes: int | None = None, elsewhere: LaunchCalls = (),
 ) -> FoundLaunch | None:  # fmt: skip
     """The first launch in the file whose grid follows from what is known; None: there is none. One that passes other numbers than those
     given, with a grid that does not depend on them (a check of one small size), counts only where it is the only launch.
@@ -29,33 +39,35 @@ def grid_from_launches(
         options: Names of launch options.
         num_sms: SMs of the GPU, for files that ask torch or Triton for them; None: not known.
         element_bytes: Of its tensors, for files that ask one of them; None: not known.
+        elsewhere: Launches by other files, which count in place of its own.
     """
     of_others = None
-    sites = list(launches(source, kernel))
-    for scopes, call in sites:
-        site = LaunchSite(source, kernel, scopes, call, num_sms, element_bytes)
+    calls = _calls(source, kernel, elsewhere)
+    for file, scopes, call in calls:
+        site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         found = site.launch(values, defaults or {}, options)
         if found.grid is None:
             continue
         if not site.is_for_others(values, {**(defaults or {}), **found.constexprs}, found.grid):
             return found
         of_others = of_others or found
-    return of_others if len(sites) == 1 else None
+    return of_others if len(calls) == 1 else None
 
 
 def only_launch(
     source: SourceFile, kernel: str, values: Mapping[str, Any], options: Sequence[str] = (), num_sms: int | None = None,
-    element_bytes: int | None = None,
+    element_bytes: int | None = None, elsewhere: LaunchCalls = (),
 ) -> FoundLaunch | None:  # fmt: skip
     """What the file's launch of the kernel passes, without its grid; None: there is no launch, or there are several.
 
     Args:
-        source, kernel, values, options, num_sms, element_bytes: As for `grid_from_launches`.
+        source, kernel, values, options, num_sms, element_bytes, elsewhere: As for `grid_from_launches`.
     """
-    found = list(launches(source, kernel))
-    if len(found) != 1:
+    calls = _calls(source, kernel, elsewhere)
+    if len(calls) != 1:
         return None
-    launch = LaunchSite(source, kernel, *found[0], num_sms, element_bytes).launch(values, {}, options)
+    file, scopes, call = calls[0]
+    launch = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes).launch(values, {}, options)
     return replace(launch, grid=None)
 
 
@@ -70,7 +82,7 @@ def needed_for_grid(
         unknown: Names of the numbers among its arguments that are not known.
     """
     for scopes, call in launches(source, kernel):
-        site = LaunchSite(source, kernel, scopes, call, num_sms, element_bytes)
+        site = LaunchSite(source, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             continue
@@ -82,10 +94,10 @@ def needed_for_grid(
     return None
 
 
-def options_passed(source: SourceFile, kernel: str, options: Sequence[str]) -> dict[str, list[int]]:
-    """The options that launches of the kernel in its file pass, whatever their values, with the lines of those that do."""
+def options_passed(source: SourceFile, kernel: str, options: Sequence[str], elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
+    """The options that launches of the kernel pass, whatever their values, with the lines of those that do."""
     found: dict[str, list[int]] = {}
-    for _, call in launches(source, kernel):
+    for _, _, call in _calls(source, kernel, elsewhere):
         for keyword in call.keywords:
             if keyword.arg is not None and keyword.arg in options:
                 found.setdefault(keyword.arg, []).append(call.lineno)

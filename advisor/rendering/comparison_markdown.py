@@ -152,8 +152,10 @@ def _static(subject: Subject, quiet: int, loud: int) -> str:
         f"|---|{'---|' if gpu else ''}{'--:|' if table else ''}--:|--:|--:|--:|--:|--:|---|---|\n"
     )
 
+    reasons = {id(row): reason for row, reason in zip([*changed, *same], words.reasons([*changed, *same]), strict=True)}
+
     def line(row: StaticRow) -> str:
-        return _static_line(row, table, gpu)
+        return _static_line(row, reasons[id(row)], table, gpu)
 
     text = ""
     if changed:
@@ -164,7 +166,7 @@ def _static(subject: Subject, quiet: int, loud: int) -> str:
     return text + _folded(same, quiet, header, line, "predicted unchanged")
 
 
-def _static_line(row: StaticRow, table: bool, gpu: bool) -> str:
+def _static_line(row: StaticRow, reason: str, table: bool, gpu: bool) -> str:
     head = row.head.predicted if row.head is not None else None
     before = row.base.predicted if row.base is not None else None
     delta = words.change_text(row.change) + (" (to default)" if row.compared_with == "default" and row.change is not None else "")
@@ -173,7 +175,7 @@ def _static_line(row: StaticRow, table: bool, gpu: bool) -> str:
         escape(row.label), *([escape(row.gpu)] if gpu else []), *([words.side_text(row.default)] if table else []),
         words.side_text(row.base), words.side_text(row.head), words.interval_text(head), delta, words.latency_text(row.ceiling),
         f"{words.share_text(row.ceiling, before)} → {words.share_text(row.ceiling, head)}",
-        f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(row.reason)}" if row.verdict in words.REASONED else ""),
+        f"{mark} **{words.verdict_word(row.verdict)}**".strip() + (f": {escape(reason)}" if reason else ""),
         code(", ".join(words.configuration_change(row)) or "none") if row.changed else "",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |\n"

@@ -27,6 +27,7 @@ class SubjectView:
     sentence: str
     measured: list[MeasuredRow]
     static: list[StaticRow]
+    reasoned: list[tuple[StaticRow, str]]  # the same, each with why it has its verdict
     several_gpus: bool
     has_default: bool
     has_rows: bool
@@ -58,9 +59,10 @@ def to_page(comparison: ComparisonResult) -> str:
 
 
 def _view(subject: Subject, number: int) -> SubjectView:
+    static = words.static_order(subject.static)
     return SubjectView(
         subject=subject, anchor=f"subject-{number}", sentence=words.subject_sentence(subject),
-        measured=words.measured_order(subject.measured), static=words.static_order(subject.static),
+        measured=words.measured_order(subject.measured), static=static, reasoned=list(zip(static, words.reasons(static), strict=True)),
         several_gpus=words.gpu_count(subject) > 1,
         has_default=any(row.default is not None for row in subject.static), has_rows=bool(subject.static or subject.measured),
     )  # fmt: skip

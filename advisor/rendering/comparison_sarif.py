@@ -84,14 +84,19 @@ def _results(subject: Subject) -> list[Reported]:
             effect = f", {words.effect_text(row)} measured" if row.effect is not None else ""
             where = f"{row.label} on {row.gpu}"
             add(row.verdict, f"{where}: {row.verdict}{effect} ({row.reason})", f"{name} {where}")
+    failed: dict[tuple[str, str], list[str]] = {}  # by GPU and reason: of a file that cannot be read it is one for all rows
     for static in subject.static:
         where = f"{static.label} on {static.gpu}"
-        if static.verdict in VERDICT_LEVELS:
+        if static.verdict == "failed":
+            failed.setdefault((static.gpu, static.reason), []).append(static.label)
+        elif static.verdict in VERDICT_LEVELS:
             change = f", {words.change_text(static.change)}" if static.change is not None else ""
             text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
             add(static.verdict, text + _to_try(static), f"{name} {where}")
         out += [_finding(item, f"{where}: ", path, f"{name} {where}") for item in static.new_findings
                 if item.severity != "info" and item.rule != static.verdict]  # fmt: skip
+    for (gpu, reason), labels in failed.items():
+        add("failed", f"{words.labels_text(labels)} on {gpu}: {words.verdict_word('failed')} ({reason})", f"{name} {labels[0]} on {gpu}")
     for compiled in subject.resources:
         before = compiled.base.spill_bytes if compiled.base is not None else 0
         after = compiled.head.spill_bytes if compiled.head is not None else None

@@ -45,6 +45,18 @@ def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
     return sorted(rows, key=lambda row: (rank[row.verdict], 0.0 if row.verdict in QUIET else -abs(row.change or 0.0)))
 
 
+def reasons(rows: Sequence[StaticRow]) -> list[str]:
+    """Of rows as they are listed: why each has its verdict, where the verdict means little without. What another row of the GPU has said is
+    not said anew: of a file that cannot be read it is the same for all."""
+    first: dict[tuple[str, str], StaticRow] = {}
+    out = []
+    for row in rows:
+        reason = row.reason if row.verdict in REASONED else ""
+        told = first.setdefault((row.gpu, reason), row)
+        out.append(reason if told is row or not reason else f"as for {told.label}")
+    return out
+
+
 def measured_order(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """As verdicts are ordered, the largest change first within one; unchanged rows as they come."""
     rank = {word: number for number, word in enumerate(MEASURED_WORDS)}

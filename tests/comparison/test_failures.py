@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import markupsafe
 import pytest
 
 from advisor.comparison import Options, compare, compare_trees
@@ -13,6 +14,8 @@ from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
+from advisor.rendering.comparison_words import reasons
+from advisor.rendering.markdown import escape
 
 from .conftest import KERNEL, TABLE, entry, table
 
@@ -42,6 +45,27 @@ def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reaso
         assert "failed" in surface and reason in surface.replace("\\", "")
     back = changed(repository, predictor, content, SOUND)
     assert not back.gate.failed
+
+
+def test_why_a_table_cannot_be_read_is_said_once_of_its_rows(repository, predictor):
+    found = changed(repository, predictor, SOUND, SOUND.rstrip("}"))
+    (subject,) = found.subjects
+    reason = subject.static[0].reason
+    assert reason and {row.reason for row in subject.static} == {reason} and len(subject.static) == 3
+    said = f"failed**: {escape(reason)}"
+    assert to_comment(found).count(said) == 1 and to_comment(found).count("failed**: as for M=1 |") == 2
+    page = to_page(found)
+    assert page.count(f'<span class="muted">{markupsafe.escape(reason)}</span>') == 1 and page.count(">as for M=1<") == 2
+    assert to_text(found).count(f"M=1, M=64, M=256  H200  ({reason})") == 1
+    results = [each for run in json.loads(to_sarif(found))["runs"] for each in run["results"] if each["ruleId"] == "failed"]
+    assert [each["message"]["text"] for each in results] == [f"M=1, M=64, M=256 on H200: failed ({reason})"]
+
+
+def test_two_reasons_are_both_said(repository, predictor):
+    content = table(M1={**entry(), "num_warps": "4"}, M64=entry(), M256={**entry(), "BLOCK_SIZE_M": 48})
+    (subject,) = changed(repository, predictor, SOUND, content).subjects
+    assert all(reason in ("", row.reason) for row, reason in zip(subject.static, reasons(subject.static), strict=True))
+    assert len(set(reasons(subject.static))) == 3
 
 
 @pytest.mark.parametrize("limit", [100, 0])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from advisor.comparison import Options, compare_trees, meaning
-from advisor.comparison.launch_meaning import launch_meaning
+from advisor.comparison.launch_meaning import changed_launches, launch_meaning
+from advisor.comparison.launching import own_launches
 from advisor.comparison.trees import RevisionTree
 from advisor.configs.source import parse_source
 
@@ -111,13 +114,66 @@ def test_what_is_behind_the_grid_counts(repository, predictor, constant, named):
     assert f"The kernel is the same; how its file launches it changed: what grid={written} comes from." in subject.notes
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"warps": "num"}, None),
+        ({"block": "size"}, None),
+        ({"block": "size", "warps": "num"}, None),
+        ({"block": "warps_", "warps": "block"}, None),  # the one as the other was called
+        ({"warps": "num", "4096": "8192"}, "num_warps=warps → num_warps=num"),
+        ({"numel": "size", "warps": "num"}, "num_warps=warps → num_warps=num"),
+    ],
+)
+def test_what_the_function_calls_its_own_variables_is_no_change(repository, predictor, old, new):
+    """But what they are worked out from is."""
+    files = dict(BASE)
+    for before, after in old.items():
+        files = {path: re.sub(rf"\b{before}\b", after, text) for path, text in files.items()}
+    found = compared(repository, predictor, files)
+    assert not found.subjects if new is None else new in found.subjects[0].notes[0]
+
+
+BINDINGS = {
+    "match": "    match n:\n        case [block, warps]:\n            pass\n",
+    "with": "    with settings(n) as block:\n        warps = block.warps\n",
+    "for": "    for block in settings(n):\n        warps = block\n",
+    "function": "    def block(meta):\n        return meta\n    warps = block(n)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "is_change"),
+    [("match", "[block, warps]", "[warps, block]", True), ("with", "settings", "other", True),
+     ("for", "settings(n)", "settings(n, 2)", True), ("function", "return meta", "return meta + 1", True),
+     ("with", "block", "got", False), ("for", "block", "each", False),
+     ("function", "block", "inner", False), ("function", "meta", "m", False)],
+)  # fmt: skip
+def test_however_a_variable_is_bound(kind, old, new, is_change):
+    text = KERNEL.replace("    block, warps = settings(n)\n", BINDINGS[kind])
+    body, _, host = text.partition("\n\ndef run")
+    assert old in host
+    other = re.sub(rf"\b{old}\b" if old.isidentifier() else re.escape(old), new, host)
+    sources = [parse_source(f"{body}\n\ndef run{each}", "scale.py") for each in (host, other)]
+    changed = changed_launches(*((source.kernel("scale"), own_launches(source, "scale")) for source in sources))
+    assert bool(changed) is is_change
+
+
+@pytest.mark.parametrize("swapped", ["x, n, warps, num_warps=block", "x, n, block, num_warps=block", "x, n, n, num_warps=warps"])
+def test_another_variable_is_a_change(repository, predictor, swapped):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("x, n, block, num_warps=warps", swapped)}).subjects
+    assert "how its file launches it changed: " in subject.notes[0] and "→" in subject.notes[0]
+
+
 def test_what_several_launches_ask_for_is_read_once(monkeypatch):
     run = "def run(x, n):\n    fill[(parts(n),)](x, n, BLOCK=parts(n))\n    other[(parts(n),)](x, n, BLOCK=parts(n))\n"
     text = PLAIN.partition("def run")[0]
     source = parse_source(f"{text}{text.replace('fill', 'other')}def parts(n):\n    return n + 1\n\n{run}", "fill.py")
     read, undocumented = [], meaning.undocumented
     monkeypatch.setattr(meaning, "undocumented", lambda node: read.append(node.name) or undocumented(node))
-    assert launch_meaning(source, "fill") and launch_meaning(source, "other")
+    for kernel in ("fill", "other"):
+        (launching,) = own_launches(source, kernel)
+        assert launch_meaning(source.kernel(kernel), launching).behind
     assert read == ["parts"]
 
 

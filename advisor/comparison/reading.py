@@ -1,0 +1,69 @@
+"""Kernel files of a tree, read into a folder of their own with the files that they import, so that imports are found there and nowhere
+else. They are parsed, never imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from advisor.comparison.importers import imported_files
+from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton, parse
+from advisor.comparison.trees import Entry, Tree, check_readable
+from advisor.configs.launch_calls import launched_names
+from advisor.configs.source import SourceFile
+from advisor.errors import InputError
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads files of one tree into a folder."""
+
+    tree: Tree
+    folder: Path
+    left_out: bool = False  # whether files that kernels need were
+
+    def kernels(self, entry: Entry | None) -> SourceFile | None:
+        """A file with what its kernels need; None where there is none, or it holds no kernel."""
+        if entry is None:
+            return None
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        data = self.tree.read(entry)
+        if not mentions_triton(data):
+            return None
+        source = parse(data, entry.path)
+        assert source is not None
+        self.left_out |= imported_files(self.tree, source, entry.path, self._write)
+        return replace(source, path=placed(self.folder, entry.path))
+
+    def launches(self, entry: Entry, *, whole: bool) -> SourceFile | None:
+        """A file that may launch kernels of others; None where it launches nothing.
+
+        Args:
+            entry: The file.
+            whole: Whether to read all that it imports, and not only what leads to what it launches.
+        """
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        source = parse(self.tree.read(entry), entry.path)
+        assert source is not None
+        names = {name for name, _ in launched_names(source)} - set(source.definitions)
+        if not names:
+            return None
+        imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
+        return replace(source, path=placed(self.folder, entry.path))
+
+    def _write(self, entry: Entry, data: bytes) -> None:
+        place = placed(self.folder, entry.path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+
+def placed(folder: Path, path: str) -> Path:
+    """Where a path of a tree is written to, below `folder`.
+
+    Raises:
+        InputError: The path would lead out of it.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or any(part in ("..", "") or len(part.encode("utf-8", "surrogateescape")) > 250 for part in parts):
+        raise InputError("not a path inside the tree", path)
+    return folder.joinpath(*parts)

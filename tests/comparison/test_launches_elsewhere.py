@@ -1,0 +1,217 @@
+"""Kernels that another file launches than the one that defines them: `kernels.py` and `ops.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.comparison import Options, compare_trees, launchers
+from advisor.comparison.trees import FolderTree, RevisionTree
+from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_text import to_text
+
+KERNELS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n) * 2, mask=offsets < n)
+
+@triton.jit
+def other(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0)
+"""
+OPS = """
+import torch
+import triton
+IMPORT
+from pkg.tools import warps_for
+
+
+def run(x):
+    n = x.numel()
+    block = 1024
+    KERNEL[(triton.cdiv(n, block),)](x, n, BLOCK=block, num_warps=4, num_stages=warps_for(n))
+    return torch.relu(x)
+"""
+TOOLS = "def warps_for(n):\n    return 8 if n > 4096 else 4\n"
+SAID = "The kernel is the same; how {file} launches it changed: {change}."
+
+
+def files(statement: str = "from .kernels import scale", kernel: str = "scale", **more: str) -> dict[str, str]:
+    ops = OPS.replace("IMPORT", statement).replace("KERNEL", kernel)
+    named = {path.replace("__", "/") + ".py": text for path, text in more.items()}
+    return {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS, "pkg/ops.py": ops, "pkg/tools.py": TOOLS, **named}
+
+
+def compared(repository, predictor, base, head, **options):
+    commits = [repository.commit(each) for each in (base, head)]
+    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
+    return compare_trees(*trees, Options(gpus=("H100",), **{"compiling": False, **options}), predictor)
+
+
+def edited(base, old, new, path="pkg/ops.py"):
+    assert base[path].count(old) == 1
+    return {path: base[path].replace(old, new)}
+
+
+@pytest.mark.parametrize(
+    ("statement", "kernel", "more"),
+    [
+        ("from .kernels import scale", "scale", {}),
+        ("from pkg.kernels import scale as doubled", "doubled", {}),
+        ("from . import kernels", "kernels.scale", {}),
+        ("import pkg.kernels", "pkg.kernels.scale", {}),
+        ("import pkg.kernels as k", "k.scale", {}),
+        ("from .kernels import *", "scale", {}),
+        ("from .handed import scale", "scale", {"pkg__handed": "from .kernels import scale\n"}),
+        ("from . import handed", "handed.scale", {"pkg__handed": "from .kernels import scale\n"}),
+        ("from torch.library import wrap_triton\nfrom .kernels import scale", "wrap_triton(scale)", {}),
+    ],
+)
+def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, predictor, statement, kernel, more):
+    base = files(statement, kernel, **more)
+    found = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8"))
+    (subject,) = found.subjects
+    assert subject.title == "pkg/kernels.py::scale"
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
+    for surface in (to_text(found), to_comment(found), to_page(found)):
+        assert "pkg/ops.py launches it changed" in surface.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "change"),
+    [
+        ("pkg/ops.py", "block = 1024", "block = 512", "what BLOCK=block comes from"),
+        ("pkg/ops.py", "(triton.cdiv(n, block),)", "(n,)", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
+        ("pkg/ops.py", "num_warps=4, ", "", "num_warps=4 → no num_warps"),
+        ("pkg/tools.py", "4096", "8192", "what num_stages=warps_for(n) comes from"),  # the launching file is the same
+    ],
+)
+def test_all_that_a_launch_passes_counts(repository, predictor, path, old, new, change):
+    base = files()
+    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    assert subject.title == "pkg/kernels.py::scale" and subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
+
+
+def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predictor):
+    base = files()
+    (subject,) = compared(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
+    assert "pkg/ops.py is unchanged; what it imports changed with pkg/tools.py." in subject.notes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("relu", "sigmoid"), ("return torch", "x += 1\n    return torch"), ("def run(x):", "def scaled(x):"),
+     ("def run(x):\n", "def run(x, scale):\n")],
+)  # fmt: skip
+def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
+    """The last one launches its argument from now on, which is no kernel of the file as far as is known."""
+    base = files()
+    assert not compared(repository, predictor, base, edited(base, old, new)).subjects
+
+
+def test_a_body_and_its_launch_elsewhere_are_one_change(repository, predictor):
+    base = files()
+    head = {**edited(base, "num_warps=4", "num_warps=8"), **edited(base, "* 2", "* 3", "pkg/kernels.py")}
+    (subject,) = compared(repository, predictor, base, head).subjects
+    assert subject.notes[0] == "How pkg/ops.py launches it changed: num_warps=4 → num_warps=8."
+
+
+def test_a_launch_that_moved_to_another_file_is_compared_with_what_it_was(repository, predictor):
+    base = files()
+    moved = {"pkg/ops.py": None, "pkg/run.py": base["pkg/ops.py"]}
+    assert not compared(repository, predictor, base, moved).subjects
+    changed = {"pkg/ops.py": base["pkg/ops.py"], "pkg/run.py": None}
+    head = {"pkg/ops.py": None, "pkg/run.py": base["pkg/ops.py"].replace("num_warps=4", "num_warps=16")}
+    (subject,) = compared(repository, predictor, changed, head).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/run.py", change="num_warps=4 → num_warps=16")
+
+
+def test_a_kernel_whose_file_moved_is_launched_as_before(repository, predictor):
+    base = files()
+    moved = {"pkg/kernels.py": None, "pkg/jit.py": KERNELS, "pkg/ops.py": base["pkg/ops.py"].replace(".kernels", ".jit")}
+    assert not compared(repository, predictor, base, moved).subjects
+    again = {"pkg/jit.py": None, "pkg/kernels.py": KERNELS, "pkg/ops.py": base["pkg/ops.py"].replace("num_warps=4", "num_warps=8")}
+    (subject,) = compared(repository, predictor, {}, again).subjects
+    assert subject.notes == ("Moved here from pkg/jit.py.", SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8"),
+                             *subject.notes[2:])  # fmt: skip
+
+
+@pytest.mark.parametrize("other", ["tests/test_ops.py", "pkg/bench.py"])
+def test_a_file_that_launches_it_besides_changes_no_launch(repository, predictor, other):
+    base = files()
+    text = base["pkg/ops.py"].replace("from .kernels", "from pkg.kernels").replace("num_warps=4", "num_warps=16")
+    assert not compared(repository, predictor, base, {other: text}).subjects
+    assert not compared(repository, predictor, {}, {other: None}).subjects
+
+
+def test_each_file_is_compared_with_what_it_was(repository, predictor):
+    base = files()
+    base["pkg/more.py"] = base["pkg/ops.py"].replace("num_warps=4", "num_warps=2")
+    head = {path: base[path].replace("num_warps=", "num_warps=2 * ") for path in ("pkg/ops.py", "pkg/more.py")}
+    (subject,) = compared(repository, predictor, base, head).subjects
+    assert {SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=2 * 4"),
+            SAID.format(file="pkg/more.py", change="num_warps=2 → num_warps=2 * 2")} <= set(subject.notes)  # fmt: skip
+
+
+def test_folders_are_compared_alike(tmp_path, predictor):
+    base = files()
+    for side, changed in (("base", {}), ("head", edited(base, "num_warps=4", "num_warps=8"))):
+        for path, text in {**base, **changed}.items():
+            place = tmp_path / side / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    (subject,) = compare_trees(*trees, Options(gpus=("H100",), compiling=False), predictor).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
+
+
+def test_both_are_compiled_as_they_are_launched(repository, predictor):
+    pytest.importorskip("triton")
+    base = files()
+    (subject,) = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=16"), compiling=True).subjects
+    (row,) = subject.resources
+    assert row.label.startswith("BLOCK=1024 num_warps=4 → 16")
+    assert row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
+
+
+def test_what_a_kernels_own_file_launches_beside_is_not_what_is_compiled(repository, predictor):
+    pytest.importorskip("triton")
+    base = files()
+    base["pkg/kernels.py"] += "\n\nif __name__ == '__main__':\n    scale[(1,)](None, 16, BLOCK=16, num_warps=1)\n"
+    base["pkg/more.py"] = base["pkg/ops.py"]
+    head = {**edited(base, "num_warps=4", "num_warps=16"), "pkg/more.py": base["pkg/more.py"] + "\n# again\n"}
+    (subject,) = compared(repository, predictor, base, head, compiling=True).subjects
+    assert [row.label.split(" num_stages")[0] for row in subject.resources] == ["BLOCK=1024 num_warps=4 → 16"]
+
+
+@pytest.mark.parametrize(
+    "odd", ["x[0](", "from .kernels import scale\nscale[0](", "import os\nos[0](1)\na.b[1](2)\n(lambda: 1)[0]()\n", "\0](", "[](1)\n"]
+)
+def test_odd_files_hide_nothing(repository, predictor, odd):
+    base = {**files(), "pkg/odd.py": "x = 1\n"}
+    found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/odd.py": odd})
+    assert [subject.title for subject in found.subjects] == ["pkg/kernels.py::scale"]
+
+
+def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
+    monkeypatch.setattr(launchers, "LARGEST_LAUNCHERS", 1)
+    base = {**files(), "pkg/a.py": "x = 1\n"}
+    found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
+    assert not found.subjects and found.warnings == (
+        "1 files were not looked through for launches of other files' kernels: there are more than 1.",)  # fmt: skip
+
+
+def test_what_a_partial_clone_lacks_is_said(repository, predictor, tmp_path):
+    base = files()
+    commits = [repository.commit(base), repository.commit(edited(base, "num_warps=4", "num_warps=8"))]
+    repository.git("config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    repository.git("clone", "--quiet", "--bare", "--filter=blob:none", repository.folder.as_uri(), str(clone))
+    repository.git("-C", str(clone), "diff", "--stat", *commits)
+    trees = [RevisionTree(folder=clone, label=commit, revision=commit) for commit in commits]
+    found = compare_trees(*trees, Options(compiling=False), predictor)
+    assert not found.subjects and any("launch" in warning and "partial clone" in warning for warning in found.warnings)
