@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
+from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
+from advisor.advise.missing_sizes import options_for_sizes, say_sizes
 from advisor.advise.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
@@ -17,6 +19,7 @@ from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_tar
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.diagnosis import WORTH_CHANGING, actions
+from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
@@ -25,6 +28,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.schema import (
+    Action,
     Configuration,
     Latency,
     LaunchReport,
@@ -68,7 +72,8 @@ def advise_compiled(
                          None, None, remedy)  # fmt: skip
     launches, searches = _rated(looked)
     unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
-    if any(looked.targets[report.id].launch.grid is None for report in launches):
+    unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
+    if unsized:
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
@@ -76,8 +81,9 @@ def advise_compiled(
     shown = {report.kernel for report in launches}
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
-        model=None, verdict=verdict(launches, tuple(unknowns)), actions=actions(launches), launches=launches, table_findings=(),
-        exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
+        model=None, verdict=verdict(launches, tuple(unknowns), unsized),
+        actions=(*looked.sizes_first(unsized, command), *actions(launches))[:MOST], launches=launches, table_findings=(), exports=(),
+        sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
         searches=searches,
     )  # fmt: skip
 
@@ -91,6 +97,7 @@ class _Looked:
     failed: dict[str, str] = field(default_factory=dict)
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
+    sizes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
@@ -103,8 +110,14 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
+        self.sizes[target.id] = () if target.cached is not None else options_for_sizes(found.inspection)
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
+
+    def sizes_first(self, unsized: tuple[str, ...], command: str) -> tuple[Action, ...]:
+        """What to do first where launches have no grid: say what is missing of any of them."""
+        options = tuple(dict.fromkeys(option for name in unsized for option in self.sizes[name]))
+        return say_sizes({self.reports[name].kernel for name in unsized}, unsized, options, command)
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
@@ -166,13 +179,13 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
         best = min(group, key=_predicted_us)
         main = next((report for report in group if looked.targets[report.id].chosen), best)
         count = sum(target.space == name for target in looked.targets.values())
-        if main is best and not looked.targets[main.id].chosen:
-            main = replace(main, configuration_source=f"{main.configuration_source}, the best predicted of {count}")
-            label = main.configuration.label() if main.configuration else main.id
-            if count > 1:
-                looked.unknowns[main.id].append(
-                    f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown: {label}."
-                )
+        if main is best and not looked.targets[main.id].chosen and count > 1:
+            near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
+            alike = f", from which {near} more cannot be told apart" if near else ""
+            looked.unknowns[main.id].append(
+                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown{alike}."
+            )
+            main = replace(main, configuration=None, configuration_source=f"not known: one of {count}")
         shown[main.id] = _with_ceiling(main, best, count) if count > 1 else main
         searches += [_search(main, name, looked)] if count > 1 else []
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
@@ -228,7 +241,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> Launc
         ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
-    if best.id != report.id and (now is None or speedup >= WORTH_CHANGING):
+    if report.configuration is None or (best.id != report.id and (now is None or speedup >= WORTH_CHANGING)):
         recommendation = Recommendation(
             configuration=best.configuration, latency=best.predicted, speedup=speedup, p_speedup_10pct=None,
             reason=f"best predicted of {count} configurations", triton_config=triton_config(best.configuration),

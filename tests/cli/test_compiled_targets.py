@@ -89,14 +89,36 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert [trial["configuration"]["parameters"] for trial in search["trials"]] == [{"BLOCK": 64}, {"BLOCK": 1024}]
     times = [trial["predicted_us"] for trial in search["trials"]]
     assert launch["ceiling"]["us"] == launch["predicted"]["us"] == min(times) < max(times)
-    assert launch["configuration"]["parameters"] == {"BLOCK": 1024} and "best of 2 configurations" in launch["ceiling"]["source"]
+    assert launch["configuration"] is None, "which of them runs is not known, and none is at 100 % of anything"
+    assert launch["recommendation"]["configuration"]["parameters"] == {"BLOCK": 1024}
+    assert "best of 2 configurations" in launch["ceiling"]["source"]
+    assert result["verdict"]["sentence"].startswith("With the best of its configurations this launch would take ")
     assert any("which of its 2 configurations runs is not known" in text for text in result["verdict"]["unknowns"])
+    assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
     assert main([*arguments, "--grid", "cdiv(n, BLOCK)", "--constexpr", "BLOCK=64", "--num-warps", "1"]) == 0
     (launch,) = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
     assert launch["configuration"]["parameters"] == {"BLOCK": 64} and launch["ceiling"] is None
     assert main(arguments) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert len(result["launches"]) == 2 and not result["searches"] and all(each["ceiling"] is None for each in result["launches"])
+    assert result["verdict"]["sentence"].startswith("How long this launch takes is not known") and result["verdict"]["current_us"] == 0
+
+
+def test_what_is_missing_for_a_time_is_the_first_thing_to_do(tmp_path, capsys):
+    """One program says nothing of a launch: no sum of such times, but the options that say how large it is."""
+    file = tmp_path / "kernels.py"
+    launch = 'def scale(x, y):\n    size = x.numel()\n    scale_kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, size)\n'
+    file.write_text(SCALE + "\n\n" + launch)
+    arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "  1. Say how large the launch is: --arg n=…\n" in shown and "launches take" not in shown and "all 2 launches" not in shown
+    assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
+    assert main([*arguments, "--arg", "n=1000"]) == 0
+    assert "would take" in (shown := capsys.readouterr().out) and "Say how large" not in shown
+    file.write_text(SCALE.replace("n, BLOCK: tl", "n, WIDTH: tl.constexpr, BLOCK: tl").replace("offsets < n", "offsets < n * WIDTH"))
+    assert main(arguments) == 0
+    assert "is: --arg n=… --constexpr WIDTH=… --grid …\n" in capsys.readouterr().out, "no launch says the grid"
 
 
 def test_the_grid_is_found_where_the_file_launches_the_kernel(tmp_path, capsys):
@@ -180,9 +202,13 @@ def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path,
 
 def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     file = tmp_path / "kernels.py"
+    file.write_text(SCALE + SCALE.partition("@triton.jit")[2].join(("@triton.jit", "")).replace("scale_kernel", "other_kernel"))
+    arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "kernels.py::scale_kernel, kernels.py::other_kernel" in capsys.readouterr().err
     file.write_text(SCALE)
-    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 2
-    assert "kernels.py::scale_kernel" in capsys.readouterr().err
+    assert main([*arguments, "--arg", "n=4096"]) == 0, "the only one needs no name"
+    assert "scale_kernel" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("more", "words"), [
