@@ -13,6 +13,7 @@ from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
 from advisor.advise.missing_sizes import options_for_sizes, say_sizes
 from advisor.advise.verdict import verdict
+from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
@@ -77,6 +78,7 @@ def advise_compiled(
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
+    unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     return Result(
