@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
 from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
-from advisor.advise.missing_sizes import options_for_sizes, say_sizes
+from advisor.advise.missing_sizes import missing_options, say_missing
 from advisor.advise.verdict import verdict
 from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
@@ -84,8 +84,8 @@ def advise_compiled(
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
         model=None, verdict=verdict(launches, tuple(unknowns), unsized),
-        actions=(*looked.sizes_first(unsized, command), *actions(launches))[:MOST], launches=launches, table_findings=(), exports=(),
-        sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
+        actions=(*looked.missing_first(unsized, launches, command), *actions(launches))[:MOST], launches=launches, table_findings=(),
+        exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
         searches=searches,
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ class _Looked:
     failed: dict[str, str] = field(default_factory=dict)
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
-    sizes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
@@ -112,14 +112,15 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
-        self.sizes[target.id] = () if target.cached is not None else options_for_sizes(found.inspection)
+        self.missing[target.id] = () if target.cached is not None else missing_options(found.inspection)
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
 
-    def sizes_first(self, unsized: tuple[str, ...], command: str) -> tuple[Action, ...]:
-        """What to do first where launches have no grid: say what is missing of any of them."""
-        options = tuple(dict.fromkeys(option for name in unsized for option in self.sizes[name]))
-        return say_sizes({self.reports[name].kernel for name in unsized}, unsized, options, command)
+    def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], command: str) -> tuple[Action, ...]:
+        """What to do first: say what is missing of launches without a grid, or else of any that are shown."""
+        ids = unsized or tuple(report.id for report in shown if self.missing[report.id])
+        options = tuple(dict.fromkeys(option for name in ids for option in self.missing[name]))
+        return say_missing({self.reports[name].kernel for name in ids}, ids, options, command, sized=not unsized)
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

@@ -121,6 +121,22 @@ def test_what_is_missing_for_a_time_is_the_first_thing_to_do(tmp_path, capsys):
     assert "is: --arg n=… --constexpr WIDTH=… --grid …\n" in capsys.readouterr().out, "no launch says the grid"
 
 
+def test_a_guess_that_decides_the_work_is_the_first_thing_to_settle(tmp_path, capsys):
+    """A time for the guessed STAGE of a kernel, or for a loop of unknown length, looks like any other."""
+    file = tmp_path / "kernels.py"
+    stored = "tl.store(y_ptr + offsets, STAGE * tl.load(x_ptr + offsets + k, mask=offsets < n), mask=offsets < n)"
+    body = f"    for k in range(0, K, BLOCK):\n        {stored}\n"
+    staged = SCALE.replace("n, BLOCK: tl", "n, K, STAGE: tl.constexpr, GROUP_SIZE_M: tl.constexpr, BLOCK: tl")
+    file.write_text(staged.partition("    tl.store")[0] + body)
+    arguments = ["advise", str(file), "--gpu", "H200", "--arg", "n=4096", "--grid", "cdiv(n, BLOCK)", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert "  1. Say what was guessed: --arg K=… --constexpr STAGE=…\n" in capsys.readouterr().out, "GROUP_SIZE_M is tuned"
+    action = json.loads((tmp_path / "out" / "result.json").read_text())["actions"][0]
+    assert action["snippet"].endswith(" --arg K=… --constexpr STAGE=…") and action["saving_us"] == 0
+    assert main([*arguments, "--arg", "K=64", "--constexpr", "STAGE=3"]) == 0
+    assert "Say what" not in capsys.readouterr().out
+
+
 def test_the_grid_is_found_where_the_file_launches_the_kernel(tmp_path, capsys):
     file = tmp_path / "kernels.py"
     launch = 'def scale(x, y):\n    size = x.numel()\n    scale_kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, size)\n'
