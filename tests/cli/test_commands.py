@@ -790,7 +790,8 @@ def test_an_audit_that_can_read_nothing_says_so(tmp_path, capsys, name, text):
     ("E=17,N=801,device_name=NVIDIA_H100_80GB_HBM3.json", "H=4096, top-k=8 are assumed; E=17, N=801 fits no known model", None),
     ("E=16,N=800,device_name=NVIDIA_H100_80GB_HBM3.json", "for Phi-3.5-MoE, tensor-parallel 8 (H=4096, top-k=2)",
      "Phi-3.5-MoE, tensor-parallel 8"),
-    (NAME, "Qwen3-30B-A3B (H=2048, top-k=8) is assumed; E=128, N=768 fits 1 other shape too", "Qwen3-30B-A3B"),
+    (NAME, "Qwen3-30B-A3B (H=2048, top-k=8) is assumed; E=128, N=768 fits 1 other shape too (Qwen3-235B-A22B, tensor-parallel 2)",
+     "Qwen3-30B-A3B"),
     ("N=4096,K=4096,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json", "probability", None),
 ])  # fmt: skip
 def test_predicted_regret_says_which_model_it_is_for(tmp_path, capsys, name, said, model):

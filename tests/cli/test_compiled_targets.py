@@ -227,6 +227,14 @@ def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     assert "scale_kernel" in capsys.readouterr().out
 
 
+def test_commands_of_a_notebook_are_told_from_bad_python(tmp_path, capsys):
+    file = tmp_path / "notebook.py"
+    for line, told in (("%pip install triton", True), ("    !nvidia-smi", True), ("x = (", False)):
+        file.write_text(f"{SCALE}\n{line}\n")
+        assert main(["advise", str(file), "--gpu", "H200"]) == 2
+        assert ("take out the notebook's commands" in capsys.readouterr().err) is told
+
+
 @pytest.mark.parametrize(("more", "words"), [
     (["--arg", "n=abc"], "NAME=NUMBER"), (["--arg", "n=nan", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = nan"),
     (["--arg", "n=-5", "--grid", "cdiv(n, BLOCK)"], "cdiv(n, BLOCK) = 0"), (["--arg", "n=tl.float32"], "NAME=NUMBER"),
