@@ -225,6 +225,9 @@ def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     file.write_text(SCALE)
     assert main([*arguments, "--arg", "n=4096"]) == 0, "the only one needs no name"
     assert "scale_kernel" in capsys.readouterr().out
+    described = str(ROOT / "triton_kernels" / "softmax.py")
+    assert main(["advise", described, "--gpu", "H200", "--sizes", "B=64,H=512", "--output", str(tmp_path / "out")]) == 0
+    assert "softmax" in capsys.readouterr().out
 
 
 def test_commands_of_a_notebook_are_told_from_bad_python(tmp_path, capsys):
