@@ -11,7 +11,7 @@ from advisor import __version__
 from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
-from advisor.advise.missing_sizes import missing_options, say_missing
+from advisor.advise.missing_options import missing_options, say_missing
 from advisor.advise.verdict import verdict
 from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
@@ -19,6 +19,7 @@ from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
+from advisor.configs.launches import is_launch_record
 from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
@@ -63,7 +64,9 @@ def advise_compiled(
         MissingDependencyError: triton is not installed.
     """
     targets, elsewhere = fitting(targets_from(text, asked, gpu), gpu)
-    looked = _Looked(warnings=[elsewhere] if elsewhere else [])
+    # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
+    written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
+    looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
     for target, found in analyse_targets(targets, gpu, cache, progress=progress):
         looked.take(target, found, gpu)
     if not looked.reports:
@@ -92,7 +95,7 @@ def advise_compiled(
 
 @dataclass(slots=True)
 class _Looked:
-    """What was found of every target, by its id."""
+    """What was found of every target, by its id; `takes_options`: whether the user may say more of them, as of a kernel in a file."""
 
     targets: dict[str, KernelTarget] = field(default_factory=dict)
     reports: dict[str, LaunchReport] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class _Looked:
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
 
     def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
@@ -112,7 +116,7 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
-        self.missing[target.id] = () if target.cached is not None else missing_options(found.inspection)
+        self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
 
