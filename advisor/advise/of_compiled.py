@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from advisor import __version__
+from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
+from advisor.advise.missing_options import missing_options, say_missing
 from advisor.advise.verdict import verdict
+from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
+from advisor.configs.launches import is_launch_record
 from advisor.diagnosis import WORTH_CHANGING, actions
+from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
 from advisor.diagnosis.gap import NOTES
 from advisor.errors import InputError, shorten
@@ -25,6 +30,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.schema import (
+    Action,
     Configuration,
     Latency,
     LaunchReport,
@@ -58,7 +64,9 @@ def advise_compiled(
         MissingDependencyError: triton is not installed.
     """
     targets, elsewhere = fitting(targets_from(text, asked, gpu), gpu)
-    looked = _Looked(warnings=[elsewhere] if elsewhere else [])
+    # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
+    written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
+    looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
     for target, found in analyse_targets(targets, gpu, cache, progress=progress):
         looked.take(target, found, gpu)
     if not looked.reports:
@@ -68,15 +76,18 @@ def advise_compiled(
                          None, None, remedy)  # fmt: skip
     launches, searches = _rated(looked)
     unknowns = [PROBLEM_NOTE, *dict.fromkeys(text for report in launches for text in looked.unknowns[report.id])]
-    if any(looked.targets[report.id].launch.grid is None for report in launches):
+    unsized = tuple(report.id for report in launches if looked.targets[report.id].launch.grid is None)
+    if unsized:
         unknowns.append("Without a grid (--grid) the work of a launch is not known, so its configurations cannot be compared.")
     elif any(report.ceiling is None for report in launches):
         unknowns.append("Where only one configuration of a kernel is known, nothing is said of what tuning could win.")
+    unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
-        model=None, verdict=verdict(launches, tuple(unknowns)), actions=actions(launches), launches=launches, table_findings=(),
+        model=None, verdict=verdict(launches, tuple(unknowns), unsized),
+        actions=(*looked.missing_first(unsized, launches, command), *actions(launches))[:MOST], launches=launches, table_findings=(),
         exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
         searches=searches,
     )  # fmt: skip
@@ -84,13 +95,15 @@ def advise_compiled(
 
 @dataclass(slots=True)
 class _Looked:
-    """What was found of every target, by its id."""
+    """What was found of every target, by its id; `takes_options`: whether the user may say more of them, as of a kernel in a file."""
 
     targets: dict[str, KernelTarget] = field(default_factory=dict)
     reports: dict[str, LaunchReport] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
 
     def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
@@ -103,8 +116,15 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
+        self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
+
+    def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], command: str) -> tuple[Action, ...]:
+        """What to do first: say what is missing of launches without a grid, or else of any that are shown."""
+        ids = unsized or tuple(report.id for report in shown if self.missing[report.id])
+        options = tuple(dict.fromkeys(option for name in ids for option in self.missing[name]))
+        return say_missing({self.reports[name].kernel for name in ids}, ids, options, command, sized=not unsized)
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
@@ -166,13 +186,13 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
         best = min(group, key=_predicted_us)
         main = next((report for report in group if looked.targets[report.id].chosen), best)
         count = sum(target.space == name for target in looked.targets.values())
-        if main is best and not looked.targets[main.id].chosen:
-            main = replace(main, configuration_source=f"{main.configuration_source}, the best predicted of {count}")
-            label = main.configuration.label() if main.configuration else main.id
-            if count > 1:
-                looked.unknowns[main.id].append(
-                    f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown: {label}."
-                )
+        if main is best and not looked.targets[main.id].chosen and count > 1:
+            near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
+            alike = f", from which {near} more cannot be told apart" if near else ""
+            looked.unknowns[main.id].append(
+                f"{main.kernel}: which of its {count} configurations runs is not known; the best predicted is shown{alike}."
+            )
+            main = replace(main, configuration=None, configuration_source=f"not known: one of {count}")
         shown[main.id] = _with_ceiling(main, best, count) if count > 1 else main
         searches += [_search(main, name, looked)] if count > 1 else []
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
@@ -228,7 +248,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int) -> Launc
         ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
-    if best.id != report.id and (now is None or speedup >= WORTH_CHANGING):
+    if report.configuration is None or (best.id != report.id and (now is None or speedup >= WORTH_CHANGING)):
         recommendation = Recommendation(
             configuration=best.configuration, latency=best.predicted, speedup=speedup, p_speedup_10pct=None,
             reason=f"best predicted of {count} configurations", triton_config=triton_config(best.configuration),

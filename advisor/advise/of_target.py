@@ -16,6 +16,7 @@ from advisor.advise.launch_facts import gpu_figures, occupancy, pipeline_times
 from advisor.advise.measured_choice import as_measured, fastest_measured
 from advisor.advise.shared_sort import held_configurations
 from advisor.advise.verdict import verdict
+from advisor.advise.warm_cache import warm_cache
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import entry_of
 from advisor.diagnosis import WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -64,7 +65,7 @@ def advise(
     order = {launch.id: i for i, launch in enumerate(target.launches)}
     reports.sort(key=lambda report: order[report.id])
     launches = tuple(reports)
-    unknowns = target.unknowns + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
+    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
         tool_version=__version__,

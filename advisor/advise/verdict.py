@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import share_text
@@ -19,8 +20,17 @@ def current_us(report: LaunchReport) -> float | None:
     return report.predicted.us if report.predicted is not None else None
 
 
-def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Verdict:
-    """One sentence over all launches that can launch; what was measured below its bound is no latency to sum."""
+def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...], unsized: Collection[str] = ()) -> Verdict:
+    """One sentence over all launches that can launch; what was measured below its bound is no latency to sum.
+
+    Args:
+        launches: All of a result.
+        unknowns: What is not known, each a sentence.
+        unsized: Ids of those whose grid is not known: the time of one program says nothing of theirs, nor of a sum with it.
+    """
+    if missing := [report for report in launches if report.id in unsized and report.measured is None]:
+        return Verdict(sentence=_without_grid(missing, len(launches)), current_us=0.0, ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0,
+                       binding_pipeline=missing[0].binding_pipeline, origin="predicted", unknowns=unknowns)  # fmt: skip
     able = [(report, now) for report in launches if (now := current_us(report)) is not None and now >= report.bound.us]
     current = sum(now for _, now in able)
     # The ceilings of some are no ceiling of the sum over all.
@@ -41,6 +51,15 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...]) -> Ve
         current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
         binding_pipeline=binding, origin=_origin([report for report, _ in able]), unknowns=unknowns,
     )  # fmt: skip
+
+
+def _without_grid(missing: list[LaunchReport], whole: int) -> str:
+    """That no time can be given of launches whose grid is not known."""
+    if len({report.kernel for report in missing}) == 1 and len(missing) == whole:
+        each = f" of each of {whole} configurations" if whole > 1 else ""
+        return f"How long this launch takes is not known: its grid is not, and one program{each} was counted."
+    some = f"{len(missing)} of the {whole}" if len(missing) < whole else f"the {whole}"
+    return f"How long {some} launches take is not known: their grids are not, and one program of each was counted."
 
 
 def _sentence(

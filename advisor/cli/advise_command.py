@@ -48,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_model_arguments(parser)
     add_kernel_arguments(parser)
     parser.add_argument("--tokens", type=options.positive_integers, nargs="+", metavar="M", help="token counts (default: the table's)")
-    parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…", help="sizes of a bundled kernel's problem")
-    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="operand type, in place of the table's")
+    options.add_sizes_argument(parser, "sizes of a bundled kernel's problem")
+    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
+                        help="operand type, in place of the table's: bf16, fp16, fp32, tf32, fp8 or int8")  # fmt: skip
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
     parser.add_argument("--cache", choices=("cold", "warm"),
                         help="what the L2 holds at launch (default: warm; for a tuning cache as the timings suggest)")  # fmt: skip

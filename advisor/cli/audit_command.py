@@ -125,17 +125,20 @@ def _text(
     for issue in issues:
         by_path.setdefault(issue.path, []).append(issue)
     for path in sorted(by_path):
+        alike: dict[tuple[str, str, str], list[str]] = {}  # entries with one and the same fault are one line
         for issue in sorted(by_path[path], key=lambda i: SEVERITIES.index(i.severity)):
             if issue.severity in shown:
-                where = f" entry {clean(issue.key)}" if issue.key is not None else ""
-                print(f"{issue.severity:<8}{issue.check:<18}{clean(path)}{where}: {clean(issue.message)}")
+                alike.setdefault((issue.severity, issue.check, issue.message), []).extend([] if issue.key is None else [issue.key])
+        for (severity, check, message), keys in alike.items():
+            where = f" {'entry' if len(keys) == 1 else 'entries'} {clean(', '.join(keys))}" if keys else ""
+            print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")
     counts = Counter(issue.check for issue in issues)
     files = {check: len({issue.path for issue in issues if issue.check == check}) for check in counts}
-    print(f"\n{found.files} files, {len(found.tables)} tables read, {predicted} predicted")
+    print(f"\n{_counted(found.files, 'file')}, {_counted(len(found.tables), 'table')} read, {predicted} predicted")
     slow = f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration, with probability {SURE}"
     described = {**CHECKS, "predicted-regret": slow}
     for check, count in counts.most_common():
-        print(f"  {count:>5} in {files[check]:>3} files  {check:<18} {described[check]}")
+        print(f"  {count:>5} in {files[check]:>3} {'file ' if files[check] == 1 else 'files'}  {check:<18} {described[check]}")
     _by_gpu(found, issues, regrets)
     slowest: dict[str, list[EntryRegret]] = {}  # by table, each with its largest regret first
     for path, entry in sorted(regrets, key=lambda item: -item[1].regret):
@@ -148,6 +151,11 @@ def _text(
         print(f"    {100 * entries[0].regret:4.0f} %  M = {entries[0].tokens:<6} {others:<12}{clean(path)}{basis}")
     if not everything:
         print("  (errors and warnings are listed above; --all lists the rest)")
+
+
+def _counted(count: int, thing: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _gpu(name: TableName) -> str:

@@ -30,9 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", metavar="FILE.py::KERNEL", help="a kernel in a file, or a cache of Triton")
     parser.add_argument("--target", metavar="ARCH", help="what to compile for: sm_80, sm_90, sm_100, gfx942, …")
     parser.add_argument("--gpu", metavar="NAME", help="a GPU of ceilings/ (`advisor gpus`): compiles for it, and adds times and bounds")
-    parser.add_argument("--sizes", type=options.named_sizes, metavar="M=…,N=…",
-                        help="problem of a kernel that its file describes (KERNELS)")  # fmt: skip
-    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"), help="its type")
+    options.add_sizes_argument(parser, "problem of a kernel that its file describes (KERNELS)")
+    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE", help="its type: bf16, fp16, fp32, tf32, fp8 or int8")
     parser.add_argument("--routing", metavar="FILE", help="its token slots per expert; default uniform")
     add_kernel_arguments(parser)
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds when the kernel starts")

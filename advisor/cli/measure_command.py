@@ -22,7 +22,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.options import LARGEST_SIZE, add_model_arguments, file_output, positive_integer, positive_integers, token_counts, warn
+from advisor.cli.options import (
+    LARGEST_SIZE,
+    add_model_arguments,
+    add_size,
+    file_output,
+    positive_integer,
+    positive_integers,
+    token_counts,
+    warn,
+)
 from advisor.cli.progress import StatusLine
 from advisor.errors import NothingMatchedError, UsageError
 from advisor.hardware import load_gpu, match_device_name
@@ -323,14 +332,14 @@ def _configurations(text: str) -> int | None:
 
 
 def _sizes(text: str) -> dict[str, int]:
-    sizes = {}
+    sizes: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name.strip()) or not re.fullmatch(r"\d{1,100}", value.strip()):
             raise argparse.ArgumentTypeError(f"must be NAME=INTEGER,… as in M=64,N=4096,K=4096 (got {part!r})")
         if int(value) > LARGEST_SIZE:
             raise argparse.ArgumentTypeError(f"must be at most {LARGEST_SIZE}, more than any tensor's side (got {part!r})")
-        sizes[name.strip()] = int(value)
+        add_size(sizes, name.strip(), int(value))
     return sizes
 
 

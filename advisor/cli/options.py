@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from advisor.errors import UsageError, printable
 from advisor.hardware import GpuSpec, load_gpu
@@ -17,6 +18,7 @@ from advisor.writing import replacing
 FORMATS = ("text", "json", "md")
 LARGEST_SIZE = 2**31 - 1
 ROWS_SHOWN = 20
+_BETWEEN_SIZES = re.compile(r",\s*|\s+(?=\w+\s*=)")
 
 
 def positive_integers(text: str) -> list[int]:
@@ -59,15 +61,49 @@ def gate_conditions(text: str) -> tuple[str, ...]:
 
 
 def named_sizes(text: str) -> dict[str, int]:
-    """`M=4096,N=4096` as positive integers by name; `causal=0` is the one that may be zero."""
-    sizes = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if not equals or not name.strip():
+    """`M=4096,N=4096`, or with blanks between them, as positive integers by name; `causal=0` is the one that may be zero."""
+    sizes: dict[str, int] = {}
+    for part in _BETWEEN_SIZES.split(text.strip()):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not equals or not name:
             raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, as in M=4096,N=4096 (got {part!r})")
-        zero = (name.strip(), value.strip()) == ("causal", "0")
-        sizes[name.strip()] = 0 if zero else _positive(value, f"NAME=NUMBER, as in {name.strip()}=4096")
+        zero = (name, value) == ("causal", "0")
+        add_size(sizes, name, 0 if zero else _positive(value, f"NAME=NUMBER, as in {name}=4096"))
     return sizes
+
+
+def add_size(sizes: dict[str, int], name: str, value: int) -> None:
+    """Add a size by its name; one that is there already must be the same, for else nobody would know which of them counts."""
+    if sizes.setdefault(name, value) != value:
+        raise argparse.ArgumentTypeError(f"says {name} twice, {sizes[name]} and {value}: leave one out")
+
+
+class _OneProblem(argparse.Action):
+    """What `--sizes M=64 --sizes N=4096` names, as the sizes of one problem."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        sizes = dict(getattr(namespace, self.dest) or {})
+        for name, value in values.items():
+            try:
+                add_size(sizes, name, value)
+            except argparse.ArgumentTypeError as error:
+                raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, sizes)
+
+
+def add_sizes_argument(parser: argparse.ArgumentParser, help_: str) -> None:
+    """`--sizes`, of one problem."""
+    parser.add_argument("--sizes", type=named_sizes, action=_OneProblem, metavar="M=…,N=…", help=help_)
+
+
+def operand_type(text: str) -> str:
+    """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
+    from advisor.configs.rows import DTYPES
+
+    name = DTYPES.get(text.strip().lower().removeprefix("torch."))
+    if name is None:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(dict.fromkeys(DTYPES.values()))} (got {text!r})")
+    return name
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:

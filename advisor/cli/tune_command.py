@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=_sizes, action="append", metavar="M=1,N=2,…",
                         help="a problem of a kernel, may be repeated; for fused_moe its layer: E=128,topk=8,H=2048,N=768")  # fmt: skip
     parser.add_argument("--op", metavar="OP", help="only launches of this operator, e.g. w13")
-    parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "tf32", "fp8", "int8"),
-                        help="operand type of a layer or kernel (a table is of its own)")  # fmt: skip
+    parser.add_argument("--dtype", type=options.operand_type, metavar="TYPE",
+                        help="operand type of a layer or kernel, such as bf16 (a table is of its own)")  # fmt: skip
     parser.add_argument("--routing", metavar="FILE", help="token slots per expert (JSON list, or one number per line); default uniform")
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")

@@ -44,6 +44,7 @@ class KernelLaunch:
         tunable: Names of the constants that are its configuration; None: all that are not sizes.
         assumed: What was not given and taken from elsewhere.
         notes: What else is not known of it, each a sentence.
+        asks: Options that its grid would follow from, with the file's launch, as they are written.
     """
 
     source: SourceFile
@@ -58,6 +59,7 @@ class KernelLaunch:
     tunable: frozenset[str] | None = None
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

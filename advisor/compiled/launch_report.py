@@ -18,6 +18,7 @@ from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
 from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.configs.launches import is_launch_record
+from advisor.configs.source import read_source
 from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
@@ -72,7 +73,7 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
     """
     asked = asked or LaunchOptions()
-    if is_kernel_target(text):
+    if is_kernel_target(text) or _is_one_kernel(text):
         source, kernel = open_kernel(text)
         return [
             KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
@@ -97,6 +98,15 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         return [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
     raise UsageError("not a kernel", text,
                      "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
+
+
+def _is_one_kernel(text: str) -> bool:
+    """Whether a target is a file with a single kernel that launches, which needs no name; one of TorchInductor's says its sizes itself."""
+    if not text.endswith(".py") or is_launch_record(text) or not Path(text).is_file():
+        return False
+    source = read_source(text)
+    own = [name for name in source.functions if name not in source.called] or list(source.functions)
+    return len(own) == 1 and source.functions[own[0]].inductor is None
 
 
 def _recorded(kernel: RecordedKernel) -> str:

@@ -23,7 +23,7 @@ _FLAG_NAMES = re.compile(
     r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$|"
     r"(?i:(^|_)(warp_specialize|flatten)$)"
 )
-_BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
+BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
 _TYPE_NAMES = re.compile(r"dtype", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
     r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|lengths?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE
@@ -119,7 +119,7 @@ def constant_value(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) 
             return LEAST_DEPTH
         return min(int(choice.get("other", MOST_TRIPS if use.extent or _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
     asked = use.boolean and not use.integer  # `naive_block_assignment` is no block
-    if use.extent or (_BLOCK_NAMES.search(name) and not asked):
+    if use.extent or (BLOCK_NAMES.search(name) and not asked):
         return int(choice.get("block", 64))
     if use.boolean or _FLAG_NAMES.search(name):
         return bool(choice.get("flag", False))

@@ -86,7 +86,7 @@ def make_launch(
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
     if grid is None:
         launch = replace(launch, grid=found.grid or launch.grid) if found is not None else launch
-        return launch if launch.grid is not None else replace(launch, notes=(*launch.notes, *_grid_note(launch, known, num_sms, size)))
+        return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
         return replace(launch, grid=grid_of(grid, known, source))
@@ -111,8 +111,8 @@ def _defaults(function: JitFunction) -> dict[str, Any]:
     return {**{p.name: p.default for p in function.parameters if p.default is not MISSING}, **tuned}
 
 
-def _grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int | None, size: int) -> list[str]:
-    """What to give so that the grid follows from a launch in the file, in a sentence."""
+def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int | None, size: int) -> KernelLaunch:
+    """The launch with what to give so that its grid follows from one in the file, where there is one."""
     source, function = launch.source, launch.source.kernel(launch.kernel)
     guess = next(guesses(source, function, launch.given))
     told = {**launch.given.scalars, **launch.given.constexprs}
@@ -120,10 +120,11 @@ def _grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int | No
                and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)]  # fmt: skip
     needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
     if needed is None or not needed[1]:
-        return []
+        return launch
     constants = {p.name for p in function.parameters if p.is_constexpr}
-    options = " ".join(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
-    return [f"The grid follows from the launch in line {needed[0]} once its sizes are given: {options}."]
+    options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
+    note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
+    return replace(launch, notes=(*launch.notes, note), asks=options)
 
 
 def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import difflib
 import importlib
 import json
 import os
@@ -39,11 +40,20 @@ class AbsentError(RefusedError):
 
     Attributes:
         kind: "absent" where every compilation comes to the name; "refused" where it may stand in what is left out.
+        line: Where the name stands in its file.
+        near: A name that the module does have, and that is almost the same; None: there is none.
     """
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, line: int, near: str | None) -> None:
         super().__init__(name)
-        self.kind = kind
+        self.kind, self.line, self.near = kind, line, near
+
+    def reason(self, version: str) -> str:
+        """What is absent from which triton, and what that may come from, in one line."""
+        said = f"Triton {version} has no {self}: line {self.line} "
+        if self.near is not None:
+            said += f"misspells {self.near}, or "
+        return said + "is written for another version, whose Python ADVISOR_TRITON_PYTHON can name"
 
 
 def always_compiled(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -89,7 +99,9 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")
             if not hasattr(value, part):
                 if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
-                    raise AbsentError(".".join((inner.id, *parts)), "absent" if id(node) in always else "refused")
+                    kind = "absent" if id(node) in always else "refused"
+                    near = difflib.get_close_matches(part, [name for name in dir(value) if name[0] != "_"], n=1, cutoff=0.75)
+                    raise AbsentError(".".join((inner.id, *parts)), kind, node.lineno, near[0] if near else None)
                 break
             if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
                 raise RefusedError(f"{inner.id}.{'.'.join(parts)}")  # attributes of functions lead anywhere
@@ -331,7 +343,7 @@ def main() -> None:
         except AbsentError as error:
             from triton import __version__
 
-            answer = {"error": f"Triton {__version__} has no {error}: the kernel is written for another version", "kind": error.kind}
+            answer = {"error": error.reason(__version__), "kind": error.kind}
         except RefusedError as error:
             answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
         except ImportError as error:

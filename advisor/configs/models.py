@@ -299,16 +299,24 @@ def resolve(name: TableName, choice: ModelChoice, *, assume: bool = False) -> Re
     )
 
 
+OTHERS_NAMED = 3
+"""Models of other shapes that an assumption names."""
+
+
 def _commonest(name: TableName, found: Iterable[Candidate]) -> Resolution:
     """The commonest of several candidates that differ."""
     # `MODELS` stands in the order of how common they are; a split over experts is rarer than any of them.
     order = {model.name: rank for rank, model in enumerate(MODELS)}
     first, *_ = ranked = sorted(found, key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
-    others = len({(candidate.H, candidate.top_k) for candidate in ranked}) - 1
+    shapes: dict[tuple[int, int], str] = {}
+    for each in ranked:
+        shapes.setdefault((each.H, each.top_k), each.label)
+    _, *others = shapes.values()
+    listed = "; ".join(others[:OTHERS_NAMED]) + ("; …" if len(others) > OTHERS_NAMED else "")
     return replace(
         _resolution([first]),
         assumption=f"{first.label} (H={first.H}, top-k={first.top_k}) is assumed; "
-        f"E={name.E}, N={name.N} fits {others} other shape{'s' if others != 1 else ''} too",
+        f"E={name.E}, N={name.N} fits {len(others)} other shape{'s' if len(others) != 1 else ''} too ({listed})",
     )
 
 

@@ -413,6 +413,8 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source") from None
+        command = isinstance(error, SyntaxError) and (error.text or "").lstrip().startswith(("%", "!"))
+        remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
+        raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
     source = SourceFile(path=Path(path), text=text, tree=tree)
     return SourceFile(path=source.path, text=text, tree=with_applied(tree, source._is_triton_jit))

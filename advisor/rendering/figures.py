@@ -47,6 +47,7 @@ def microseconds(us: float) -> str:
 
 def quantity(value: float, unit: str = "") -> str:
     """A demand or throughput with a decimal prefix: `148 TFLOP/s`, `1.21 GB`."""
+    value = value if abs(value) >= 0.005 else 0.0  # what rounding left of nothing is nothing
     scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale), (1.0, ""))
     scaled = value / scale
     number = f"{scaled:.0f}" if abs(scaled) >= 99.95 or scaled == int(scaled) else f"{scaled:.3g}"

@@ -141,6 +141,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         line.append(figures.clean(advice.configuration.label()), style="green")
         line.pad_right(max(0, _GAINS - len(line)))
         gain = f", {figures.speedup_text(advice.speedup)}" if figures.compares(launch) else ""
+        if gain and figures.speedup_word(advice.speedup) == "slower" and launch.decision is not None:
+            gain += ", but others that share its entry gain more"
         line.append(f"   takes {_us(advice.latency.us)} ({advice.latency.origin}{gain})")
         out.append(line)
     return out

@@ -38,3 +38,19 @@ def test_regret_by_the_analytical_model_is_marked(tmp_path, capsys):
     assert all("(by the analytical model)" in line for line in listed if beyond in line)
     assert any(beyond in line for line in listed) and any(line.endswith(known) for line in listed)
     assert any(f"{beyond} entry 1" in line and ", by the analytical model)" in line for line in printed.splitlines())
+
+
+def test_entries_with_the_same_fault_are_one_line(tmp_path, capsys):
+    """A table with one mistake in every entry is no screenful; a gate and JSON count each."""
+    entry = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 3}
+    name = "E=256,N=256,device_name=NVIDIA_H20,dtype=fp8_w8a8,block_shape=[128,128].json"
+    blocks = {"1": 256, "64": 256, "128": 512, "256": 128, "4096": 256}
+    table = {tokens: {**entry, "BLOCK_SIZE_K": block} for tokens, block in blocks.items()}
+    (tmp_path / name).write_text(json.dumps(table), encoding="utf-8")
+    assert main(["audit", str(tmp_path), "--no-regret"]) == 0
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if line.startswith("warning clamped-block-k")]
+    assert [line.split(name)[1].partition(":")[0] for line in lines] == [" entries 1, 64, 4096", " entry 128"]
+    assert "\n1 file, 1 table read, 0 predicted\n" in printed and "4 in   1 file   clamped-block-k" in printed
+    assert main(["audit", str(tmp_path), "--no-regret", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["clamped-block-k"] == 4

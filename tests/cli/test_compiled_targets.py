@@ -89,14 +89,52 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert [trial["configuration"]["parameters"] for trial in search["trials"]] == [{"BLOCK": 64}, {"BLOCK": 1024}]
     times = [trial["predicted_us"] for trial in search["trials"]]
     assert launch["ceiling"]["us"] == launch["predicted"]["us"] == min(times) < max(times)
-    assert launch["configuration"]["parameters"] == {"BLOCK": 1024} and "best of 2 configurations" in launch["ceiling"]["source"]
+    assert launch["configuration"] is None, "which of them runs is not known, and none is at 100 % of anything"
+    assert launch["recommendation"]["configuration"]["parameters"] == {"BLOCK": 1024}
+    assert "best of 2 configurations" in launch["ceiling"]["source"]
+    assert result["verdict"]["sentence"].startswith("With the best of its configurations this launch would take ")
     assert any("which of its 2 configurations runs is not known" in text for text in result["verdict"]["unknowns"])
+    assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
     assert main([*arguments, "--grid", "cdiv(n, BLOCK)", "--constexpr", "BLOCK=64", "--num-warps", "1"]) == 0
     (launch,) = json.loads((tmp_path / "out" / "result.json").read_text())["launches"]
     assert launch["configuration"]["parameters"] == {"BLOCK": 64} and launch["ceiling"] is None
     assert main(arguments) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert len(result["launches"]) == 2 and not result["searches"] and all(each["ceiling"] is None for each in result["launches"])
+    assert result["verdict"]["sentence"].startswith("How long this launch takes is not known") and result["verdict"]["current_us"] == 0
+
+
+def test_what_is_missing_for_a_time_is_the_first_thing_to_do(tmp_path, capsys):
+    """One program says nothing of a launch: no sum of such times, but the options that say how large it is."""
+    file = tmp_path / "kernels.py"
+    launch = 'def scale(x, y):\n    size = x.numel()\n    scale_kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, size)\n'
+    file.write_text(SCALE + "\n\n" + launch)
+    arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "  1. Say how large the launch is: --arg n=…\n" in shown and "launches take" not in shown and "all 2 launches" not in shown
+    assert "Nothing worth changing" not in (tmp_path / "out" / "report.html").read_text()
+    assert main([*arguments, "--arg", "n=1000"]) == 0
+    assert "would take" in (shown := capsys.readouterr().out) and "Say how large" not in shown
+    file.write_text(SCALE.replace("n, BLOCK: tl", "n, WIDTH: tl.constexpr, BLOCK: tl").replace("offsets < n", "offsets < n * WIDTH"))
+    assert main(arguments) == 0
+    assert "is: --arg n=… --constexpr WIDTH=… --grid …\n" in capsys.readouterr().out, "no launch says the grid"
+
+
+def test_a_guess_that_decides_the_work_is_the_first_thing_to_settle(tmp_path, capsys):
+    """A time for the guessed STAGE of a kernel, or for a loop of unknown length, looks like any other."""
+    file = tmp_path / "kernels.py"
+    stored = "tl.store(y_ptr + offsets, STAGE * tl.load(x_ptr + offsets + k, mask=offsets < n), mask=offsets < n)"
+    body = f"    for k in range(0, K, BLOCK):\n        {stored}\n"
+    staged = SCALE.replace("n, BLOCK: tl", "n, K, STAGE: tl.constexpr, GROUP_SIZE_M: tl.constexpr, BLOCK: tl")
+    file.write_text(staged.partition("    tl.store")[0] + body)
+    arguments = ["advise", str(file), "--gpu", "H200", "--arg", "n=4096", "--grid", "cdiv(n, BLOCK)", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert "  1. Say what was guessed: --arg K=… --constexpr STAGE=…\n" in capsys.readouterr().out, "GROUP_SIZE_M is tuned"
+    action = json.loads((tmp_path / "out" / "result.json").read_text())["actions"][0]
+    assert action["snippet"].endswith(" --arg K=… --constexpr STAGE=…") and action["saving_us"] == 0
+    assert main([*arguments, "--arg", "K=64", "--constexpr", "STAGE=3"]) == 0
+    assert "Say what" not in capsys.readouterr().out
 
 
 def test_the_grid_is_found_where_the_file_launches_the_kernel(tmp_path, capsys):
@@ -180,9 +218,24 @@ def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path,
 
 def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
     file = tmp_path / "kernels.py"
+    file.write_text(SCALE + SCALE.partition("@triton.jit")[2].join(("@triton.jit", "")).replace("scale_kernel", "other_kernel"))
+    arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "kernels.py::scale_kernel, kernels.py::other_kernel" in capsys.readouterr().err
     file.write_text(SCALE)
-    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 2
-    assert "kernels.py::scale_kernel" in capsys.readouterr().err
+    assert main([*arguments, "--arg", "n=4096"]) == 0, "the only one needs no name"
+    assert "scale_kernel" in capsys.readouterr().out
+    described = str(ROOT / "triton_kernels" / "softmax.py")
+    assert main(["advise", described, "--gpu", "H200", "--sizes", "B=64,H=512", "--output", str(tmp_path / "out")]) == 0
+    assert "softmax" in capsys.readouterr().out
+
+
+def test_commands_of_a_notebook_are_told_from_bad_python(tmp_path, capsys):
+    file = tmp_path / "notebook.py"
+    for line, told in (("%pip install triton", True), ("    !nvidia-smi", True), ("x = (", False)):
+        file.write_text(f"{SCALE}\n{line}\n")
+        assert main(["advise", str(file), "--gpu", "H200"]) == 2
+        assert ("take out the notebook's commands" in capsys.readouterr().err) is told
 
 
 @pytest.mark.parametrize(("more", "words"), [
@@ -217,3 +270,20 @@ def test_a_record_is_all_that_advise_needs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     record.rename("launches")  # without a suffix it could be a bundled kernel's name
     assert main(["advise", "launches", "--gpu", "H200"]) == 0
+
+
+def test_a_cache_is_not_asked_for_options_it_does_not_take(tmp_path, capsys):
+    """What Triton compiled says nothing of grids, and no command would: the verdict says so, and nothing is asked for."""
+    pytest.importorskip("triton")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import triton\nimport triton.language as tl\n"
+        "from triton.backends.compiler import GPUTarget\nfrom triton.compiler import ASTSource\n"
+        "@triton.jit\ndef k(x, n):\n    tl.store(x + tl.program_id(0), n)\n"
+        'triton.compile(ASTSource(k, {"x": "*fp32", "n": "i32"}), target=GPUTarget("cuda", 90, 32))\n'
+    )
+    cache = tmp_path / "cache"
+    subprocess.run([sys.executable, str(program)], env={**os.environ, "TRITON_CACHE_DIR": str(cache)}, check=True, timeout=120)
+    assert main(["advise", str(cache), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "How long this launch takes is not known" in shown and "Say " not in shown

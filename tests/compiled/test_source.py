@@ -424,6 +424,15 @@ def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
     with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught, Pool(1) as pool:
         inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
     assert caught.value.kind == "absent"  # no other guess is tried
+    line = source.text[: source.text.index("tl.store")].count("\n") + 1
+    assert f": line {line} is written for" in str(caught.value) and "ADVISOR_TRITON_PYTHON" in str(caught.value)
+
+
+def test_a_misspelt_name_is_told_from_another_version() -> None:
+    pytest.importorskip("triton")
+    source = parse_source(HEAD + "@triton.jit\ndef k(x):\n    tl.store(x, tl.laod(x))\n", "k.py")
+    with pytest.raises(CompileError, match=r"has no tl\.laod: line \d+ misspells load, or is written for another version"), Pool(1) as pool:
+        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
 
 
 EXTENSION = HEAD + """

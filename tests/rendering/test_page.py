@@ -390,3 +390,12 @@ def test_what_the_power_limit_takes_no_better_kernel_is_promised():
     promise, limit = "a better kernel could win it", "out of reach of tuning, mostly for the board"
     assert promise in page.to_html(plain) and limit not in page.to_html(plain)
     assert promise not in page.to_html(held) and limit in page.to_html(held)
+
+
+def test_an_action_for_every_launch_does_not_list_them() -> None:
+    """Sixteen links to all there is are no help; of a few, each is one."""
+    result = factory.result(tuple(1 << i for i in range(5)))
+    assert len(result.launches) == 10
+    ids, action = tuple(launch.id for launch in result.launches), result.actions[0]
+    shown = {count: page.to_html(replace(result, actions=(replace(action, launches=ids[:count]),))) for count in (9, 10)}
+    assert "touches all 10 launches</p>" in shown[10] and "touches 9 of 10 launches:\n<a" in shown[9]

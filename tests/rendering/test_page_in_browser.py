@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
-from advisor.rendering import comparison_page, page, side_by_side_page
+from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
+from advisor.rendering.overview import Row
 from advisor.schema import Result
 
 from . import factory
@@ -147,6 +148,21 @@ def test_rows_are_low_on_a_phone(tmp_path: Path) -> None:
     size, figure = measured(page.to_html(result), tmp_path, 390, highest)
     assert size < 60
     assert figure < 120
+
+
+def test_every_table_of_an_overview_is_named_on_a_phone(tmp_path: Path) -> None:
+    """The name leads to the report: beside the numbers it would be off the screen; a screen has room for both."""
+    name = "E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
+    rows = [Row(table=name, page="t/report.html", gpu=gpu, share=0.5, current_us=4 << 10, ceiling_us=2 << 10, origin="predicted",
+                binding="dram", stuck=0, launches=4) for gpu in ("H20-3e", "RTX PRO 6000 Workstation")]  # fmt: skip
+    text = overview_page.to_page(rows, title="tables", command="advisor advise tables", version="1")
+    said = """[document.documentElement.scrollWidth].concat(
+      Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) { return cell.getBoundingClientRect().right; }),
+      Array.from(document.querySelectorAll(".stacked thead")).map(function (head) { return head.offsetHeight; }))"""
+    for width, headed in ((390, False), (1280, True)):
+        widest, *found = measured(text, tmp_path, width, said)
+        assert widest <= width and len(found) == 2 * 5 + 2 * 7 + 2 and max(found[:-2]) <= width
+        assert all((height > 0) is headed for height in found[-2:])
 
 
 def test_title_of_an_axis_fits_a_phone(tmp_path: Path) -> None:

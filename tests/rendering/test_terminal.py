@@ -254,3 +254,19 @@ def test_several_gpus_show_how_sure_each_is_and_what_is_not_known_of_some_only()
     words = side_by_side_page.to_page([one, two], ["h200/report.html", "b200/report.html"])
     assert words.count("Routing is *uniform*.") == 2 and words.count("1 launch lies *far* outside.") == 1
     assert "100.0 ±20 % predicted" in words
+
+
+def test_what_is_slower_for_its_entry_is_no_riddle() -> None:
+    """An entry serves w13 and w2: what is recommended for both may cost one of them a little."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    assert launch.recommendation is not None
+    losing = replace(launch, recommendation=replace(launch.recommendation, speedup=0.97))
+    words = "1.03x slower, but others that share its entry gain more)"
+    assert words in terminal.to_text(replace(result, launches=(replace(losing, decision="M64"),)))
+    assert "gain more" not in terminal.to_text(replace(result, launches=(replace(losing, decision=None),)))
+    assert "gain more" not in terminal.to_text(replace(result, launches=(replace(launch, decision="M64"),)))
+
+
+def test_nothing_that_rounding_left_is_shown_as_a_quantity() -> None:
+    assert figures.quantity(1e-19, "bytes") == "0 B" and figures.quantity(0.5, "bytes") == "0.5 B"

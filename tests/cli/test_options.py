@@ -1,0 +1,42 @@
+"""Options in the spellings that people write, and what contradicts itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advisor.cli import main, options
+
+GEMM = ["advise", "gemm", "--gpu", "H100"]
+
+
+@pytest.mark.parametrize("sizes", [
+    ["M=64,N=4096,K=512"], ["M=64 N=4096 K=512"], ["M=64, N = 4096  K=512"], ["M=64,N=4096", "K=512"], ["M=64,K=512", "N=4096,K=512"],
+])  # fmt: skip
+@pytest.mark.parametrize(("dtype", "name"), [("torch.float16", "fp16"), ("BF16", "bf16"), ("fp8_w8a8", "fp8")])
+def test_sizes_and_types_as_people_write_them(tmp_path, capsys, sizes, dtype, name):
+    given = [part for each in sizes for part in ("--sizes", each)]
+    assert main([*GEMM, *given, "--dtype", dtype, "--format", "json", "--output", str(tmp_path)]) == 0
+    (launch,) = json.loads(capsys.readouterr().out)["launches"]
+    assert launch["problem"]["sizes"] == {"M": 64, "N": 4096, "K": 512} and launch["problem"]["dtype"] == name
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    (["--sizes", "M=64,M=65,N=4096,K=512"], "says M twice, 64 and 65"), (["--sizes", "M=64,N=4096", "--sizes", "N=1"], "says N twice"),
+    (["--sizes", "M=64,,N=4096"], "NAME=NUMBER"), (["--dtype", "int4"], "one of bf16, fp16, fp32, tf32, fp8, int8 (got 'int4')"),
+])  # fmt: skip
+def test_what_contradicts_itself_is_refused(tmp_path, capsys, given, words):
+    """The last of two values would count, and nobody would know."""
+    assert main([*GEMM, *given, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_problem_to_measure_says_each_size_once(tmp_path, capsys):
+    assert main(["measure", "softmax", "--device", "fake", "--sizes", "B=64,H=512,B=32", "-o", str(tmp_path / "rows.csv")]) == 2
+    assert "says B twice, 64 and 32" in capsys.readouterr().err
+
+
+def test_zero_is_a_size_of_one_option_alone():
+    assert options.named_sizes("B=1 causal=0") == {"B": 1, "causal": 0}
