@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import re
 import shutil
@@ -33,6 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live to the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """The interpreter ends as it would have: what is frozen it would not take down, and libraries would say that it leaks."""
+    gc.unfreeze()
 
 
 def missing(what: str) -> None:

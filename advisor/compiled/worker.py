@@ -175,7 +175,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     target = GPUTarget(backend, arch, warp_size)
     answer_for(target)
     with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
+        cache_in(folder)
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
         constants = {name: decode(value) for name, value in request["constexprs"].items()}
@@ -192,6 +192,17 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(cubin, bytes):
             answer["tools"] = disassemble(cubin, Path(folder), request.get("sass", True))
         return answer
+
+
+def cache_in(folder: str) -> None:
+    """Has Triton keep what it compiles in `folder`, under keys that hold for this folder alone.
+
+    Triton's own keys would tell one Triton from another by a hash of all its files, which reads hundreds of megabytes in each process.
+    """
+    from triton.runtime import cache
+
+    os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
+    cache.triton_key = lambda: folder
 
 
 def answer_for(target: Any) -> None:
@@ -248,7 +259,7 @@ def disassemble(cubin: bytes, folder: Path, sass: bool) -> dict[str, str]:
     found = {}
     wanted = [("resources", "cuobjdump", ["-res-usage"])]
     if sass:
-        wanted.append(("sass", "nvdisasm", ["-c", "-g"]))
+        wanted.append(("sass", "nvdisasm", ["-c", "-g", "-ndf"]))  # what it would infer of jumps over the branch stack, nobody reads
     for name, tool, options in wanted:
         try:
             done = subprocess.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -361,9 +360,9 @@ class LaunchSite:
                     return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
                 asked = asked_of(node)
                 value = site._extent(asked, values, depth) if isinstance(asked, Extent) else site._as_passed(node, values)
-                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(node)
+                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(_copied(node))
 
-        return node if depth > DEEPEST else Extents().visit(copy.deepcopy(node))
+        return node if depth > DEEPEST else Extents().visit(node)
 
     def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
         """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
@@ -451,3 +450,10 @@ class LaunchSite:
 
 def _unknown(name: str) -> Any:
     raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
+
+
+def _copied(node: Node) -> Node:
+    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
+    own = type(node).__new__(type(node))
+    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
+    return own

@@ -13,6 +13,8 @@ from advisor.compiled.launch import inspect_launch
 from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import read_source
 
+from .shared_pool import POOL
+
 PTX = """
 	.loc	1 11 9                          // k.py:11:9
 	// begin inline asm
@@ -54,5 +56,5 @@ def test_masked_loads_of_a_compiled_kernel(other: str, n: int, width: int, tmp_p
     path = tmp_path / "k.py"
     path.write_text(textwrap.dedent(text))
     launch = make_launch(read_source(path), "k", arguments={"n": n}, constexprs={"BLOCK": 1024}, grid=(4,))
-    facts = read_facts(inspect_launch(launch, compile_target("sm_90")).compiled)
+    facts = read_facts(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).compiled)
     assert set(facts.widths[("load", 8)]) == {width} and set(facts.widths[("store", 9)]) == {width}

@@ -21,6 +21,8 @@ from advisor.configs.source import read_source
 from advisor.hardware import load_gpu
 from advisor.schema import UNCERTAIN
 
+from .shared_pool import POOL
+
 HEAD = "import triton\nimport triton.language as tl\n\n"
 PROGRAMS, BLOCK = 24, 32
 
@@ -30,7 +32,7 @@ def inspected(kernel: str, tmp_path: Path, given: Any = None, programs: int = PR
     path.write_text(HEAD + textwrap.dedent(kernel))
     contents = {} if given is None else {"data": given}
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": BLOCK}, grid=(programs,), contents=contents)
-    return inspect_launch(launch, compile_target("sm_90"))
+    return inspect_launch(launch, compile_target("sm_90"), POOL)
 
 
 def demand_of(kernel: str, tmp_path: Path, given: Any = None) -> KernelDemand:

@@ -29,12 +29,6 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@pytest.fixture(scope="module")
-def pool() -> Any:
-    with Pool(1) as workers:
-        yield workers
-
-
 def read(file: str, kernel: str, problem: dict, config: dict, grid: tuple[int, ...], pool: Pool, **more: Any) -> KernelDemand:
     module, source = load(file), read_source(FOLDER / f"{file}.py")
     arguments = getattr(module, module.KERNELS[kernel]["arguments"])(problem, config)

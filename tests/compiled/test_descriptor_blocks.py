@@ -14,6 +14,8 @@ from advisor.compiled.target import make_launch
 from advisor.compiled.values import Value
 from advisor.configs.source import parse_source
 
+from .shared_pool import POOL
+
 LOAD = """
 module {
   tt.func public @k(%d: !tt.tensordesc<4x8xf16>, %i: i32) attributes {noinline = false} {
@@ -86,7 +88,7 @@ def test_a_descriptor_is_the_same_with_and_without_a_copy_engine(arch: int) -> N
         parse_source(COPY, "k.py"), "k", types=dict.fromkeys("xy", "tensordesc<fp16[16,64]>"), constexprs={"B": 16},
         shapes=dict.fromkeys("xy", (40, 64)), grid=(4,),
     )  # fmt: skip
-    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), sass=False).demand
+    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), POOL, sass=False).demand
     assert not demand.unknown and demand.footprint_bytes == {"x": 40 * 64 * 2, "y": 40 * 64 * 2}
 
 
@@ -98,5 +100,5 @@ def test_a_loop_over_a_descriptors_extent_has_its_trips(arch: int) -> None:
         parse_source(LOOP, "k.py"), "k", types={"x": "tensordesc<fp16[16,64]>", "y": "*fp16"}, constexprs={"B": 16},
         shapes={"x": (64, 512)}, grid=(4,),
     )  # fmt: skip
-    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), sass=False).demand
+    demand = inspect_launch(launch, Target(backend="cuda", arch=arch), POOL, sass=False).demand
     assert not demand.unknown and demand.footprint_bytes["x"] == 64 * 512 * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,6 @@ from advisor.configs.source import read_source
 pytest.importorskip("triton")
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 PROGRAMS, BLOCK = 6, 1024
-
-
-@pytest.fixture(scope="module")
-def pool() -> Any:
-    with Pool(1) as workers:
-        yield workers
 
 
 def counted(kernel: str, tmp_path: Path, pool: Pool, **arguments: int) -> KernelDemand:

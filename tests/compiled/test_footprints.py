@@ -16,6 +16,8 @@ from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.hardware import load_gpu
 from advisor.schema import Finding, PipelineTime
 
+from .shared_pool import POOL
+
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 ROWS, COLUMNS = 4096, 8192
 
@@ -25,7 +27,7 @@ def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, **arguments: int) -
     path.write_text(HEAD + textwrap.dedent(kernel))
     arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
     launch = make_launch(read_source(path), "k", arguments=arguments, constexprs={"BLOCK": 1024}, grid=(grid,))
-    return inspect_launch(launch, compile_target("sm_90"))
+    return inspect_launch(launch, compile_target("sm_90"), POOL)
 
 
 def found(inspection: Inspection) -> dict[str, Finding]:
@@ -64,7 +66,7 @@ def test_rows_that_labels_choose_may_all_be_one(sizes: dict[str, int], tmp_path:
     path.write_text(HEAD + textwrap.dedent(EMBEDDING))
     given = {"cols": COLUMNS}
     launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(ROWS,), sizes=sizes)
-    demand = inspect_launch(launch, compile_target("sm_90")).demand
+    demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
     assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * (ROWS if sizes else 1)
     assert "which bytes of x_ptr are touched" in demand.unknown
@@ -221,7 +223,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
         launch = make_launch(
             read_source(path), "k", types={"x_ptr": "*fp32"}, arguments={"n": count}, constexprs={"BLOCK": 1024}, grid=(-(-count // 1024),)
         )
-        (dram,) = (each for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90")), gpu, "warm").pipelines
+        (dram,) = (each for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), gpu, "warm").pipelines
                    if each.pipeline == "dram")  # fmt: skip
         return dram
 
@@ -241,7 +243,7 @@ def k(counts_ptr, n, BLOCK: tl.constexpr):
 
     def bound_us(types: dict[str, str]) -> float:
         launch = make_launch(read_source(path), "k", types=types, arguments={"n": 60_000_000}, constexprs={"BLOCK": 1024}, grid=(58594,))
-        return kernel_analysis(inspect_launch(launch, compile_target("sm_90")), load_gpu("H200"), "warm").bound.us
+        return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H200"), "warm").bound.us
 
     assert bound_us({}) == bound_us({"counts_ptr": "*i32"})
 
@@ -265,6 +267,6 @@ def k(x_ptr, out_ptr, BLOCK: tl.constexpr):
     path = tmp_path / "k.py"
     path.write_text(HEAD + kernel)
     launch = make_launch(read_source(path), "k", types=types, constexprs={"BLOCK": 1024}, grid=(ROWS,))
-    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90")), load_gpu("H100"), "cold")
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H100"), "cold")
     (dram,) = (each for each in analysis.pipelines if each.pipeline == "dram")
     assert dram.problem_demand == certain * ROWS * 1024 * 4

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from advisor.compiled.errors import CompileError
 from advisor.compiled.guess_errors import with_guess
 from advisor.compiled.inference import Given, Guess, guesses
@@ -17,13 +13,6 @@ from advisor.configs.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pytest.importorskip("triton")
-    with Pool(1) as made:
-        yield made
 
 
 def guessed(text: str) -> list[Guess]:

@@ -10,6 +10,8 @@ from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import parse_source
 from advisor.hardware import load_gpu
 
+from .shared_pool import POOL
+
 LOOKUP = """
 import triton
 import triton.language as tl
@@ -26,7 +28,7 @@ N = 2**16
 def analysed(narrow: str = "", **types: str) -> KernelAnalysis:
     source = parse_source(LOOKUP.format(narrow=narrow), "k.py")
     launch = make_launch(source, "k", types=types, constexprs={"BLOCK": 128}, arguments={"n": N}, grid=(N // 128,))
-    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H200"), "cold")
+    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H200"), "cold")
 
 
 @pytest.mark.parametrize(

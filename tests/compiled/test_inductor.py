@@ -14,11 +14,12 @@ from advisor.compiled.kernel import Target
 from advisor.compiled.launch import inspect_launch
 from advisor.compiled.launch_options import LaunchOptions
 from advisor.compiled.launch_report import targets_from
-from advisor.compiled.pool import Pool
 from advisor.configs import imported
 from advisor.configs.kernel_names import RebuildError
 from advisor.configs.rebuild import rebuild
 from advisor.errors import NothingMatchedError
+
+from .shared_pool import POOL
 
 KERNEL = """
 import triton
@@ -56,8 +57,7 @@ def test_generated_kernels(embedded: bool, tmp_path: Path) -> None:
     assert [launch.kernel for launch in launches] == ["triton_poi_fused_silu_0"]
     assert launches[0].given.scalars == {"xnumel": 4096}
     assert targets_from(str(file))[0].id == "triton_poi_fused_silu_0"
-    with Pool(1) as pool:
-        inspection = inspect_launch(launches[0], Target(backend="cuda", arch=90), pool, sass=False)
+    inspection = inspect_launch(launches[0], Target(backend="cuda", arch=90), POOL, sass=False)
     assert inspection.compiled.signature["in_ptr0"] == "*bf16"
     assert inspection.demand.xu_op > 0
 
@@ -130,8 +130,7 @@ def test_the_file_says_sizes_and_grid(tmp_path: Path) -> None:
     assert launch.grid == (3000,)  # one row at a time, as rows are long
     assert launch.given.constexprs == {"XBLOCK": 1, "R0_BLOCK": 2048}
     assert any("heuristics of TorchInductor" in text for text in launch.assumed)
-    with Pool(1) as pool:
-        demand = inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False).demand
+    demand = inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False).demand
     assert demand.load_bytes == pytest.approx(3000 * 5000 * 4, rel=0.01)
 
 

@@ -52,12 +52,6 @@ def gemm(a_ptr, b_ptr, c_ptr, M, N, K, sa, sb, sc, lock_ptr, BM: tl.constexpr, B
 
 
 @pytest.fixture(scope="module")
-def pool() -> object:
-    with Pool(1) as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
 def source() -> SourceFile:
     return parse_source(GEMM, "gemm.py")
 

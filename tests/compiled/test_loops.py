@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,12 +34,6 @@ SET_BACK = "count += 1\n        if count == PERIOD:"
 REMAINDER = "if i % PERIOD == PERIOD - 1:"
 QUOTIENT = "if i - i // PERIOD * PERIOD > PERIOD - 2:"
 EDGE = "if i >= n - PERIOD:"
-
-
-@pytest.fixture(scope="module")
-def pool() -> Any:
-    with Pool(1) as workers:
-        yield workers
 
 
 def counted(condition: str, n: int, tmp_path: Path, pool: Pool) -> KernelDemand:

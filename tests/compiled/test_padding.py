@@ -15,6 +15,8 @@ from advisor.compiled.target import compile_target, make_launch
 from advisor.configs.source import read_source
 from advisor.hardware import load_gpu
 
+from .shared_pool import POOL
+
 HEAD = "import triton\nimport triton.language as tl\n\n"
 GEMM = """
     @triton.jit
@@ -55,7 +57,7 @@ def inspected(kernel: str, tmp_path: Path, arguments: dict[str, int], constexprs
     source = read_source(path)
     types = {p.name: "*bf16" for p in source.kernel("k").parameters[:3]}
     launch = make_launch(source, "k", types=types, arguments=arguments, constexprs=constexprs, grid=grid)
-    return inspect_launch(launch, compile_target("sm_90"))
+    return inspect_launch(launch, compile_target("sm_90"), POOL)
 
 
 def needed(demand: KernelDemand) -> float:

@@ -22,6 +22,8 @@ from advisor.compiled.target import compile_target, make_launch
 from advisor.compiled.values import Value
 from advisor.configs.source import read_source
 
+from .shared_pool import POOL
+
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 Grid = tuple[int, ...]
 
@@ -32,7 +34,7 @@ def demand_of(kernel: str, tmp_path: Path, grid: Grid, contents: dict[str, Any] 
     constants = {name: value for name, value in arguments.items() if name.isupper()}
     scalars = {name: value for name, value in arguments.items() if not name.isupper()}
     launch = make_launch(read_source(path), "k", arguments=scalars, constexprs=constants, grid=grid, contents=contents or {})
-    return inspect_launch(launch, compile_target("sm_90")).demand
+    return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).demand
 
 
 def listed(grid: Grid, elements: Callable[..., Iterable[Any]]) -> int:

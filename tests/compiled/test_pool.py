@@ -93,3 +93,30 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
         assert worker.process.poll() is None
     finally:
         worker.close()
+
+
+def test_triton_is_not_hashed_to_name_what_is_compiled(tmp_path: Path) -> None:
+    """Its own key is one of hundreds of megabytes, per process; one folder's keys are no other's, whatever cache Triton is given."""
+    request = {
+        "target": ["cuda", 90, 32], "modules": {"rebuilt_k.py": "import triton\nfrom triton import language as tl\n\n"
+        "@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"}, "entry": "rebuilt_k", "kernel": "k", "constexprs": {}, "attrs": [],
+        "signature": {"x": "*fp32"}, "options": {}, "sass": False,
+    }  # fmt: skip
+    run = f"""
+from triton.runtime import cache
+from advisor.compiled import worker
+
+def of_all_files():
+    raise AssertionError("all of Triton is read")
+
+cache.triton_key = of_all_files
+assert "st.global" in worker.handle({request!r})["asm"]["ptx"]
+keys = set()
+for folder in ("one", "another"):
+    worker.cache_in(folder)
+    keys.add(cache.triton_key())
+assert len(keys) == 2, keys
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TRITON_DEFAULT_FP_FUSION": "1"}
+    done = subprocess.run([sys.executable, "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
@@ -26,13 +24,6 @@ def t(x, y, S, B: tl.constexpr):
     o = tl.program_id(0) * B + tl.arange(0, B)
     {load}
 """
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pytest.importorskip("triton")
-    with Pool(1) as made:
-        yield made
 
 
 def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:

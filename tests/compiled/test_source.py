@@ -12,12 +12,13 @@ from advisor.compiled.errors import CompileError
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
-from advisor.compiled.pool import Pool
 from advisor.configs.literal_values import Constexpr
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
 from advisor.configs.source import parse_source
 from advisor.errors import AdvisorError, InputError, UsageError
+
+from .shared_pool import POOL
 
 HEAD = "import os\nimport triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)
@@ -146,8 +147,8 @@ def test_hostile_kernels_do_not_run(name: str, tmp_path: Path) -> None:
     text = HEAD + f"@triton.jit\ndef helper(m):\n    m.inspect.os.system('touch {mark}')\n"
     text += f"@triton.jit\ndef k(x, N: tl.constexpr):\n    {body}\n    tl.store(x, N)\n"
     launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
-    with pytest.raises(AdvisorError), Pool(1) as pool:
-        inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    with pytest.raises(AdvisorError):
+        inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert not mark.exists()
 
 
@@ -190,8 +191,7 @@ def test_constexpr_functions_are_called(where: str, name: str, tmp_path: Path) -
     pytest.importorskip("triton")
     (tmp_path / "sizes.py").write_text("import triton\n" + COUNTED, encoding="utf-8")
     source = parse_source("import triton\n" + PADS.format(where, name), tmp_path / "k.py")
-    with Pool(1) as pool:
-        found = inspect_launch(KernelLaunch(source=source, kernel="k", given=Given(constexprs={"D": 100})), SM_90, pool, sass=False)
+    found = inspect_launch(KernelLaunch(source=source, kernel="k", given=Given(constexprs={"D": 100})), SM_90, POOL, sass=False)
     assert "tensor<128x" in found.compiled.ttir
     assert parse_source("import triton\n" + COUNTED + "A = padded(100)", "k.py").constant("A") == 128  # where a file launches, too
 
@@ -229,8 +229,7 @@ def test_functions_that_are_constants_are_called(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     launch = KernelLaunch(source=parse_source(VALUES, tmp_path / "k.py"), kernel="k",
                           given=Given(types={"x": "*fp16", "y": "*u16"}, constexprs={"B": 16}))  # fmt: skip
-    with Pool(1) as pool:
-        text = inspect_launch(launch, SM_90, pool, sass=False).compiled.ttir
+    text = inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
     assert "tensor<16xf16> -> tensor<16xi16>" in text and "-32768" in text and "6.550400e+04" in text
 
 
@@ -239,11 +238,10 @@ def test_a_branch_that_is_left_out_may_raise(tmp_path: Path) -> None:
     text = HEAD + "@triton.jit\ndef k(x, N: tl.constexpr):\n    if N == 1:\n        tl.store(x, 1.0)\n"
     text += "    else:\n        raise ValueError(f'{N} is not 1')\n"
     launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"N": 1}))
-    with Pool(1) as pool:
-        assert "tt.store" in inspect_launch(launch, SM_90, pool, sass=False).compiled.ttir
-        launch = KernelLaunch(source=launch.source, kernel="k", given=Given(constexprs={"N": 2}))
-        with pytest.raises(CompileError, match="Raise"):
-            inspect_launch(launch, SM_90, pool, sass=False)
+    assert "tt.store" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
+    launch = KernelLaunch(source=launch.source, kernel="k", given=Given(constexprs={"N": 2}))
+    with pytest.raises(CompileError, match="Raise"):
+        inspect_launch(launch, SM_90, POOL, sass=False)
 
 
 @pytest.mark.parametrize("decorator", ["triton.constexpr_function", "tl.constexpr", "through"])
@@ -272,8 +270,8 @@ def test_constexpr_functions_do_nothing_but_reckon(body: str, decorator: str, tm
     text = HEAD + PADS.format(functions, "f")
     launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"D": 100}))
     why = "does more than reckon|would run Python|private attributes|is not read|is neither a literal|is not triton's language"
-    with pytest.raises((RebuildError, CompileError), match=why), Pool(1) as pool:
-        inspect_launch(launch, SM_90, pool, sass=False)
+    with pytest.raises((RebuildError, CompileError), match=why):
+        inspect_launch(launch, SM_90, POOL, sass=False)
 
 
 REEXPORTED = (
@@ -341,8 +339,7 @@ def test_something_else_of_a_shims_name_is_refused(shim: str, tmp_path: Path) ->
 def test_the_mathematical_functions_of_another_vendor_are_tritons_own() -> None:
     text = HEAD + "from triton.language.extra.intel import libdevice\n@triton.jit\ndef k(x):\n    tl.store(x, libdevice.rint(tl.load(x)))\n"
     launch = KernelLaunch(source=parse_source(text, "k.py"), kernel="k", given=Given(types={"x": "*fp32"}))
-    with Pool(1) as pool:
-        found = inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    found = inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert "__nv_rint" in found.compiled.ttir
 
 
@@ -406,8 +403,7 @@ def test_mathematics_and_enumerations_are_worked_out() -> None:
 def test_mathematics_and_enumerations_compile() -> None:
     pytest.importorskip("triton")
     launch = KernelLaunch(source=parse_source(WORKED_OUT, "k.py"), kernel="k", given=Given(element="fp32"))
-    with Pool(1) as pool:
-        inspection = inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+    inspection = inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert "arith.maximumf" in inspection.compiled.ttir and inspection.guess.constexprs["N"] == 3
 
 
@@ -421,8 +417,8 @@ def test_a_module_that_only_looks_like_mathematics_is_refused(tmp_path: Path) ->
 def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
     pytest.importorskip("triton")
     source = parse_source(HEAD + f"@triton.jit\ndef k(x):\n    tl.store(x, {name})\n", "k.py")
-    with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught, Pool(1) as pool:
-        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
+    with pytest.raises(CompileError, match=rf"Triton \S+ has no {name.split('(')[0]}: .* another version") as caught:
+        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
     assert caught.value.kind == "absent"  # no other guess is tried
     line = source.text[: source.text.index("tl.store")].count("\n") + 1
     assert f": line {line} is written for" in str(caught.value) and "ADVISOR_TRITON_PYTHON" in str(caught.value)
@@ -454,8 +450,7 @@ def test_kernels_are_called_as_attributes_of_their_file(tmp_path: Path) -> None:
     source = parse_source(CALLS_A_FILE.replace("BODY", "ext.first()"), tmp_path / "k.py")
     assert "getpid" not in "".join(rebuild(source, "k").modules.values())
     if importlib.util.find_spec("triton") is not None:
-        with Pool(1) as pool:
-            inspection = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
+        inspection = inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
         assert "tt.get_program_id" in inspection.compiled.ttir
 
 
@@ -465,9 +460,9 @@ def test_a_file_leads_to_nothing_but_its_kernels(body: str, tmp_path: Path) -> N
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "extension.py").write_text(EXTENSION, encoding="utf-8")
     text = CALLS_A_FILE.replace("BODY", f"ext.first() + {body}") + "@triton.jit\ndef helper(m):\n    return m.triton\n"
-    with pytest.raises(InputError, match=r"neither|refused|private") as caught, Pool(1) as pool:
+    with pytest.raises(InputError, match=r"neither|refused|private") as caught:
         launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
-        inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False)
+        inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert not isinstance(caught.value, CompileError) or caught.value.kind == "refused"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from advisor.compiled.launch import Inspection, inspect_launch
@@ -26,12 +24,6 @@ def k(p, q, n, idx_out=None):
     half = tl.program_id(0) * 32 + tl.arange(0, 32)
     x = tl.load(p + r).to(tl.float32)
 """
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool(1) as pool:
-        yield pool
 
 
 def inspected(body: str, pool: Pool, **given: object) -> Inspection:

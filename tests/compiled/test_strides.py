@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from advisor.compiled.assembly import read_facts
@@ -36,13 +34,6 @@ def launch(x, y, out):
 """
 NAMES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm")
 BLOCKS = {"BM": 128, "BN": 128, "BK": 64}
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    pytest.importorskip("triton")
-    with Pool(1) as made:
-        yield made
 
 
 def first(text: str, given: Given | None = None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from pathlib import Path
 
@@ -212,6 +213,15 @@ def test_names_in_terms_of_themselves_or_each_other_are_soon_left(lines: str, va
     body = f"def run(x, y, n, a, b):\n{lines}    k[(n,)](x, n, m)\n"
     launch = grid_from_launches(source(body), "k", values)
     assert (launch.grid if launch is not None else None) == grid
+
+
+def test_the_file_is_as_it_was_once_the_grid_is_found() -> None:
+    """Extents stand in for what asks for them in a copy."""
+    read = source("def run(x, y, n, a, b):\n    m, n = x.shape[1], x.shape[0]\n    k[(max([x.shape[0], 1]),)](x, n, m)\n")
+    before = ast.dump(read.tree)
+    launch = grid_from_launches(read, "k", {"n": 50})
+    assert launch is not None and launch.grid == (50,)
+    assert ast.dump(read.tree) == before
 
 
 STORE = "tl.store(x + rows[:, None] * sm + tl.program_id(1) * sh + lanes[None, :]{}, 0.0)"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,142 +12,98 @@ import pytest
 from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
 from advisor.rendering.overview import Row
-from advisor.schema import Result
 
 from . import factory
+from .browser import DRAWN_MS, FLAGS, Browser
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
-# Reports what only a laid-out page knows, in its title; runs after the page's own script.
-REPORTER = """<script>
-setTimeout(function () {
+# What only a laid-out page knows.
+REPORT = """(function () {
   var root = document.documentElement;
-  var wide = Array.from(document.querySelectorAll("main *")).filter(function (node) {
-    return node.getBoundingClientRect().right > root.clientWidth + 1 && !node.closest(".scroll, pre, nav, .plotted, svg");
-  }).slice(0, 3).map(function (node) { return node.tagName + "." + node.className; });
-  document.title = "REPORT width=" + root.clientWidth + " scroll=" + root.scrollWidth
-    + " drawn=" + document.querySelectorAll(".plotted.drawn .main-svg").length
-    + " sortable=" + document.querySelectorAll("th button").length
-    + " requests=" + performance.getEntriesByType("resource").length
-    + " attacked=" + (window.attacked ? "yes" : "no") + " wide=" + wide.join("|");
-}, 4000);
-</script>"""
+  return {
+    width: root.clientWidth, scroll: root.scrollWidth,
+    drawn: document.querySelectorAll(".plotted.drawn .main-svg").length,
+    sortable: document.querySelectorAll("th button").length,
+    requests: performance.getEntriesByType("resource").length,
+    attacked: Boolean(window.attacked),
+    wide: Array.from(document.querySelectorAll("main *")).filter(function (node) {
+      return node.getBoundingClientRect().right > root.clientWidth + 1 && !node.closest(".scroll, pre, nav, .plotted, svg");
+    }).slice(0, 3).map(function (node) { return node.tagName + "." + node.className; }),
+  };
+})()"""
 
 
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
-            pytest.fail("chromium must be there in CI")
-        pytest.skip("chromium is not installed")
-    return found
+@pytest.fixture(scope="module")
+def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(chromium, tmp_path_factory.mktemp("browser"))
+    yield started
+    started.close()
 
 
-def opened(target: Path, window: str, flags: Sequence[str] = FLAGS) -> subprocess.CompletedProcess[str]:
-    """The page as it is after its scripts ran, on stdout, and what the browser says on stderr."""
-    return subprocess.run(
-        [
-            chromium(),
-            *flags,
-            "--enable-logging=stderr",
-            "--virtual-time-budget=9000",
-            f"--user-data-dir={target.parent / 'profile'}",
-            f"--window-size={window}",
-            "--dump-dom",
-            target.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def load(result: Result, folder: Path, width: int) -> tuple[dict[str, str], str]:
-    """What the reporter said, and the console."""
-    text = page.to_html(result).replace("alert(1)", "window.attacked=true").replace("</body>", REPORTER + "</body>")
-    target = folder / "report.html"
-    target.write_text(text, encoding="utf-8")
-    done = opened(target, f"{width},9000")
-    title = re.search(r"<title>REPORT (.*?)</title>", done.stdout)
-    assert title, done.stderr[-2000:]
-    said = dict(part.split("=", 1) for part in title.group(1).split(" ", 6))
-    console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-    return said, console
-
-
-@pytest.mark.parametrize("width", [1280, 500])  # the browser makes no narrower window
+@pytest.mark.parametrize("width", [1280, 500])
 @pytest.mark.parametrize("name", ["table", "measured", "hostile"])
-def test_page_fits_draws_and_is_quiet(name: str, width: int, tmp_path: Path) -> None:
+def test_page_fits_draws_and_is_quiet(name: str, width: int, browser: Browser) -> None:
     results = {
         "table": lambda: factory.result(),
         "measured": lambda: factory.result((1, 64, 1024), measured=True, searched=True),
         "hostile": factory.hostile,
     }
-    said, console = load(results[name](), tmp_path, width)
-    assert int(said["scroll"]) <= int(said["width"]) == width, said
-    assert said["wide"] == "", said
-    assert int(said["drawn"]) >= 1, said
-    assert int(said["sortable"]) >= 8, said
-    assert said["requests"] == "0", said
-    assert said["attacked"] == "no"
-    assert console == ""
+    browser.show(page.to_html(results[name]()).replace("alert(1)", "window.attacked=true"), width, height=9000)
+    browser.pass_time(2 * DRAWN_MS)
+    said = browser.evaluate(REPORT)
+    assert said["scroll"] <= said["width"] == width, said
+    assert said["wide"] == [], said
+    assert said["drawn"] >= 1, said
+    assert said["sortable"] >= 8, said
+    assert said["requests"] == 0, said
+    assert said["attacked"] is False
+    assert browser.console == []
 
 
-def measured(text: str, folder: Path, width: int, expression: str, *, then: int | None = None) -> list[float]:
-    """Numbers that a JavaScript expression gives on a page `width` wide: in a frame, because the browser makes no narrow window.
+@pytest.mark.parametrize("script", ["console.log('here')", "undefined()", "fetch('file:///nowhere')", "console.warn(1)"])
+def test_what_a_page_says_on_the_console_is_heard(script: str, browser: Browser) -> None:
+    browser.show(f"<script>setTimeout(function () {{ {script}; }}, 3000);</script>", 500)
+    browser.pass_time(DRAWN_MS)
+    assert browser.console
+
+
+def measured(browser: Browser, text: str, width: int, expression: str, *, then: int | None = None) -> list[float]:
+    """Numbers that a JavaScript expression gives on a page `width` wide.
 
     With `then` the page becomes that wide after it is drawn, and has scrollbars.
     """
-    tell = f'<script>setTimeout(function () {{ parent.postMessage([].concat({expression}).join(" "), "*"); }}, 4000);</script>'
-    (folder / "page.html").write_text(text.replace("</body>", tell + "</body>"), encoding="utf-8")
-    frame = folder / "frame.html"
-    frame.write_text(
-        f'<title>none</title><iframe src="page.html" style="border:0;width:{width}px;height:3000px"></iframe>'
-        '<script>addEventListener("message", function (event) { document.title = "SAID " + event.data + "."; });'
-        + (f'setTimeout(function () {{ document.querySelector("iframe").style.width = "{then}px"; }}, 2500);' if then else "")
-        + "</script>",
-        encoding="utf-8",
-    )
-    done = opened(frame, "1500,3000", [flag for flag in FLAGS if not then or flag != "--hide-scrollbars"])
-    said = re.search(r"<title>SAID (.*?)\.</title>", done.stdout)
-    assert said, done.stderr[-2000:]
-    return [float(number) for number in said.group(1).split()]
+    browser.show(text, width, scrollbars=then is not None)
+    browser.pass_time(DRAWN_MS)
+    if then is not None:
+        browser.resize(then)
+        # While virtual time stands still no frame may be rendered, with which the browser would send the event.
+        browser.evaluate('dispatchEvent(new Event("resize"))')
+        browser.pass_time(DRAWN_MS)
+    return [float(number) for number in browser.evaluate(f"[].concat({expression})")]
 
 
-def test_every_column_of_all_sizes_is_on_a_printed_page(tmp_path: Path) -> None:
+def test_every_column_of_all_sizes_is_on_a_printed_page(browser: Browser) -> None:
     paper = page.to_html(factory.result()).replace("@media print", "@media all")
     inside = 'document.querySelector("#all-sizes .scroll")'
     room, needed, pages = measured(
-        paper, tmp_path, 718, f"[{inside}.clientWidth, {inside}.scrollWidth, document.documentElement.scrollWidth]"
+        browser, paper, 718, f"[{inside}.clientWidth, {inside}.scrollWidth, document.documentElement.scrollWidth]"
     )  # A4 without Chromium's margins of 1 cm
     assert needed <= room
     assert pages <= 718
 
 
-def test_rows_are_low_on_a_phone(tmp_path: Path) -> None:
+def test_rows_are_low_on_a_phone(browser: Browser) -> None:
     result = factory.result()
     source = "NVIDIA H20 datasheet, table of memory bandwidths, and a measurement of our own that agrees with it to a per cent"
     result = replace(result, gpu_figures=tuple(replace(figure, source=source) for figure in result.gpu_figures))
     highest = """["#all-sizes tbody tr", ".sources tbody tr"].map(function (rows) {
       return Math.max.apply(null, Array.from(document.querySelectorAll(rows)).map(function (row) { return row.offsetHeight; }));
     })"""
-    size, figure = measured(page.to_html(result), tmp_path, 390, highest)
+    size, figure = measured(browser, page.to_html(result), 390, highest)
     assert size < 60
     assert figure < 120
 
 
-def test_every_table_of_an_overview_is_named_on_a_phone(tmp_path: Path) -> None:
+def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> None:
     """The name leads to the report: beside the numbers it would be off the screen; a screen has room for both."""
     name = "E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
     rows = [Row(table=name, page="t/report.html", gpu=gpu, share=0.5, current_us=4 << 10, ceiling_us=2 << 10, origin="predicted",
@@ -160,27 +113,27 @@ def test_every_table_of_an_overview_is_named_on_a_phone(tmp_path: Path) -> None:
       Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) { return cell.getBoundingClientRect().right; }),
       Array.from(document.querySelectorAll(".stacked thead")).map(function (head) { return head.offsetHeight; }))"""
     for width, headed in ((390, False), (1280, True)):
-        widest, *found = measured(text, tmp_path, width, said)
+        widest, *found = measured(browser, text, width, said)
         assert widest <= width and len(found) == 2 * 5 + 2 * 7 + 2 and max(found[:-2]) <= width
         assert all((height > 0) is headed for height in found[-2:])
 
 
-def test_title_of_an_axis_fits_a_phone(tmp_path: Path) -> None:
+def test_title_of_an_axis_fits_a_phone(browser: Browser) -> None:
     said = """Array.from(document.querySelectorAll("#roofline .xtitle")).map(function (title) {
       return title.getBoundingClientRect().width - title.closest(".plot").clientWidth;
     })"""
-    beyond = measured(page.to_html(factory.result()), tmp_path, 390, said)
+    beyond = measured(browser, page.to_html(factory.result()), 390, said)
     assert beyond and max(beyond) <= 0
 
 
-def test_why_a_search_stopped_has_the_width_of_its_card(tmp_path: Path) -> None:
+def test_why_a_search_stopped_has_the_width_of_its_card(browser: Browser) -> None:
     result = factory.result((64,), ("w13",), searched=True)
     result = replace(result, searches=(replace(result.searches[0], stopped_because="because " * 40),))
     said = """Array.from(document.querySelectorAll("#search dd")).map(function (cell) { return cell.offsetHeight; })"""
-    assert max(measured(page.to_html(result), tmp_path, 1400, said)) < 100
+    assert max(measured(browser, page.to_html(result), 1400, said)) < 100
 
 
-def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Path) -> None:
+def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
     launch = factory.launch(64)
     side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
     row = StaticRow(
@@ -200,7 +153,7 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(tmp_path: Pat
       return cell.lastElementChild.getBoundingClientRect().top - cell.firstElementChild.getBoundingClientRect().top;
     })), document.querySelector(".compare").offsetWidth - document.querySelector(".subject-card .scroll").clientWidth]"""
     for width in (1400, 1280):
-        apart, beyond = measured(comparison_page.to_page(comparison), tmp_path, width, said)
+        apart, beyond = measured(browser, comparison_page.to_page(comparison), width, said)
         assert apart == 0
         assert beyond <= 0
 
@@ -222,25 +175,23 @@ def sliced() -> str:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 390])
-def test_drawing_the_plots_moves_nothing(width: int, tmp_path: Path) -> None:
+def test_drawing_the_plots_moves_nothing(width: int, browser: Browser) -> None:
     said = """Array.from(document.querySelectorAll(".plotted")).map(function (holder) {
       var drawn = holder.offsetHeight;
       holder.classList.remove("drawn");
       return Math.abs(drawn - holder.offsetHeight);
     })"""
-    moved = measured(sliced(), tmp_path, width, said)
+    moved = measured(browser, sliced(), width, said)
     assert len(moved) == 4 and max(moved) == 0
 
 
 @pytest.mark.parametrize(("width", "then"), [(1240, 500), (500, 1240)])
-def test_plots_follow_the_width_of_the_page(width: int, then: int, tmp_path: Path) -> None:
+def test_plots_follow_the_width_of_the_page(width: int, then: int, browser: Browser) -> None:
     said = """Array.from(document.querySelectorAll(".plotted")).flatMap(function (holder) {
       var drawing = holder.querySelector(".main-svg");
       return [Math.abs(drawing.clientWidth - holder.clientWidth), Math.abs(drawing.clientHeight - holder.offsetHeight)];
     })"""
-    # Virtual time renders no frame after the change, with which the browser would send the event.
-    resized = '<script>setTimeout(function () { dispatchEvent(new Event("resize")); }, 3200);</script></body>'
-    apart = measured(sliced().replace("</body>", resized), tmp_path, width, said, then=then)
+    apart = measured(browser, sliced(), width, said, then=then)
     assert len(apart) == 8 and max(apart) == 0
 
 
@@ -258,29 +209,29 @@ PANEL_TITLES = """(function () {
 
 
 @pytest.mark.parametrize("width", [1400, 640, 390])
-def test_titles_of_panels_stand_apart(width: int, tmp_path: Path) -> None:
-    shown, touching, right = measured(sliced(), tmp_path, width, PANEL_TITLES)
+def test_titles_of_panels_stand_apart(width: int, browser: Browser) -> None:
+    shown, touching, right = measured(browser, sliced(), width, PANEL_TITLES)
     assert (shown, touching) == (6, 0) and right <= width
 
 
-def test_plots_of_the_search_are_on_paper(tmp_path: Path) -> None:
+def test_plots_of_the_search_are_on_paper(browser: Browser) -> None:
     paper = sliced().replace("@media screen", "@media speech").replace("@media print", "@media all")
     print_it = '<script>setTimeout(function () { dispatchEvent(new Event("beforeprint")); }, 2000);</script></body>'
-    shown, touching, right = measured(paper.replace("</body>", print_it), tmp_path, 718, PANEL_TITLES)
+    shown, touching, right = measured(browser, paper.replace("</body>", print_it), 718, PANEL_TITLES)
     assert (shown, touching) == (6, 0) and right <= 718  # A4 without Chromium's margins of 1 cm
 
 
-def test_printing_leaves_the_plots_as_they_were(tmp_path: Path) -> None:
+def test_printing_leaves_the_plots_as_they_were(browser: Browser) -> None:
     events = "dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'));"
     text = sliced().replace("</body>", f"<script>setTimeout(function () {{ {events} }}, 2000);</script></body>")
     said = """Array.from(document.querySelectorAll(".plot")).map(function (plot) {
       var drawing = plot.querySelector(".main-svg");
       return Math.abs(drawing.clientWidth - plot.clientWidth) + Math.abs(drawing.clientHeight - plot.clientHeight);
     }).concat(document.documentElement.dataset.theme ? 1 : 0)"""
-    assert measured(text, tmp_path, 1400, said) == [0.0] * 5
+    assert measured(browser, text, 1400, said) == [0.0] * 5
 
 
-def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
+def test_a_long_scope_leaves_room_for_what_was_found(browser: Browser) -> None:
     result = factory.result((64,), ("w13",))
     far = replace(result.table_findings[0], scope="k" * 180)
     said = """(function () {
@@ -290,11 +241,11 @@ def test_a_long_scope_leaves_room_for_what_was_found(tmp_path: Path) -> None:
       return [row.offsetHeight, row.cells[0].offsetWidth, row.cells[1].offsetWidth];
     })()"""
     for width in (1400, 800):
-        high, where, what = measured(page.to_html(replace(result, table_findings=(far,))), tmp_path, width, said)
+        high, where, what = measured(browser, page.to_html(replace(result, table_findings=(far,))), width, said)
         assert high < 300 and where < 450 and what >= 260
 
 
-def test_the_name_of_a_kernel_is_not_broken_on_a_phone(tmp_path: Path) -> None:
+def test_the_name_of_a_kernel_is_not_broken_on_a_phone(browser: Browser) -> None:
     result = factory.result((64, 1024), ("w13",))
     result = replace(result, launches=tuple(replace(launch, kernel="fused_moe_kernel") for launch in result.launches))
     lines = """Array.from(document.querySelectorAll(".finding-rows th a:not(.permalink)")).map(function (link) {
@@ -303,28 +254,29 @@ def test_the_name_of_a_kernel_is_not_broken_on_a_phone(tmp_path: Path) -> None:
       name.setEnd(link.firstChild, "fused_moe_kernel".length);
       return name.getClientRects().length;
     })"""
-    assert set(measured(page.to_html(result), tmp_path, 390, lines)) - {0} == {1}
+    assert set(measured(browser, page.to_html(result), 390, lines)) - {0} == {1}
 
 
-def test_the_key_of_the_ceiling_can_be_read(tmp_path: Path) -> None:
+def test_the_key_of_the_ceiling_can_be_read(browser: Browser) -> None:
     said = """[document.querySelector(".ceiling-key"), document.querySelector(".launch")].flatMap(function (node, index) {
       var style = getComputedStyle(node);
       return (index ? style.backgroundColor : style.color).match(/[0-9]+/g);
     })"""
-    channels = [value / 255 for value in measured(page.to_html(factory.result()), tmp_path, 1400, said)]
+    channels = [value / 255 for value in measured(browser, page.to_html(factory.result()), 1400, said)]
     linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
     ink, card = (0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in (linear[:3], linear[3:]))
     assert (card + 0.05) / (ink + 0.05) >= 4.5  # WCAG 2, AA
 
 
-def test_screenshot_can_be_taken(tmp_path: Path) -> None:
+def test_screenshot_can_be_taken(chromium: str, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text(page.to_html(factory.result((1, 64, 1024))), encoding="utf-8")
     picture = tmp_path / "report.png"
     subprocess.run(
         [
-            chromium(),
+            chromium,
             *FLAGS,
+            "--hide-scrollbars",
             f"--user-data-dir={tmp_path / 'profile'}",
             "--window-size=1280,2000",
             "--virtual-time-budget=5000",
@@ -339,7 +291,7 @@ def test_screenshot_can_be_taken(tmp_path: Path) -> None:
     assert picture.stat().st_size > 50_000
 
 
-def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(tmp_path: Path) -> None:
+def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(browser: Browser) -> None:
     from dataclasses import replace
 
     from advisor.comparison import Options, new_result
@@ -350,13 +302,13 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(tmp_path: Path) -> 
     sentence = f"Failed: cannot-launch: {'E=128,N=768,device_name=NVIDIA_H200,' * 4}.json M=64."
     text = to_page(replace(found, gate=replace(found.gate, failed=True, sentence=sentence)))
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'
-    (mark, end) = measured(text, tmp_path, 400, ends)
+    (mark, end) = measured(browser, text, 400, ends)
     assert mark < end <= 400
 
 
 @pytest.mark.parametrize("width", [1240, 390])
-def test_page_of_several_gpus_fits(width: int, tmp_path: Path) -> None:
+def test_page_of_several_gpus_fits(width: int, browser: Browser) -> None:
     text = side_by_side_page.to_page([factory.result(), factory.hostile()], ["h20/report.html", "h20-2/report.html"])
     said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
-    needed, label, attacked = measured(text.replace("alert(1)", "window.attacked=true"), tmp_path, width, said)
+    needed, label, attacked = measured(browser, text.replace("alert(1)", "window.attacked=true"), width, said)
     assert needed <= width and label > 0 and attacked == 0
