@@ -427,8 +427,8 @@ def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
 def test_a_misspelt_name_is_told_from_another_version() -> None:
     pytest.importorskip("triton")
     source = parse_source(HEAD + "@triton.jit\ndef k(x):\n    tl.store(x, tl.laod(x))\n", "k.py")
-    with pytest.raises(CompileError, match=r"has no tl\.laod: line \d+ misspells load, or is written for another version"), Pool(1) as pool:
-        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), pool, sass=False)
+    with pytest.raises(CompileError, match=r"has no tl\.laod: line \d+ misspells load, or is written for another version"):
+        inspect_launch(KernelLaunch(source=source, kernel="k"), Target(backend="cuda", arch=90), POOL, sass=False)
 
 
 EXTENSION = HEAD + """
