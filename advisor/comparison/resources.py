@@ -23,6 +23,7 @@ from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     from advisor.comparison.kernels import KernelVersion
+    from advisor.compiled.pool import Pool
 
 LARGEST_COMPILATIONS = 24
 """Per comparison: each takes a second or two."""
@@ -73,6 +74,7 @@ def resource_rows(
         return (), [], ()  # on one side only, and with nothing to say what it is launched with: no figure would mean anything
     try:
         from advisor.compiled.compile import version
+        from advisor.compiled.pool import Pool
 
         version()
     except (ImportError, AdvisorError) as error:
@@ -84,26 +86,28 @@ def resource_rows(
     rows: list[ResourceRow] = []
     notes: list[str] = []
     failures: list[Failure] = []
-    for group in alike.values():
-        configuration = launched[group[0].name]
-        needed = (old is not None) + (new is not None)
-        if compiling.left < needed:
-            notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
-            break
-        compiling.left -= needed
-        base, head = (
-            _compile(side, configuration, group[0], element, problem) if side is not None else Attempt() for side in (old, new)
-        )
-        reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
-        if base.resources is None and head.resources is None:
-            notes.append(f"Not compiled for {group[0].name}: {reason}")
-            continue
-        devices = ", ".join(gpu.name for gpu in group)
-        certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
-        if base.resources is not None and getattr(head.refused, "kind", "") in certain:
-            failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
-        label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
-        rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
+    with Pool(1) as workers:  # one process for both sides and all GPUs
+        for group in alike.values():
+            configuration = launched[group[0].name]
+            needed = (old is not None) + (new is not None)
+            if compiling.left < needed:
+                notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
+                break
+            compiling.left -= needed
+            base, head = (
+                _compile(side, configuration, group[0], element, problem, workers) if side is not None else Attempt()
+                for side in (old, new)
+            )
+            reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
+            if base.resources is None and head.resources is None:
+                notes.append(f"Not compiled for {group[0].name}: {reason}")
+                continue
+            devices = ", ".join(gpu.name for gpu in group)
+            certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
+            if base.resources is not None and getattr(head.refused, "kind", "") in certain:
+                failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
+            label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
+            rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     return tuple(rows), notes, tuple(failures)
 
 
@@ -121,7 +125,7 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 
 
 def _compile(
-    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None
+    version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None, workers: Pool
 ) -> Attempt:
     from advisor.compiled.assembly import read_facts
     from advisor.compiled.described import described_launch
@@ -159,7 +163,7 @@ def _compile(
     given = {*launch.given.types, *launch.given.scalars, *constants}
     whole = described is not None and all(each.name in given or each.default is not MISSING for each in version.function.parameters)
     try:
-        compiled, _, _ = compile_launch(launch, Target.of(gpu))
+        compiled, _, _ = compile_launch(launch, Target.of(gpu), workers)
     except AdvisorError as error:
         return Attempt(refused=error, described=whole, launched=launched)
     mix: dict[str, int] = {}

@@ -22,7 +22,7 @@ from advisor.schema import Configuration, Problem
 def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""
 
-    def compiled(version, configuration, gpu, element, problem):
+    def compiled(version, configuration, gpu, element, problem, workers):
         held = Resources(origin="compiled", registers_per_thread=configuration.num_warps, spill_bytes=0, shared_memory_bytes=0)
         return resources.Attempt(resources=held)
 
