@@ -15,7 +15,7 @@ NOTES: dict[str, str] = {
     "occupancy": "too few resident CTAs per SM to hide each other's loads",
     "latency": "loads that the software pipeline cannot hide",
     "traffic": "operands read more than once, from the L2 or from DRAM",
-    "launch": "the launch beyond what it takes at least, and filling the pipeline after it",
+    "launch": "the launch beyond what it takes at least, starting its CTAs, and filling the pipeline after it",
     "power": "a clock held down by the board's power limit",
     "efficiency": "pipelines that sustain less than their peak",
 }
