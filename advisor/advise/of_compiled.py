@@ -183,7 +183,7 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
     shown: dict[str, LaunchReport] = {}
     searches = []
     for name, group in spaces.items():
-        best = min(group, key=_predicted_us)
+        best = _best(group)
         main = next((report for report in group if looked.targets[report.id].chosen), best)
         count = sum(target.space == name for target in looked.targets.values())
         if main is best and not looked.targets[main.id].chosen and count > 1:
@@ -199,8 +199,24 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
     for group in _alike(tuple(shown.values())):
         able = [report for report in group if report.predicted is not None]
         if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
-            shown |= {report.id: _with_ceiling(report, min(able, key=_predicted_us), len(group)) for report in group}
+            shown |= {report.id: _with_ceiling(report, _best(able), len(group)) for report in group}
     return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)
+
+
+USUAL_WARPS, USUAL_STAGES = 4, 3
+"""What a launch has that names neither (Triton 3.6 and 3.9)."""
+
+
+def _best(reports: Sequence[LaunchReport]) -> LaunchReport:
+    """The least predicted latency; of those that cannot be told apart (`NEAR_BEST`) the one whose warps and stages are nearest to the usual
+    ones, the first of equals."""
+
+    def unusual(report: LaunchReport) -> tuple[float, int]:
+        made = report.configuration
+        return (abs(math.log2(made.num_warps / USUAL_WARPS)), abs(made.num_stages - USUAL_STAGES)) if made is not None else (math.inf, 0)
+
+    least = min(map(_predicted_us, reports))
+    return min((report for report in reports if _predicted_us(report) <= NEAR_BEST * least), key=unusual)
 
 
 def _predicted_us(report: LaunchReport) -> float:

@@ -287,3 +287,27 @@ def test_a_cache_is_not_asked_for_options_it_does_not_take(tmp_path, capsys):
     assert main(["advise", str(cache), "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert "How long this launch takes is not known" in shown and "Say " not in shown
+
+
+CENTRE = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune(configs=[triton.Config({}, num_warps=warps) for warps in (1, 2, 4, 8)], key=["n"])
+@triton.jit
+def centre_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n + columns, mask=columns < n, other=0.0).to(tl.float32)
+    tl.store(y_ptr + tl.program_id(0) * n + columns, x - tl.sum(x, axis=0) / n, mask=columns < n)
+"""
+
+
+def test_of_configurations_that_cannot_be_told_apart_the_usual_one_is_recommended(tmp_path):
+    """Memory decides alike for all numbers of warps: one warp for a row of 4,096 elements is nobody's choice."""
+    path = tmp_path / "centre.py"
+    path.write_text(CENTRE)
+    assert main(["advise", str(path), "--gpu", "H100", "--arg", "n=4096", "--constexpr", "BLOCK=4096", "--grid", "8192",
+                 "--output", str(tmp_path / "out")]) == 0  # fmt: skip
+    launch = json.loads((tmp_path / "out" / "result.json").read_text())["launches"][0]
+    assert launch["recommendation"]["configuration"]["num_warps"] == 4
