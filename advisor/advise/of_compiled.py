@@ -203,8 +203,8 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
     return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)
 
 
-USUAL_WARPS, USUAL_STAGES = 4, 3
-"""What a launch has that names neither (Triton 3.6 and 3.9)."""
+USUAL = Configuration(parameters={})
+"""The warps and stages of a launch that names neither."""
 
 
 def _best(reports: Sequence[LaunchReport]) -> LaunchReport:
@@ -213,7 +213,9 @@ def _best(reports: Sequence[LaunchReport]) -> LaunchReport:
 
     def unusual(report: LaunchReport) -> tuple[float, int]:
         made = report.configuration
-        return (abs(math.log2(made.num_warps / USUAL_WARPS)), abs(made.num_stages - USUAL_STAGES)) if made is not None else (math.inf, 0)
+        if made is None:
+            return math.inf, 0
+        return abs(math.log2(made.num_warps / USUAL.num_warps)), abs(made.num_stages - USUAL.num_stages)
 
     least = min(map(_predicted_us, reports))
     return min((report for report in reports if _predicted_us(report) <= NEAR_BEST * least), key=unusual)
