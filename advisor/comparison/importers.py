@@ -136,6 +136,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         fresh = [after[path] for path in candidates if path not in sources and after[path].kind == "file"]
         room = LARGEST_IMPORTERS - len(sources)
         unread |= {entry.path for entry in fresh[room:]}
+        head.fetch(fresh[:room])
         for entry in head.sized(fresh[:room]):
             sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
         came: dict[str, frozenset[str]] = {}
