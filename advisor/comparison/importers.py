@@ -185,7 +185,8 @@ def _taken(
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
     attributes = _attributes(source.tree)
     vias, names = set[str](), set[str]()
-    for item in [*(item for items in source.imports.values() for item in items), *source.stars]:
+    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
+    for item in [*named, *source.stars]:
         for led, wanted in leads(item, attributes.get(item.alias, ())):
             target = located(paths, path, led)
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()

@@ -17,6 +17,8 @@ from advisor.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
+SPREAD, TUNING = "**", "@"
+"""Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
 Launched = tuple[JitFunction, Sequence[Launching]]
 """A version of a kernel, and the files that launch it."""
 _BLOCKS = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -27,7 +29,8 @@ class LaunchMeaning:
     """The distinct launches of a kernel in a file.
 
     Attributes:
-        passed: By option and constant, the expressions that the launches pass for it, as they are written; "grid" is among them.
+        passed: By option and constant, the expressions that the launches pass for it, as they are written; "grid", `SPREAD` and `TUNING`
+            are among them.
         behind: Of each launch, by the same, digests of the syntax trees of these expressions with all that they are worked out from,
             whatever a function calls its own variables.
     """
@@ -54,10 +57,18 @@ def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning
         bound, local, grid = _bindings(scopes, call), local_names(scopes), call.func.slice
         bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
         shown = _given(bindings[-1]) if bindings else grid
+        spread: list[ast.expr] = [k.value for k in call.keywords if k.arg is None]
+        if spread:
+            values[SPREAD] = spread[0] if len(spread) == 1 else ast.Tuple(elts=spread, ctx=ast.Load())
         for name, node in [*values.items(), ("grid", shown)]:
             passed.setdefault(name, []).append(_written(node))
         values["grid"] = shown if len(bindings) <= 1 else grid  # of several bindings each counts
-        behind.add(tuple((name, _digest(source, node, scopes, bound, local)) for name, node in sorted(values.items())))
+        digests = {name: _digest(source, node, scopes, bound, local) for name, node in values.items()}
+        if launching.tuning is not None:
+            file, layers = launching.tuning
+            passed[TUNING] = [" ".join(map(_written, layers))]
+            digests[TUNING] = "".join(_digest(file, layer, (), {}, set()) for layer in layers)
+        behind.add(tuple(sorted(digests.items())))
     return LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=frozenset(behind))
 
 
@@ -100,8 +111,10 @@ def _bindings(scopes: Sequence[Scope], call: ast.Call) -> dict[str, list[ast.AST
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.setdefault(node.name, []).append(node)
         elif isinstance(node, _BLOCKS):
-            for name in {name for each in ast.walk(node) for name in bound_by(each)}:
+            for name in {name for each in ast.walk(node) if not isinstance(each, ast.alias) for name in bound_by(each)}:
                 found.setdefault(name, []).extend(_head(node))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue  # followed to the file that it comes from, as an import of the module
         elif isinstance(node, (ast.stmt, ast.NamedExpr)):
             for name in {name for each in ast.walk(node) for name in bound_by(each)}:
                 found.setdefault(name, []).append(node)
@@ -164,10 +177,10 @@ def _changed(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
     written = [name for name in names if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
     if not written and _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
         return None
-    said = ", ".join(f"{_text(name, old)} → {_text(name, new)}" for name in written)
+    said = ", ".join(f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in written)
     rest = [name for name in names or new.passed if name not in written]
     rest = [name for name in rest if name != "grid"] or ([] if written else rest)  # the grid depends on constants more often than not
-    behind = f"what {', '.join(f'{name}={new.passed[name][0]}' for name in rest)} comes from" if rest else ""
+    behind = f"what {', '.join(_text(name, new.passed[name][:1]) for name in rest)} comes from" if rest else ""
     return ", and ".join(filter(None, (said, behind)))
 
 
@@ -175,6 +188,8 @@ def _only_more(one: Set[object], other: Set[object]) -> bool:
     return one <= other or other <= one
 
 
-def _text(name: str, launch: LaunchMeaning) -> str:
-    values = dict.fromkeys(launch.passed.get(name, ()))
-    return f"{name}={' or '.join(values)}" if values else f"no {name}"
+def _text(name: str, passed: Sequence[str]) -> str:
+    values = " or ".join(dict.fromkeys(passed))
+    if name in (SPREAD, TUNING):
+        return f"{name if name == SPREAD else ''}{values}" if values else f"no {'**options' if name == SPREAD else 'autotuning'}"
+    return f"{name}={values}" if values else f"no {name}"

@@ -53,6 +53,15 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
+def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
+    """A tree and the statements within it, at any depth: of its nodes a small part, where functions and classes are looked for."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [each for part in ("body", "orelse", "finalbody", "handlers", "cases") for each in getattr(node, part, ())]
+
+
 def holds(outer: ast.AST, inner: ast.AST) -> bool:
     """Whether a node of a syntax tree is another one or within it."""
     return any(node is inner for node in ast.walk(outer))
