@@ -352,9 +352,9 @@ class SourceFile:
                 for kernel, each in found.items()}  # fmt: skip
 
     def applied_by(self, name: str) -> tuple[list[ast.expr], str] | None:
-        """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`, and
-        the kernel's name, which may be imported; None: this is not what the name is."""
-        values = self.alternatives.get(name, ())
+        """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`,
+        and the kernel's name, which may be imported; None: this is not what the name is."""
+        values = self.alternatives.get(name, [])
         layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
         if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
             return None
