@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from advisor.configs import same_name
-from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, holds, own_nodes
+from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.imported import handed_on, imported_file, imported_kernel
 from advisor.configs.imports import Import, imports_in
 from advisor.configs.literals import dotted
@@ -32,7 +32,7 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
             continue
         if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
             continue  # it launches another kernel of the same name
-        around = _around(scopes, node)
+        around = scopes_around(scopes, node)
         if not any(name in _bound(each, source) for each in around):
             yield around, node
 
@@ -49,7 +49,7 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
-        around = _around(scopes, node)
+        around = scopes_around(scopes, node)
         inner = next((each for each in reversed(around) if root in _bound(each, source)), None)
         if inner is not None:
             items = _imports_within(inner, root)
@@ -76,7 +76,7 @@ def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
                 calls.append((name, node))
     scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if calls else []
     for name, node in calls:
-        yield from ((each, node) for each in _meant(name, _around(scopes, node)))
+        yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
 
 
 def _meant(name: str, around: Sequence[Scope]) -> list[str]:
@@ -113,10 +113,6 @@ def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = No
         return handed_on(source, items)
     file = imported_file(source, module, items) if module else source
     return imported_kernel(file, kernel) if file is not None else None
-
-
-def _around(scopes: list[Scope], node: ast.Call) -> list[Scope]:
-    return [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
 
 
 def _bound(scope: Scope, source: SourceFile) -> set[str]:

@@ -126,6 +126,77 @@ def test_options_that_are_spread_count(repository, predictor, old, new, change):
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
 
 
+SERVING = """
+import triton
+from .kernels import scale
+from .tools import warps_for
+
+
+def default_config(n):
+    return {"BLOCK": 1024 if n > 64 else 128, "num_stages": warps_for(n)}
+
+
+def chosen(n, override=None):
+    config = override or default_config(n)
+    config["num_warps"] = 4
+    return config
+
+
+def invoke(x, config, activation):
+    n = x.numel()
+    config = config.copy()
+    config.update(num_ctas=1)
+    scale[(triton.cdiv(n, config["BLOCK"]),)](x, n, **config)
+    return activation(x)
+
+
+def prepared(x):
+    return x.contiguous()
+
+
+def run(x):
+    x = prepared(x)
+    config = chosen(x.numel())
+    return invoke(x, config, activation=abs)
+
+
+def again(x):
+    return invoke(x, activation=abs, config=chosen(x.numel()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [("pkg/ops.py", "else 128", "else 256"), ("pkg/ops.py", '["num_warps"] = 4', '["num_warps"] = 8'), ("pkg/tools.py", "4096", "8192"),
+     ("pkg/ops.py", "num_ctas=1", "num_ctas=2"), ("pkg/ops.py", "config = chosen(x.numel())", "config = chosen(64)")],
+)  # fmt: skip
+def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path, old, new):
+    base = files() | {"pkg/ops.py": SERVING}
+    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="what **config comes from")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("x.contiguous()", "x.clone()"), ("config, activation=abs", "config, activation=round"), 
+     ("def prepared", "def unused():\n    pass\n\n\ndef prepared"),
+     ("def again(x):", "def third(x):\n    return invoke(x, chosen(x.numel()), abs)\n\n\ndef again(x):")],
+)  # fmt: skip
+def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new):
+    """What makes the tensor, other arguments, and one more function that passes what another passes."""
+    base = files() | {"pkg/ops.py": SERVING}
+    assert not compared(repository, predictor, base, edited(base, old, new)).subjects
+
+
+@pytest.mark.parametrize("calls", ["    run(x, config)\n", "    other(x, config)\n", "    run(x, *config)\n    run(x, **config)\n"])
+def test_functions_that_call_each_other_are_followed_once(repository, predictor, calls):
+    loop = f"\n\ndef run(x, config):\n{calls}    scale[(1,)](x, 9, **config)\n\n\ndef other(y, z):\n    run(y, z)\n"
+    base = files() | {"pkg/ops.py": "from .kernels import scale\n" + loop * 9}
+    head = {"pkg/ops.py": base["pkg/ops.py"].replace("x, 9", "x, 9, num_warps=8")}
+    (subject,) = compared(repository, predictor, base, head).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")
+
+
 @pytest.mark.parametrize("handed", [False, True])
 @pytest.mark.parametrize(
     ("path", "old", "new", "added", "note"),
