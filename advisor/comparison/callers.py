@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from advisor.configs.bindings import SCOPES, Scope, scopes_around
 
@@ -18,23 +17,18 @@ Step = tuple[Sequence[Scope], ast.Call]
 """A call, and the scopes around it, the outermost first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """The calls of a file's functions, by name."""
+    """The calls of a file's functions, by name. Methods are not among them: whose they are is not known."""
 
-    calls: dict[str, list[Step]]
-
-    @classmethod
-    def of(cls, tree: ast.Module) -> Callers:
-        """Those of a file. Methods are not among them: whose they are is not known."""
+    def __init__(self, tree: ast.Module) -> None:
         functions = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
         nodes = list(ast.walk(tree))
-        scopes = [node for node in nodes if isinstance(node, SCOPES)]
-        calls: dict[str, list[Step]] = {}
+        self._scopes = [node for node in nodes if isinstance(node, SCOPES)]
+        self._calls: dict[str, list[ast.Call]] = {}
         for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
-                calls.setdefault(node.func.id, []).append((scopes_around(scopes, node), node))
-        return cls(calls=calls)
+                self._calls.setdefault(node.func.id, []).append(node)
+        self._steps: dict[str, list[Step]] = {}
 
     def paths(self, launch: Step) -> list[list[Step]]:
         """The ways to a launch: itself, the call of the function around it, and so on; at least one."""
@@ -53,7 +47,10 @@ class Callers:
         function = known[-1] if path[-1][0] else None
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return []
-        return [step for step in self.calls.get(function.name, ()) if not (step[0] and step[0][0] in known)]
+        if function.name not in self._steps:
+            calls = self._calls.get(function.name, [])[:MOST_PATHS]
+            self._steps[function.name] = [(scopes_around(self._scopes, call), call) for call in calls]
+        return [step for step in self._steps[function.name] if not (step[0] and step[0][0] in known)]
 
 
 def passed(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, name: str) -> Iterator[ast.expr]:

@@ -54,13 +54,13 @@ def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning
     tunable = {*(each.name for each in parameters if each.is_constexpr), *LAUNCH_OPTIONS}
     passed: dict[str, list[str]] = {}
     behind: set[tuple[tuple[str, str], ...]] = set()
-    callers = Callers.of(source.tree)
+    callers, steps = Callers(source.tree), _Steps()
     for scopes, call in launching.calls:
         assert isinstance(call.func, ast.Subscript)
         positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
         given = [*zip((each.name for each in parameters), positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
         values: dict[str, ast.AST] = {name: value for name, value in given if name in tunable}
-        paths = [[_Step.of(scopes, call) for scopes, call in path] for path in callers.paths((scopes, call))]
+        paths = [[steps.of(*step) for step in path] for path in callers.paths((scopes, call))]
         bound, grid = paths[0][0].bound, call.func.slice
         bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
         shown = _given(bindings[-1]) if bindings else grid
@@ -104,10 +104,15 @@ class _Step:
     changing: Mapping[str, Sequence[ast.AST]]
     local: Set[str]
 
-    @classmethod
-    def of(cls, scopes: Sequence[Scope], call: ast.Call) -> _Step:
-        bound, changing = _bindings(scopes, call)
-        return cls(scopes=scopes, call=call, bound=bound, changing=changing, local=local_names(scopes))
+
+class _Steps(dict[int, _Step]):
+    """Steps by call: many ways to the launches of a file have some in common."""
+
+    def of(self, scopes: Sequence[Scope], call: ast.Call) -> _Step:
+        if id(call) not in self:
+            bound, changing = _bindings(scopes, call)
+            self[id(call)] = _Step(scopes=scopes, call=call, bound=bound, changing=changing, local=local_names(scopes))
+        return self[id(call)]
 
 
 def _digest(source: SourceFile, values: Sequence[ast.AST], path: Sequence[_Step]) -> str:
