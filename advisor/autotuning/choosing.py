@@ -164,6 +164,7 @@ def _without_measuring(situation: Situation, session: Session, *, provisional: b
 
 def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     tuner, call = situation.tuner, situation.call
+    internals.need_driver(tuner.base_fn)
     ranked = situation.rank()
     session.predicted_us = ranked.predicted_us
     order = [place for place in ranked.order if place not in ranked.unfit] or list(ranked.order)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from advisor.errors import NoGpuError
+
 INTERPRETER = "interpreter"
 NO_GPU = "none"
 
@@ -60,6 +62,31 @@ def active_driver() -> Any:
         return driver.active
     except Exception:  # "0 active drivers": the type differs between versions
         return None
+
+
+class NoDriverError(NoGpuError, RuntimeError):
+    """No kernel can be launched in this process. Triton raises a RuntimeError there, which whoever catches it goes on doing."""
+
+
+def need_driver(kernel: Any) -> None:
+    """Raises what says that a kernel cannot be launched here, and what can be done all the same.
+
+    Raises:
+        NoDriverError: Triton has no driver, and does not interpret.
+    """
+    from triton.runtime.driver import driver
+
+    if is_interpreted():
+        return
+    try:
+        driver.active  # noqa: B018 (looks for one)
+    except Exception as error:  # as in `active_driver`
+        raise NoDriverError(
+            f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for", str(error),
+            "a GPU, its driver, and a torch that sees it (torch.cuda.is_available())",
+            "TRITON_INTERPRET=1 runs kernels without; what a GPU elsewhere would do is told by advisor.best_config(…, gpu=NAME) and "
+            "`advisor advise FILE.py::KERNEL --gpu NAME`",
+        ) from error  # fmt: skip
 
 
 def current_device() -> Device:

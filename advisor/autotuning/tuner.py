@@ -154,6 +154,7 @@ class Tuner(Autotuner):
         if kwargs.get("warmup"):
             compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
             return compiled[0] if compiled else None
+        internals.need_driver(self.base_fn)
         self.best_config, options, hook = self._decide(args, kwargs)
         if hook is not None:
             hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
@@ -165,6 +166,7 @@ class Tuner(Autotuner):
 
         Raises:
             UsageError: The grid is not among the keywords.
+            NoDriverError: Something has to be measured, and there is no GPU.
         """
         if kwargs.get("grid") is None:
             raise UsageError("decide: the call has no grid", None, "grid= among its keywords", "e.g. kernel.decide(x, n, grid=(64,))")

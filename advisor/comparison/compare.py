@@ -208,6 +208,8 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     """
     relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     relevant = sized(relevant, base, head)
+    base.fetch([change.base for change in relevant if change.base is not None])
+    head.fetch([change.head for change in relevant if change.head is not None])
     moved = moved_kernels(relevant, base, head)
     # What has two sides first: compilations are limited.
     relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)

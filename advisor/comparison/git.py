@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from advisor.errors import InputError, UsageError
@@ -117,9 +116,8 @@ def merge_base(folder: Path, first: str, second: str) -> str:
         ) from None  # fmt: skip
 
 
-@lru_cache(maxsize=4)
 def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
-    """Every entry of a commit's tree, by path; a commit does not change, so the listing is kept."""
+    """Every entry of a commit's tree, by path."""
     out = _run(folder, "ls-tree", "-r", "-z", "--full-tree", commit_id)
     if len(out) > LARGEST_LISTING_BYTES:
         raise InputError("the tree is too large", f"{len(out):,} bytes of listing", f"at most {LARGEST_LISTING_BYTES:,} bytes")
@@ -162,3 +160,23 @@ def mentioning(folder: Path, commit_id: str, words: Collection[str]) -> list[str
 def blob(folder: Path, identity: str) -> bytes:
     """The content of a blob as it is stored."""
     return _run(folder, "cat-file", "blob", identity)
+
+
+def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
+    """The contents of blobs as they are stored, by identity.
+
+    Raises:
+        InputError: One was left out of a partial clone.
+    """
+    out = _run(folder, "cat-file", "--batch", given="\n".join(identities).encode("ascii"))
+    found: dict[str, bytes] = {}
+    start = 0
+    for identity in identities:
+        end = out.index(b"\n", start)
+        said = out[start:end].split()
+        if said[-1] == b"missing":
+            raise _partial("a file that is needed is not here")
+        first, last = end + 1, end + 1 + int(said[-1])
+        found[identity] = out[first:last]
+        start = last + 1
+    return found

@@ -32,7 +32,20 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
-    """One sentence: measured verdicts where something was run, else predictions, and that they are that."""
+    """One sentence: kernels that no longer compile first, of which no other verdict means much; then measured verdicts where something was
+    run, else predictions, and that they are that."""
+    rest = _verdicts(subjects, measured, static)
+    lost = sum(map(_no_longer_compiles, subjects))
+    which = "kernel no longer compiles" if lost == 1 else "kernels no longer compile"
+    return f"{lost} {which} with what is known of {'its' if lost == 1 else 'their'} launches; {rest}" if lost else rest
+
+
+def _no_longer_compiles(subject: Subject) -> bool:
+    """Whether the head of a kernel was refused where its base was compiled with the same; a kernel that was removed gives no reason."""
+    return any(row.base is not None and row.head is None and row.reason for row in subject.resources)
+
+
+def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"

@@ -136,6 +136,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         fresh = [after[path] for path in candidates if path not in sources and after[path].kind == "file"]
         room = LARGEST_IMPORTERS - len(sources)
         unread |= {entry.path for entry in fresh[room:]}
+        head.fetch(fresh[:room])
         for entry in head.sized(fresh[:room]):
             sources[entry.path] = _parsed(head.read(entry), entry.path) if entry.size_bytes <= LARGEST_SOURCE_BYTES else None
         came: dict[str, frozenset[str]] = {}
@@ -184,7 +185,8 @@ def _taken(
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
     attributes = _attributes(source.tree)
     vias, names = set[str](), set[str]()
-    for item in [*(item for items in source.imports.values() for item in items), *source.stars]:
+    named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
+    for item in [*named, *source.stars]:
         for led, wanted in leads(item, attributes.get(item.alias, ())):
             target = located(paths, path, led)
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()

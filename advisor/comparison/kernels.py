@@ -194,8 +194,19 @@ def _versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersi
     for name in launched(source):
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
         launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
-        found[name] = _version(source, function, literal.get(name), launching)
+        found[name] = _version(source, _as_tuned(function, launching), literal.get(name), launching)
     return found
+
+
+def _as_tuned(function: JitFunction, launching: Sequence[Launching]) -> JitFunction:
+    """A kernel with the autotuning that a file which launches it applies, where it has none of its own and no other file another."""
+    tuned = [each.tuning for each in launching if each.tuning is not None]
+    written = {(file.path, *map(ast.dump, layers)) for file, layers in tuned}
+    if function.autotune is not None or len(written) != 1:
+        return function
+    file, layers = tuned[0]
+    applied = file.applied(layers)
+    return replace(function, autotune=applied.autotune, heuristics={**applied.heuristics, **function.heuristics})
 
 
 def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:

@@ -60,7 +60,9 @@ def launched_configuration(
             unknown = list(_unknown(function, site, read, numbers))
             if unknown:
                 where = f"in {each.where}, line {call.lineno}," if each.where else f"in line {call.lineno}"
-                raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known")
+                remedy = f'say in advisor.toml which arguments are its sizes: sizes = {{{next(iter(problem.sizes))} = "…"}}'
+                raise InputError(f"what the launch {where} passes for {', '.join(unknown)} is not known", None, None,
+                                 None if values else remedy)  # fmt: skip
             configuration = _configuration(function, constants, options, gpu)
             odd = [f"{name}={value}" for name, value in configuration.flat().items() if name in {*read, "num_warps"} and value < 1]
             if odd:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.configs.bindings import Scope
+from advisor.configs.imported import imported_tuning
 from advisor.configs.launch_calls import imported_launches, launches
 from advisor.configs.source import SourceFile
 
@@ -20,11 +21,14 @@ class Launching:
         where: Its path; empty: it is the kernel's own file.
         source: The file.
         calls: The scopes around each launch, the outermost first, and the call.
+        tuning: Decorators that another file than the kernel's applies to what is launched, `tuned = triton.autotune(...)(kernel)`, and that
+            file; where there are several, the first.
     """
 
     where: str
     source: SourceFile
     calls: tuple[tuple[Sequence[Scope], ast.Call], ...]
+    tuning: tuple[SourceFile, Sequence[ast.expr]] | None = None
 
 
 Elsewhere = Mapping[tuple[Path, str], Sequence[Launching]]
@@ -42,8 +46,13 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     found: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
         calls: dict[tuple[Path, str], list[tuple[Sequence[Scope], ast.Call]]] = {}
-        for file, kernel, scopes, call in imported_launches(source):
-            calls.setdefault((file.path, kernel), []).append((scopes, call))
+        tuning: dict[tuple[Path, str], tuple[SourceFile, Sequence[ast.expr]]] = {}
+        for file, kernel, name, scopes, call in imported_launches(source):
+            key = (file.path, kernel)
+            calls.setdefault(key, []).append((scopes, call))
+            applied = imported_tuning(source, name) if key not in tuning else None
+            if applied is not None and applied[0].path != file.path:  # the kernel's own file tells itself
+                tuning[key] = applied
         for key, each in calls.items():
-            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each)))
+            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each), tuning=tuning.get(key)))
     return found

@@ -69,7 +69,8 @@ def behind(source: SourceFile, names: Iterable[str]) -> tuple[list[tuple[str, as
             for owner, attribute in asked:
                 attributes.setdefault(owner, set()).add(attribute)
         stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.stars)
-        imported[name] = [item for item in (*source.imports.get(name, ()), *stars) if not item.is_triton]
+        inner = source.inner_imports.get(name, ())
+        imported[name] = [item for item in (*source.imports.get(name, ()), *inner, *stars) if not item.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
 
 

@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol
 
 from advisor.comparison import git
+from advisor.comparison.blobs import blobs_of
 from advisor.errors import InputError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
@@ -59,6 +61,14 @@ class Tree(Protocol):
         """
         ...
 
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Make ready for files to be read, which may take less time for many at once.
+
+        Raises:
+            InputError: One is not on this machine.
+        """
+        ...
+
     def read(self, entry: Entry) -> bytes:
         """The content of a file.
 
@@ -90,26 +100,35 @@ class RevisionTree:
 
     def entries(self) -> dict[str, Entry]:
         """Every entry of the commit."""
-        kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
-        return {
-            path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
-            for path, entry in git.entries(self.folder, self.revision or "").items()
-        }
+        return _entries(self.folder, self.revision or "")
 
     def sized(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries with the sizes of their blobs, asked for at once."""
-        files = {entry.identity for entry in entries if entry.kind == "file"}
-        found = git.sizes(self.folder, sorted(files)) if files else {}
+        found = blobs_of(self.folder).sizes([entry.identity for entry in entries if entry.kind == "file"])
         return [replace(entry, size_bytes=found.get(entry.identity, 0)) for entry in entries]
+
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Read from git by one process."""
+        blobs_of(self.folder).fetch([entry.identity for entry in entries if entry.kind == "file"])
 
     def read(self, entry: Entry) -> bytes:
         """The blob."""
         check_readable(entry if entry.size_bytes else self.sized([entry])[0])
-        return git.blob(self.folder, entry.identity)
+        return blobs_of(self.folder).read(entry.identity)
 
     def mentioning(self, words: Collection[str]) -> list[str]:
         """Found by git in its object store."""
         return git.mentioning(self.folder, self.revision or "", words)
+
+
+@lru_cache(maxsize=4)
+def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
+    """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
+    kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
+    return {
+        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
+        for path, entry in git.entries(folder, commit_id).items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +156,9 @@ class FolderTree:
     def sized(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries, which have their sizes."""
         return list(entries)
+
+    def fetch(self, entries: Sequence[Entry]) -> None:
+        """Nothing: files are read from the disk one by one."""
 
     def _entry(self, path: Path, relative: str) -> Entry:
         if path.is_symlink():

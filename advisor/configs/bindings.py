@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -51,6 +51,20 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, _INNER):
             waiting += ast.iter_child_nodes(node)
+
+
+def scopes_around(scopes: Iterable[Scope], node: ast.expr) -> list[Scope]:
+    """Those of a file's scopes that an expression is in, in their order."""
+    return [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
+
+
+def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
+    """A tree and the statements within it, at any depth: of its nodes a small part, where functions and classes are looked for."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [each for part in ("body", "orelse", "finalbody", "handlers", "cases") for each in getattr(node, part, ())]
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:

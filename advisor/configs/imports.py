@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from advisor.configs.bindings import statements_within
+
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {
     "triton": "triton", "tl": "triton.language", "libdevice": _LIBDEVICE, "tldevice": _LIBDEVICE, "tl_extra_shim": _LIBDEVICE,
@@ -54,7 +56,17 @@ def imports_of(tree: ast.Module) -> dict[str, list[Import]]:
     """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
     found: dict[str, list[Import]] = {}
     for node in module_level(tree):
-        for item in _imports(node):
+        for item in imports_in(node):
+            found.setdefault(item.alias, []).append(item)
+    return found
+
+
+def inner_imports_of(tree: ast.Module) -> dict[str, list[Import]]:
+    """Imports within functions and classes, by alias."""
+    outer = {id(node) for node in module_level(tree)}
+    found: dict[str, list[Import]] = {}
+    for node in statements_within(tree):
+        for item in imports_in(node) if id(node) not in outer else ():
             found.setdefault(item.alias, []).append(item)
     return found
 
@@ -66,7 +78,8 @@ def stars_of(tree: ast.Module) -> tuple[Import, ...]:
                  for node in reversed(nodes) if node.names[0].name == "*")  # fmt: skip
 
 
-def _imports(node: ast.stmt) -> Iterator[Import]:
+def imports_in(node: ast.AST) -> Iterator[Import]:
+    """What one statement imports by name; nothing where it is no import."""
     if isinstance(node, ast.Import):
         for item in node.names:
             if item.asname:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from advisor.configs import same_name
-from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, holds, own_nodes
-from advisor.configs.imported import imported_file, imported_kernel
+from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, own_nodes, scopes_around
+from advisor.configs.imported import handed_on, imported_file, imported_kernel
+from advisor.configs.imports import Import, imports_in
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
@@ -31,15 +32,15 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
             continue
         if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
             continue  # it launches another kernel of the same name
-        around = _around(scopes, node)
+        around = scopes_around(scopes, node)
         if not any(name in _bound(each, source) for each in around):
             yield around, node
 
 
-def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:
-    """The launches of kernels that a file imports: the kernel's file, its name there, the scopes around the launch, and the call.
+def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str, list[Scope], ast.Call]]:
+    """The launches of kernels that a file imports: the kernel's file, its name there and here, the scopes around the launch, and the call.
 
-    As in `launches`, what a function binds itself is something else; so are names that a function imports.
+    As in `launches`, what a function binds itself is something else, but for what it imports.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
     scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
@@ -48,18 +49,23 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, lis
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
-        around = _around(scopes, node)
-        if any(root in _bound(each, source) for each in around):
-            continue
-        if name not in found:
-            found[name] = _imported(source, name)
-        kernel = found[name]
+        around = scopes_around(scopes, node)
+        inner = next((each for each in reversed(around) if root in _bound(each, source)), None)
+        if inner is not None:
+            items = _imports_within(inner, root)
+            kernel = _imported(source, name, items) if items else None
+        else:
+            if name not in found:
+                found[name] = _imported(source, name)
+            kernel = found[name]
         if kernel is not None and kernel[0].path != source.path:
-            yield *kernel, around, node
+            yield *kernel, name, around, node
 
 
 def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
-    """What is launched wherever something is, as the file names it: `kernel`, `module.kernel`."""
+    """What is launched wherever something is, as the file names it: `kernel`, `module.kernel`; where a function gives such names another,
+    `kernel = fast if small else slow`, each of them."""
+    calls = []
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             launched = node.func.value
@@ -67,18 +73,46 @@ def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
                 launched = launched.args[0]
             name = dotted(launched)
             if name is not None:
-                yield name, node
+                calls.append((name, node))
+    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if calls else []
+    for name, node in calls:
+        yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
 
 
-def _imported(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which another one names so, and the kernel's name there."""
+def _meant(name: str, around: Sequence[Scope]) -> list[str]:
+    """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
+    for scope in reversed(around):
+        binding = [each for each in own_nodes(scope) if name in bound_by(each)]
+        if name in arguments(scope) or binding:
+            given = [each.value for each in own_nodes(scope) if isinstance(each, ast.Assign) and each.targets[0] in binding]
+            names = [dotted(each) for value in given for each in _choices(value)]
+            plain = [each for each in names if each is not None]
+            return list(dict.fromkeys(plain)) if names and len(plain) == len(names) and len(given) == len(binding) else [name]
+    return [name]
+
+
+def _choices(value: ast.expr) -> list[ast.expr]:
+    """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
+    if isinstance(value, ast.IfExp):
+        return [*_choices(value.body), *_choices(value.orelse)]
+    return [] if isinstance(value, ast.Constant) and value.value is None else [value]
+
+
+def _imports_within(scope: Scope, root: str) -> list[Import]:
+    """What a function imports under a name; nothing where it binds that in other ways too."""
+    if root in arguments(scope) or any(root in bound_by(node) and not isinstance(node, ast.alias) for node in own_nodes(scope)):
+        return []
+    return [item for node in own_nodes(scope) for item in imports_in(node) if item.alias == root]
+
+
+def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which another one names so, and the kernel's name there. `items`: what a function imports under the
+    name's first part."""
     module, _, kernel = name.rpartition(".")
-    file = imported_file(source, module) if module else source
+    if items is not None and not module:
+        return handed_on(source, items)
+    file = imported_file(source, module, items) if module else source
     return imported_kernel(file, kernel) if file is not None else None
-
-
-def _around(scopes: list[Scope], node: ast.Call) -> list[Scope]:
-    return [each for each in scopes if each.lineno <= node.lineno <= (each.end_lineno or each.lineno) and holds(each, node)]
 
 
 def _bound(scope: Scope, source: SourceFile) -> set[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.configs.aliases import Aliases, Event
+from advisor.configs.bindings import statements_within
 from advisor.configs.changes import changed_by
 from advisor.configs.enumerations import enumeration, is_enumeration
 from advisor.configs.functions import FunctionReader
@@ -49,7 +50,7 @@ class ModuleNames:
 
     @functools.cached_property
     def _definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+        return [node for node in statements_within(self.tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
     def value(self, reader: FunctionReader, name: str) -> Any:
         """What a name stands for at the reader's place.

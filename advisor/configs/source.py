@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import Any
 from advisor.configs import same_name
 from advisor.configs.applied import is_redefined, layers_of, with_applied
 from advisor.configs.assignments import as_function, assigned_expressions
+from advisor.configs.bindings import statements_within
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
-from advisor.configs.imports import HANDED_ON, Import, imports_of, is_triton_jit, module_level, stars_of
+from advisor.configs.imports import HANDED_ON, Import, imports_of, inner_imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
 from advisor.configs.literal_values import Constexpr
 from advisor.configs.literals import NotLiteralError, dotted
@@ -74,6 +75,11 @@ class SourceFile:
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
         return imports_of(self.tree)
+
+    @cached_property
+    def inner_imports(self) -> dict[str, list[Import]]:
+        """What functions import, by alias, but for names that the module has: each function has its own."""
+        return {name: items for name, items in inner_imports_of(self.tree).items() if not self.module_names.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
@@ -174,7 +180,7 @@ class SourceFile:
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
         """The `@triton.jit` functions by name, also those that are defined several times."""
         found: dict[str, list[ast.FunctionDef]] = {}
-        for node in ast.walk(self.tree):
+        for node in statements_within(self.tree):
             if isinstance(node, ast.FunctionDef) and self._is_jit(node):
                 found.setdefault(node.name, []).append(node)
         return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in found.items()}
@@ -337,17 +343,28 @@ class SourceFile:
     def _applied(self) -> dict[str, list[tuple[str, list[ast.expr]]]]:
         """Other names that the file gives kernels, and the decorators that it applies there: `tuned = triton.autotune(...)(kernel)`."""
         found: dict[str, list[tuple[str, list[ast.expr]]]] = {}
-        for name, values in self.alternatives.items():
-            layers, called = layers_of(values[0]) or ([], "")
-            if called not in self.definitions or len(values) > 1 or name in self.definitions or name in self.plain_functions:
-                continue
-            if is_redefined(self.tree, called, values[0].lineno):
-                continue
-            if all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers):
+        for name in self.alternatives:
+            layers, called = self.applied_by(name) or ([], "")
+            if called in self.definitions:
                 found.setdefault(called, []).append((name, layers))
         # Of several that are not the same, it is not known which is launched.
         return {kernel: each if sum(bool(layers) for _, layers in each) <= 1 else [one for one in each if not one[1]]
                 for kernel, each in found.items()}  # fmt: skip
+
+    def applied_by(self, name: str) -> tuple[list[ast.expr], str] | None:
+        """The decorators that the file applies where it gives a name what they make of a kernel, `tuned = triton.autotune(...)(kernel)`,
+        and the kernel's name, which may be imported; None: this is not what the name is."""
+        values = self.alternatives.get(name, [])
+        layers, called = (layers_of(values[0]) if len(values) == 1 else None) or ([], "")
+        if not called or name in self.definitions or name in self.plain_functions or is_redefined(self.tree, called, values[0].lineno):
+            return None
+        tuning = all(last_name(self._decorators.meant(layer)) in ("autotune", "heuristics") for layer in layers)
+        return (layers, called) if tuning else None
+
+    def applied(self, layers: Sequence[ast.expr]) -> JitFunction:
+        """What decorators of the file say, as of a function without parameters that has them."""
+        function = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[ast.Pass()], decorator_list=[*layers])
+        return self.function(ast.fix_missing_locations(ast.copy_location(function, layers[0])))
 
     def names_of(self, kernel: str) -> set[str]:
         """Names under which a kernel is launched: its own, and that of what a decorator makes of it further down."""

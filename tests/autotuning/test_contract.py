@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from advisor.autotuning import outputs
@@ -660,3 +662,23 @@ def test_what_is_written_throughout_is_held_once(monkeypatch):
     for wrong in ({"factor": 2.2}, {"wrote": 63}):
         with pytest.raises(outputs.OutputDiffersError):
             run(checked.compare, **wrong)
+
+
+def test_where_no_gpu_is_the_launch_says_what_to_do(monkeypatch):
+    """Triton's own words are in it, and it is the RuntimeError that they come with; without a launch, a prediction needs no GPU."""
+    import triton
+    from triton.runtime.driver import driver
+
+    def none(self):
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(type(driver), "active", property(none))
+    kernel, bench = tuned({16: 1.0, 32: 2.0})
+    only, _ = tuned({16: 1.0}, space=[triton.Config({"BLOCK": 16})])
+    for launch in (lambda: call(kernel), lambda: kernel.run(None, 8, grid=(1,), warmup=False), lambda: kernel.decide(None, 8, grid=(1,)),
+                   lambda: call(only)):  # fmt: skip
+        with pytest.raises(RuntimeError, match=r"scale cannot be launched: .*; got 0 active drivers .*; TRITON_INTERPRET=1 ") as caught:
+            launch()
+        assert caught.value.exit_code == 4 and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert not bench.measured
+    assert tuned({16: 1.0, 32: 2.0}, mode="predict")[0].decide(None, 8, grid=(1,)).config.kwargs["BLOCK"] in (16, 32)

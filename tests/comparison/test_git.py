@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from advisor.cli import main
-from advisor.comparison import git
+from advisor.comparison import blobs, git
 from advisor.errors import InputError
 
 from .conftest import TABLE, entry, table
@@ -101,6 +101,30 @@ def test_advice_of_git_is_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(InputError, match=r"dubious ownership in '/r'; run `git config --global --add safe\.directory /r`"):
         git.repository(tmp_path)
+
+
+def test_blobs_are_read_at_once(history, monkeypatch):
+    """And each once; what is too large to be kept is read when it is asked for."""
+    found = git.entries(history.folder, "HEAD")
+    one, other, odd = (found[path].identity for path in ("README", TABLE, "odd.bin"))
+    calls = []
+    monkeypatch.setattr(git, "_run", lambda *given, run=git._run, **more: calls.append(given[1:3]) or run(*given, **more))
+    monkeypatch.setattr(blobs, "LARGEST_KEPT_BYTES", 99_000)
+    kept = blobs.Blobs(history.folder)
+    kept.fetch([one, other, odd, one])
+    assert kept.read(one) == b"1" and kept.read(other) == table(M64=entry(stages=3)).encode() and kept.read(odd) == b"\0" * 100
+    assert [each[1].partition("=")[0] for each in calls] == ["--batch-check", "--batch"]
+    monkeypatch.setattr(blobs, "MOST_KEPT_BYTES", 101)
+    monkeypatch.setattr(blobs, "LARGEST_KEPT_BYTES", 99)
+    kept = blobs.Blobs(history.folder)
+    kept.fetch([one, odd])
+    assert kept.read(odd) == b"\0" * 100 and kept.read(one) == b"1"
+    assert len(calls) == 5
+
+
+def test_what_is_not_here_is_no_content(history):
+    with pytest.raises(git.PartialCloneError, match="is not here"):
+        git.blobs(history.folder, ["0" * 40])
 
 
 def test_sizes_are_those_of_the_blobs(history):

@@ -69,6 +69,8 @@ def edited(base, old, new, path="pkg/ops.py"):
         ("from .handed import scale", "scale", {"pkg__handed": "from .kernels import scale\n"}),
         ("from . import handed", "handed.scale", {"pkg__handed": "from .kernels import scale\n"}),
         ("from torch.library import wrap_triton\nfrom .kernels import scale", "wrap_triton(scale)", {}),
+        ("try:\n    from .kernels import scale\nexcept ImportError:\n    scale = None", "scale", {}),
+        ("import triton\nfrom .kernels import scale\ntuned = triton.autotune([triton.Config({})], ['n'])(scale)", "tuned", {}),
     ],
 )
 def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, predictor, statement, kernel, more):
@@ -79,6 +81,145 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
     for surface in (to_text(found), to_comment(found), to_page(found)):
         assert "pkg/ops.py launches it changed" in surface.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "kernel"),
+    [("from .kernels import scale", "scale"), ("from . import kernels", "kernels.scale"), ("import pkg.kernels as k", "k.scale"),
+     ("try:\n        from .kernels import scale as k\n    except ImportError:\n        raise", "k"),
+     ("from .kernels import scale\n    k = scale if n else None", "k")],
+)  # fmt: skip
+def test_what_a_function_imports_is_followed(repository, predictor, statement, kernel):
+    base = files("", kernel)
+    base["pkg/ops.py"] = base["pkg/ops.py"].replace("    block = 1024\n", f"    block = 1024\n    {statement}\n")
+    (subject,) = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
+    assert subject.title == "pkg/kernels.py::scale"
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
+
+
+def test_what_a_function_imports_for_a_launch_counts(repository, predictor):
+    base = files()
+    head = base["pkg/ops.py"].replace("from pkg.tools import warps_for\n", "")
+    base["pkg/ops.py"] = head.replace("    block = 1024\n", "    block = 1024\n    from pkg.tools import warps_for\n")
+    (subject,) = compared(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="what num_stages=warps_for(n) comes from")
+
+
+def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):
+    """Another function's import says nothing of what the module has under the name."""
+    other = "def scale():\n    from .tools import warps_for as scale\n    return scale\n"
+    base = files() | {"pkg/more.py": other + "\n\ndef run(x):\n    scale[(1,)](x, 1, BLOCK=1, num_warps=1)\n"}
+    assert not compared(repository, predictor, base, edited(base, "num_warps=1", "num_warps=2", "pkg/more.py")).subjects
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [("num_warps=4)", "num_warps=8)", "what **options comes from"),
+     ("**options", "**options, num_stages=2", "no num_stages → num_stages=2"),
+     ("**options", "**dict(options)", "**options → **dict(options)"), (", **options", "", "**options → no **options")],
+)  # fmt: skip
+def test_options_that_are_spread_count(repository, predictor, old, new, change):
+    base = files()
+    ops = base["pkg/ops.py"].replace("BLOCK=block, num_warps=4, num_stages=warps_for(n))", "**options)")
+    base["pkg/ops.py"] = ops.replace("    block = 1024\n", "    block = 1024\n    options = dict(BLOCK=block, num_warps=4)\n")
+    (subject,) = compared(repository, predictor, base, edited(base, old, new)).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
+
+
+SERVING = """
+import triton
+from .kernels import scale
+from .tools import warps_for
+
+
+def default_config(n):
+    return {"BLOCK": 1024 if n > 64 else 128, "num_stages": warps_for(n)}
+
+
+def chosen(n, override=None):
+    config = override or default_config(n)
+    config["num_warps"] = 4
+    return config
+
+
+def invoke(x, config, activation):
+    n = x.numel()
+    config = config.copy()
+    config.update(num_ctas=1)
+    scale[(triton.cdiv(n, config["BLOCK"]),)](x, n, **config)
+    return activation(x)
+
+
+def prepared(x):
+    return x.contiguous()
+
+
+def run(x):
+    x = prepared(x)
+    config = chosen(x.numel())
+    return invoke(x, config, activation=abs)
+
+
+def again(x):
+    return invoke(x, activation=abs, config=chosen(x.numel()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [("pkg/ops.py", "else 128", "else 256"), ("pkg/ops.py", '["num_warps"] = 4', '["num_warps"] = 8'), ("pkg/tools.py", "4096", "8192"),
+     ("pkg/ops.py", "num_ctas=1", "num_ctas=2"), ("pkg/ops.py", "config = chosen(x.numel())", "config = chosen(64)")],
+)  # fmt: skip
+def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path, old, new):
+    base = files() | {"pkg/ops.py": SERVING}
+    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="what **config comes from")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("x.contiguous()", "x.clone()"), ("config, activation=abs", "config, activation=round"), 
+     ("def prepared", "def unused():\n    pass\n\n\ndef prepared"),
+     ("def again(x):", "def third(x):\n    return invoke(x, chosen(x.numel()), abs)\n\n\ndef again(x):")],
+)  # fmt: skip
+def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new):
+    """What makes the tensor, other arguments, and one more function that passes what another passes."""
+    base = files() | {"pkg/ops.py": SERVING}
+    assert not compared(repository, predictor, base, edited(base, old, new)).subjects
+
+
+@pytest.mark.parametrize("calls", ["    run(x, config)\n", "    other(x, config)\n", "    run(x, *config)\n    run(x, **config)\n"])
+def test_functions_that_call_each_other_are_followed_once(repository, predictor, calls):
+    loop = f"\n\ndef run(x, config):\n{calls}    scale[(1,)](x, 9, **config)\n\n\ndef other(y, z):\n    run(y, z)\n"
+    base = files() | {"pkg/ops.py": "from .kernels import scale\n" + loop * 9}
+    head = {"pkg/ops.py": base["pkg/ops.py"].replace("x, 9", "x, 9, num_warps=8")}
+    (subject,) = compared(repository, predictor, base, head).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")
+
+
+@pytest.mark.parametrize("handed", [False, True])
+@pytest.mark.parametrize(
+    ("path", "old", "new", "added", "note"),
+    [
+        ("pkg/lists.py", "(128, 256)", "(128, 256, 512)", ("BLOCK=512 num_warps=4 num_stages=3",),
+         "triton.autotune(blocks(), key=['n']) comes from"),
+        ("pkg/tuned.py", "key=['n']", "key=[]", (), "The key of its autotuning changed: n → none."),
+        ("pkg/kernels.py", "* 2", "* 3", (), "Both versions may be launched with the same configurations"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, path, old, new, added, note, handed):
+    base = files("from .tuned import tuned", "tuned") if handed else {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS}
+    run = "" if handed else "\ndef run(x):\n    tuned[(1,)](x, x.numel())\n"
+    base |= {
+        "pkg/lists.py": "import triton\n\ndef blocks():\n    return [triton.Config({'BLOCK': b}) for b in (128, 256)]\n",
+        "pkg/tuned.py": "import triton\nfrom .lists import blocks\nfrom .kernels import scale\n"
+                        "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
+        "advisor.toml": '[kernels."pkg/kernels.py::scale"]\nfamily = "elementwise"\nop = "add"\nproblems = [{B = 1, H = 4096}]\n',
+    }  # fmt: skip
+    subject = next(each for each in compared(repository, predictor, base, edited(base, old, new, path)).subjects
+                   if each.title == "pkg/kernels.py::scale")  # fmt: skip
+    assert subject.configurations_added == added and not subject.configurations_removed
+    assert any(note in each for each in subject.notes), subject.notes
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ KERNELS = HEAD + KERNEL.format("f") + KERNEL.format("g") + "kernel = f\n"
         "def run(x):\n    global kernel\n    kernel[(1,)](x, 64)\n",
         "def run(x):\n    def other(kernel):\n        pass\n    kernel[(1,)](x, 64)\n",
         "kernel[(1,)](x, 64)\n",
+        "def run(x):\n    fast = f\n    fast[(1,)](x, 64)\n",
+        "def run(x):\n    fast = f if x.numel() > 9 else g\n    fast[(1,)](x, 64)\n",
+        "def run(x):\n    if x.numel() > 9:\n        fast = g\n    else:\n        fast = f\n    fast[(1,)](x, 64)\n",
+        "def run(x):\n    fast = f\n    def inner():\n        fast[(1,)](x, 64)\n",
     ],
 )
 def test_a_kernel_is_launched_by_its_names(launcher: str) -> None:
@@ -39,6 +43,9 @@ def test_a_kernel_is_launched_by_its_names(launcher: str) -> None:
         "def run(x, *, kernel):\n    def inner():\n        wrap_triton(kernel)[(1,)](x, 64)\n",
         "async def run(x, kernel):\n    kernel[(1,)](x, 64)\n",
         "run = lambda x, kernel: kernel[(1,)](x, 64)\n",
+        "def run(x):\n    fast = f\n    for fast in (g,):\n        fast[(1,)](x, 64)\n",
+        "def run(x, fast=f):\n    fast[(1,)](x, 64)\n",
+        "def run(x):\n    fast = f\n    fast = wrapped(fast)\n    fast[(1,)](x, 64)\n",
         "def run(x):\n    for kernel in (f, g):\n        kernel[(1,)](x, 64)\n",
         "def run(x):\n    [kernel[(1,)](x, 64) for kernel in (f, g)]\n",
         "def run(x):\n    from elsewhere import g as kernel\n    kernel[(1,)](x, 64)\n",
