@@ -179,7 +179,8 @@ def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     scalars = {
         n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
     }  # fmt: skip
-    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes)
+    arguments = tuple(name for name, kind in guess.signature.items() if kind != "constexpr")
+    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 
 
 def own_files(compiled: CompiledKernel) -> tuple[str, ...]:
