@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.inference import Given
+from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.pool import Pool
@@ -70,3 +70,20 @@ def test_what_does_not_run_as_it_is_written_is_said(pool: Pool) -> None:
 def test_block_pointers_pass_branches_and_functions(pool: Pool) -> None:
     found = inspected(HEAD + TO_A_FUNCTION + HANDED, pool)
     assert found.demand.programs == 32
+
+
+@pytest.mark.parametrize("given", ["a, (64, 64)", "base=a, shape=(64, 64)"])
+@pytest.mark.parametrize("load", ["tl.load(tile)", "tl.load(pointer=tile)"])
+def test_types_are_found_behind_block_pointers(given: str, load: str) -> None:
+    text = f"""import triton
+import triton.language as tl
+@triton.jit
+def k(a, b, c):
+    tile = tl.make_block_ptr({given}, strides=(64, 1), offsets=(0, 0), block_shape=(64, 64), order=(1, 0))
+    total = tl.zeros((64, 64), tl.int32)
+    total += tl.dot({load}, tl.load(b + tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]))
+    tl.store(c + tl.arange(0, 64)[:, None], total)
+"""
+    source = parse_source(text, Path("k.py"))
+    found = next(guesses(source, source.kernel("k"))).signature
+    assert (found["a"], found["b"]) == ("*i8", "*i8")
