@@ -119,7 +119,7 @@ def _checked(dimensions: Any) -> tuple[Any, ...]:
 
 @core.builtin
 def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any, _semantic: Any = None) -> BlockPointer:
-    """As Triton 3.8 has it; `order` is no part of what is read and written."""
+    """As Triton had it before 3.9; `order` says nothing of what is read and written."""
     _MADE.append(True)
     block = tuple(int(core._unwrap_if_constexpr(size)) for size in block_shape)
     shape, strides, offsets = (_wide(values, _semantic) for values in (shape, strides, offsets))
@@ -130,14 +130,14 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
 
 @core.builtin
 def advance(base: BlockPointer, offsets: Any, _semantic: Any = None) -> BlockPointer:
-    """As Triton 3.8 has it."""
+    """As Triton had it before 3.9."""
     return base.moved(offsets, _semantic)
 
 
 @core.builtin
 def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any = (), padding_option: Any = "", _semantic: Any = None,
          **options: Any) -> Any:  # fmt: skip
-    """As Triton 3.8 has it."""
+    """As Triton had it before 3.9."""
     if isinstance(pointer, BlockPointer):
         mask = pointer.mask(_checked(boundary_check), _semantic)
         padding = core._unwrap_if_constexpr(padding_option)
@@ -148,7 +148,7 @@ def load(pointer: Any, mask: Any = None, other: Any = None, boundary_check: Any 
 
 @core.builtin
 def store(pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), _semantic: Any = None, **options: Any) -> Any:
-    """As Triton 3.8 has it."""
+    """As Triton had it before 3.9."""
     if isinstance(pointer, BlockPointer):
         mask = pointer.mask(_checked(boundary_check), _semantic)
         pointer = pointer.pointers(_semantic)
