@@ -76,7 +76,8 @@ class _Evaluator:
         kernel, found = self.module.kernel, Execution(self.programs)
         kinds = [kind.text for kind in kernel.argument_types]
         scalars = {**descriptor_parts(kernel.arguments, kinds, self.inputs.shapes), **self.inputs.scalars}
-        arguments = {name: _argument(name[1:], kind, scalars) for name, kind in zip(kernel.arguments, kinds, strict=True)}
+        called = self.inputs.called([name[1:] for name in kernel.arguments])
+        arguments = {name: _argument(own, kind, scalars) for name, own, kind in zip(kernel.arguments, called, kinds, strict=True)}
         everyone = Running(np.ones(self.programs, bool), np.ones(self.programs))
         self._function(kernel, Environment(self.needed[kernel.name], arguments), everyone, found)
         self.padding.finish(found)

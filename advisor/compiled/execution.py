@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,8 @@ class Inputs:
         sizes: Elements of an argument's memory.
         shapes: Shape per tensor descriptor.
         assumed_trips: Trips of a loop whose bounds are not known.
+        arguments: What the arguments are called, in order; the IR may call one by a variable that it is assigned to. Empty: as the IR
+            calls them.
     """
 
     scalars: Mapping[str, int | float | bool]
@@ -37,6 +39,11 @@ class Inputs:
     sizes: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed_trips: int = 1
+    arguments: tuple[str, ...] = ()
+
+    def called(self, names: Sequence[str]) -> tuple[str, ...]:
+        """What arguments of the IR are called, where those of the source stand for them one by one: a descriptor becomes several."""
+        return self.arguments if len(self.arguments) == len(names) else tuple(names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,8 @@ MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
 MOST_ROWS = 1_024
 """Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
+UNKNOWN_STAGES = "Triton's own num_stages"
+"""What is assumed where the file sets them to what is not known."""
 _SHAPES = (ast.Tuple, ast.List)
 _SOMETHING = object()
 """Stands for an argument of which only that it is not None is known."""
@@ -328,7 +330,7 @@ def _guess(
 
 def unknown_option(name: str, where: str) -> str:
     """What is assumed of a launch option that the file sets, to a value that is not known."""
-    assumed = f"{name} = 4" if name == "num_warps" else f"Triton's own {name}"
+    assumed = f"{name} = 4" if name == "num_warps" else UNKNOWN_STAGES if name == "num_stages" else f"Triton's own {name}"
     return f"{assumed}, for what {where} sets it to is not known"
 
 

@@ -79,6 +79,9 @@ class Inspection:
         found += self.launch.notes
         if self.launch.source.unset:
             found.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
+        if self.compiled.metadata.get("rewritten") == "block pointers":
+            found.append(f"Block pointers are no part of Triton {self.compiled.triton_version}, with which this kernel does not run; "
+                         "compiled are the pointers and masks that earlier versions make of them.")  # fmt: skip
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
@@ -176,7 +179,8 @@ def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     scalars = {
         n: v for n, v in {**guess.constexprs, **launch.given.scalars}.items() if isinstance(v, (int, float, bool))
     }  # fmt: skip
-    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes)
+    arguments = tuple(name for name, kind in guess.signature.items() if kind != "constexpr")
+    return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)
 
 
 def own_files(compiled: CompiledKernel) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.inductor import inductor_launches
+from advisor.compiled.inference import UNKNOWN_STAGES
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
@@ -172,7 +173,7 @@ def analyse_targets(
 def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis | Unreadable:
     try:
         if target.cached is None:
-            return kernel_analysis(inspect_launch(target.launch, Target.of(gpu), workers), gpu, cache)
+            return _that_launches(target.launch, gpu, cache, workers)
         if target.cached.target != Target.of(gpu):
             raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
                              "name a GPU it runs on with --gpu")  # fmt: skip
@@ -181,6 +182,24 @@ def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> K
         if error.exit_code != 2 or type(error).__name__ == "MissingDependencyError":
             raise
         return Unreadable(id=target.id, reason=str(error))
+
+
+def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis:
+    """What a launch is found to do; where its blocks or stages are guesses with which it cannot launch, with the most stages that can.
+
+    What nobody said to run is no launch that fails.
+    """
+    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers), gpu, cache)
+    guess, options = first.inspection.guess, launch.given.options
+    guessed = guess.invented or any(UNKNOWN_STAGES in text for text in launch.assumed)
+    stages = first.inspection.compiled.num_stages
+    while analysis.predicted is None and guessed and "num_stages" not in guess.options and stages > 1:
+        stages -= 1
+        note = f"num_stages = {stages}, the most with which what is guessed can launch"
+        kept = tuple(text for text in launch.assumed if UNKNOWN_STAGES not in text)
+        fewer = replace(launch, given=replace(launch.given, options={**options, "num_stages": stages}), assumed=(*kept, note))
+        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers), gpu, cache)
+    return analysis if analysis.predicted is not None else first
 
 
 def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:

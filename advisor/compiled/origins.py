@@ -75,8 +75,9 @@ class Origins:
         if name == "where" and len(node.args) > 2:  # of a pointer and a pointer: `where(mask, 0, n)` is an offset
             first = self._roots(node.args[1], done)
             return [*first, *self._roots(node.args[2], done)] if first else []
-        if node.args and name in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of", "max_contiguous"):
-            return self._roots(node.args[0], done)
+        if name in ("make_block_ptr", "advance", "broadcast_to", "cast", "multiple_of", "max_contiguous"):
+            given = _first(node, "base", "input")
+            return self._roots(given, done) if given is not None else []
         return []
 
     def unchanged(self, node: ast.expr) -> Iterator[str]:
@@ -105,7 +106,8 @@ class Origins:
 
     def _loaded_through(self, node: ast.expr, *, handed: bool) -> Iterator[str]:
         if isinstance(node, ast.Call) and is_load(node):
-            yield from self.roots(node.args[0]) if node.args else ()
+            pointer = _first(node, "pointer")
+            yield from self.roots(pointer) if pointer is not None else ()
         elif handed and isinstance(node, ast.Name) and self.reaching.is_parameter(node):
             yield node.id
 
@@ -161,3 +163,10 @@ def _without_hints(node: ast.expr) -> ast.expr:
             break
         node = inner
     return node
+
+
+def _first(node: ast.Call, *names: str) -> ast.expr | None:
+    """The first argument of a call, which it may give by one of its names."""
+    if node.args:
+        return node.args[0]
+    return next((keyword.value for keyword in node.keywords if keyword.arg in names), None)

@@ -94,8 +94,8 @@ class Worker:
         environment |= {"PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0", "PYTHONSAFEPATH": "1", "PYTHONIOENCODING": "utf-8"}
         environment["TMPDIR"] = self.folder.name  # what a killed compile leaves behind goes with the folder
         self.process = subprocess.Popen(
-            [interpreter(), "-c", f"import sys; sys.argv[0] = 'worker'; exec(compile(open({str(WORKER)!r}).read(), "
-             f"{str(WORKER)!r}, 'exec'))", str(os.getpid()), self.folder.name],
+            [interpreter(), "-c", f"import sys; sys.argv[0] = 'worker'; __file__ = {str(WORKER)!r}; "
+             "exec(compile(open(__file__).read(), __file__, 'exec'))", str(os.getpid()), self.folder.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.folder.name, env=environment,
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the worker; killed itself, the worker notices
         )  # fmt: skip

@@ -11,6 +11,7 @@ import ast
 import base64
 import difflib
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -176,6 +177,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
     answer_for(target)
     with tempfile.TemporaryDirectory(prefix="advisor-compile-") as folder:
         cache_in(folder)
+        block_pointers().provide()
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
         constants = {name: decode(value) for name, value in request["constexprs"].items()}
@@ -183,9 +185,9 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":
             text = only_ttir(source, target, request["options"])
-            return {"asm": {"ttir": text}, "metadata": {}, "triton": triton.__version__, "prefix": folder}
+            return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__, "prefix": folder}
         compiled = triton.compile(source, target=target, options=request["options"])
-        metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()}
+        metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()} | rewritten()
         texts = {k: v for k, v in compiled.asm.items() if isinstance(v, str) and k in ("ttir", "ttgir", "ptx", "amdgcn")}
         answer: dict[str, Any] = {"asm": texts, "metadata": metadata, "triton": triton.__version__, "prefix": folder}
         cubin = compiled.asm.get("cubin")
@@ -203,6 +205,23 @@ def cache_in(folder: str) -> None:
 
     os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
     cache.triton_key = lambda: folder
+
+
+def block_pointers() -> types.ModuleType:
+    """The module beside this file, which may be run by a Python that has no `advisor`."""
+    name = "advisor_block_pointers"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("block_pointers.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def rewritten() -> dict[str, Any]:
+    """What is told, with the metadata of a kernel, of what this Triton did not compile as it is written."""
+    return {"rewritten": "block pointers"} if block_pointers().were_made() else {}
 
 
 def answer_for(target: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from advisor.configs import number_limits, string_methods, target_questions
+from advisor.configs import callables, number_limits, string_methods, target_questions
 from advisor.configs.constexpr_functions import METHODS
 from advisor.configs.literals import MATH, NotLiteralError
 
@@ -139,7 +139,16 @@ def _first(reader: FunctionReader, node: ast.Call, name: str) -> Any:
     return found[0] if found or len(node.args) == 1 else reader.visit(node.args[1])
 
 
+def _function(reader: FunctionReader, node: ast.Call, name: str) -> Any:
+    """`filter(keep, configs)`, `map(config, sizes)`, `partial(keep, most=128)`."""
+    picked = callables.picked(reader, node, name)
+    if picked is not None:
+        return picked
+    bound = callables.partial_of(reader, node, name)
+    return UNANSWERED if bound is None else bound
+
+
 ANSWERERS: tuple[Callable[[FunctionReader, ast.Call, str], Any], ...] = (
-    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _device, _version, _first,
+    _limits, _math, _hasattr, _environment, _lookup, _integer_method, _element_size, _string_method, _device, _version, _first, _function,
 )  # fmt: skip
 """In this order: a call that none takes is one of a function."""

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from advisor.configs import calls, number_limits, target_questions, triton_names
+from advisor.configs import callables, calls, number_limits, target_questions, triton_names
+from advisor.configs.assignments import as_function
 from advisor.configs.constexpr_functions import DECORATORS
+from advisor.configs.literal_values import FunctionValue, Symbol, held_function
 from advisor.configs.literals import Evaluator, NotLiteralError, dotted
 from advisor.configs.surroundings import Inquiry, Place, Surroundings
 
@@ -47,14 +49,24 @@ class FunctionReader(Evaluator):
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
-    def call(self, function: ast.FunctionDef, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self, function: ast.FunctionDef | ast.Lambda, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None,
+        closure: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
         """What a function of the file returns.
+
+        Args:
+            function: Its definition.
+            arguments: What it is given in order.
+            keywords: What it is given by name.
+            closure: Names that it sees of a function around it.
 
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        with _reasons(function.name):
-            return self._file_function(function, list(arguments), dict(keywords or {}))
+        called = function if isinstance(function, ast.FunctionDef) else as_function("a lambda", function)
+        with _reasons(called.name):
+            return self._file_function(called, list(arguments), dict(keywords or {}), closure)
 
     def follow(self, function: ast.FunctionDef) -> Any:
         """What the body of a function returns that sees the reader's names: one within the function that these are of.
@@ -80,6 +92,16 @@ class FunctionReader(Evaluator):
         """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
         root, dot, rest = (dotted(node) or "").partition(".")
         return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
+
+    def evaluate(self, node: ast.AST) -> Any:
+        """As of literals; a function is a value only within an expression."""
+        value = super().evaluate(node)
+        if function := held_function(value):
+            raise NotLiteralError(f"{function.name} is a function")
+        return value
+
+    def _lambda(self, node: ast.Lambda) -> FunctionValue:
+        return FunctionValue(node, self, self.names)
 
     def number_type(self, node: ast.expr) -> str:
         """The type that the argument of `finfo` or `iinfo` is.
@@ -108,7 +130,10 @@ class FunctionReader(Evaluator):
         try:
             return self.surroundings.outer(self, name)
         except NotLiteralError:
-            answer = self._asked_target(name) if name not in self.functions else None
+            function = callables.function_value(self, name)
+            if function is not None:
+                return function
+            answer = self._asked_target(name)
             if answer is None:
                 raise
             return answer
@@ -116,7 +141,9 @@ class FunctionReader(Evaluator):
     def _asked_target(self, name: str) -> bool | None:
         return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
 
-    def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
+    def _file_function(
+        self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any], closure: Mapping[str, Any] | None = None
+    ) -> Any:
         if self.depth > DEEPEST_CALLS:
             raise NotLiteralError("calls nested too deeply")
         for decorator in function.decorator_list:
@@ -125,7 +152,7 @@ class FunctionReader(Evaluator):
         names = self._arguments(function, arguments, keywords)
         self.depth += 1
         try:
-            with self.at(replace(self.place, scopes=()), names):
+            with self.at(replace(self.place, scopes=()), {**(closure or {}), **names}):
                 value = self._body(function.body)
         finally:
             self.depth -= 1
@@ -188,7 +215,9 @@ class FunctionReader(Evaluator):
                 self._owner(target).pop(self.visit(target.slice))
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._change(statement.value)
-        elif not (isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))):
+        elif isinstance(statement, ast.FunctionDef):
+            self.names[statement.name] = FunctionValue(statement, self, self.names)
+        elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
 
@@ -332,6 +361,12 @@ class FunctionReader(Evaluator):
         if found is not calls.UNANSWERED:
             return found
         around = self.surroundings
+        given = self.visit(node.func) if name in self.names else None
+        if isinstance(given, FunctionValue) and all(k.arg for k in node.keywords):
+            return given.follow(self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords})
+        if isinstance(given, Symbol):  # Config = triton.Config
+            return super()._call(ast.copy_location(ast.Call(func=ast.parse(given.text, mode="eval").body, args=node.args,
+                                                            keywords=node.keywords), node))  # fmt: skip
         try:
             if name in around.reasons:
                 raise NotLiteralError(around.reasons[name])
@@ -351,6 +386,10 @@ class FunctionReader(Evaluator):
             if answer is None:
                 raise
             return answer
+
+
+def _is_remark(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 from advisor.configs.literal_values import ConfigLiteral, Constexpr, Enumeration, Member, Symbol, config_literal, plain
 from advisor.configs.number_limits import Limits
+from advisor.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
 MAX_ITEMS = 20_000
@@ -170,6 +171,8 @@ class Evaluator:
         """What an attribute of a value is."""
         if isinstance(value, (Constexpr, Member)) and node.attr == "value":
             return value.value
+        if isinstance(value, ConfigLiteral) and node.attr in ("kwargs", *LAUNCH_OPTIONS):
+            return dict(value.parameters) if node.attr == "kwargs" else getattr(value, node.attr)
         if isinstance(value, Enumeration) and node.attr in value.members:
             return value.members[node.attr]
         if isinstance(value, Limits) and node.attr in value.values:

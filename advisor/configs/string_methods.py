@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 
-METHODS = frozenset({"format", "join", "split", "replace", "strip"})
+METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
 
 
 def call(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str | list[str]:
@@ -27,6 +27,8 @@ def call(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[st
     elif not keywords and len(arguments) <= 2 and all(isinstance(argument, str) for argument in arguments):
         if method == "split" and len(arguments) <= 1 and arguments != [""]:
             return owner.split(*arguments)
+        if method in ("lower", "upper") and not arguments:
+            return getattr(owner, method)()
         if method == "strip" and len(arguments) <= 1:
             return owner.strip(*arguments)
         if method == "replace" and len(arguments) == 2:
