@@ -35,6 +35,7 @@ COMMANDS = (
     "compare",
     "cache",
     "gpus",
+    "models",
     "rules",
     "explain",
     "schema",

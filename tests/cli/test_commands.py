@@ -20,6 +20,7 @@ import pytest
 from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
+from advisor.configs.models import MODELS
 from advisor.errors import NothingMatchedError
 from advisor.measured.profiles import match_file
 from advisor.measurement import KernelRef, Launch
@@ -848,6 +849,17 @@ def test_every_command_has_help(capsys):
         printed = capsys.readouterr()
         assert code == 0, f"{command}: {printed.err}"
         assert command in printed.out
+
+
+def test_models_are_listed_with_the_sizes_of_their_experts(capsys):
+    assert main(["models"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [model.name for model in MODELS]
+    assert main(["models", "--format", "json"]) == 0
+    for line, listed in zip(lines, json.loads(capsys.readouterr().out), strict=True):
+        shown = dict(zip(head.split(), line.split(), strict=False))
+        assert [int(shown[size]) for size in ("E", "topk", "H", "N")] == [listed[size] for size in ("E", "top_k", "H", "N")]
+        assert all(alias in line for alias in listed["aliases"])
 
 
 def test_every_rule_is_explained(capsys):
