@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import difflib
 import io
 import json
 import os
@@ -55,6 +56,15 @@ INTERNAL_FAILURE = 3
 
 class _Parser(argparse.ArgumentParser):
     """Usage errors in one line, like every other error, and exit code 2."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Refuses what it does not know here, where its command is known, and names the nearest option."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [each.split("=")[0] for each in unknown if each.startswith("-")]
+            close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+        return parsed, unknown
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see `{self.prog} --help`\n")

@@ -841,6 +841,21 @@ def test_progress_rewrites_its_line_only_where_the_terminal_can(monkeypatch, cap
     assert ("\x1b" in capsys.readouterr().err) == live
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["advise", "fused_moe", "--modell", "X"], "advisor advise: error: unrecognized arguments: --modell X; did you mean --model?; "),
+        (["advise", "fused_moe", "--out-put=x"], "did you mean --output?"),
+        (["gpus", "H200", "H100"], "advisor gpus: error: unrecognized arguments: H100; see `advisor gpus --help`"),
+        (["cache", "ls", "--fromat", "json"], "did you mean --format?"),
+        (["--verion"], "did you mean --version?"),
+    ],
+)
+def test_an_unknown_option_is_told_the_nearest_of_its_command(arguments, words, capsys):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_every_command_has_help(capsys):
     for command in COMMANDS:
         if _module(command) is None:
