@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from advisor.compiled.origins import Origins
+from advisor.compiled.origins import Origins, walk
 from advisor.compiled.value_flow import (
     FLOAT_CALLS,
     converted,
@@ -17,6 +17,7 @@ from advisor.compiled.value_flow import (
     to_float,
     type_given,
 )
+from advisor.configs.literals import dotted
 
 _MIXED = (ast.Add, ast.Sub, ast.Mult)
 """Operations with a number that is what the other operand is; a division says nothing, for sums are divided by counts."""
@@ -46,49 +47,45 @@ class FloatScalars:
             for place, side in enumerate(sides):
                 if not (isinstance(side, ast.Name) and self._origins.reaching.is_parameter(side)):
                     continue
-                if any(self._is_of_floats(other, set()) for other in (*sides[:place], *sides[place + 1 :])):
+                others = (*sides[:place], *sides[place + 1 :])
+                if any(self._gives_floats(inner) for other in others for inner in walk(other, self._of_the_same_type)):
                     yield side.id
 
-    def _is_of_floats(self, node: ast.expr, seen: set[ast.expr]) -> bool:
-        """Whether a value certainly is of floats; `seen` ends loops that assign a name from itself."""
-        if node in seen:
-            return False
-        seen.add(node)
-        if isinstance(node, ast.Call):
-            return self._call_is_of_floats(node, seen)
+    def _gives_floats(self, node: ast.expr) -> bool:
+        """Whether an expression by itself says that its value is of floats."""
         if isinstance(node, ast.BinOp):
-            if isinstance(node.op, ast.Div):
-                return True
-            inner = [node.left, node.right] if isinstance(node.op, _MIXED) else []
-        elif isinstance(node, ast.Name):
-            inner = self._origins.reaching.values(node)
-        elif isinstance(node, ast.IfExp):
-            inner = [node.body, node.orelse]
-        elif isinstance(node, ast.Subscript):
-            inner = [node.value]
-        elif isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
-            inner = [node.operand]
-        else:
+            return isinstance(node.op, ast.Div)
+        if not isinstance(node, ast.Call) or is_float(node):
             return is_float(node)
-        return any(self._is_of_floats(each, seen) for each in inner)
-
-    def _call_is_of_floats(self, node: ast.Call, seen: set[ast.expr]) -> bool:
-        name, value = last_name(node), converted(node)
         if is_load(node):
             return bool(node.args) and any(map(self._holds_floats, self._origins.roots(node.args[0])))
-        if value is not None:
-            kind = type_given(node)
-            return to_float(node) or (not kind.startswith(("int", "uint")) and self._is_of_floats(value, seen))
-        if name in FLOAT_CALLS or is_float(node) or made_of_floats(node):
-            return True
-        if name == "dot":
+        if converted(node) is not None:
+            return to_float(node)
+        if last_name(node) == "dot":
             return not type_given(node).startswith("int")
-        if name in _OF_ONE:
-            method = isinstance(node.func, ast.Attribute) and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "tl")
-            operands = [node.func.value] if method and isinstance(node.func, ast.Attribute) else node.args[:1]
-        else:
-            operands = _sides(node) or rearranged(node)
-        return any(self._is_of_floats(each, seen) for each in operands)
+        return last_name(node) in FLOAT_CALLS or made_of_floats(node)
+
+    def _of_the_same_type(self, node: ast.expr) -> list[ast.expr]:
+        """The expressions that give floats only if this one does."""
+        if isinstance(node, ast.Name):
+            return self._origins.reaching.values(node)
+        if isinstance(node, ast.IfExp):
+            return [node.body, node.orelse]
+        if isinstance(node, ast.Subscript):
+            return [node.value]
+        if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
+            return [node.operand]
+        if not isinstance(node, ast.Call):
+            return _sides(node) if isinstance(node, ast.BinOp) else []
+        if is_load(node):
+            return []
+        if (value := converted(node)) is not None:
+            return [] if type_given(node).startswith(("int", "uint")) else [value]
+        if last_name(node) not in _OF_ONE:
+            return _sides(node) or rearranged(node)
+        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("tl", "triton.language"):
+            return [node.func.value]  # x.sum()
+        return node.args[:1]
 
 
 def _sides(node: ast.AST) -> list[ast.expr]:

@@ -459,6 +459,13 @@ def test_a_number_that_counts_is_none(body: str) -> None:
     assert {guessed(sized)[0].signature[name] for name in ("N", "num_rows")} == {"i32"}
 
 
+def test_a_number_beside_floats_after_a_long_way_is_a_float() -> None:
+    """Of thousands of statements too: generated kernels have as many."""
+    steps = "".join("    x = x + x\n" for _ in range(3000))
+    text = JIT + f"def k(p, q, s):\n    x = tl.load(p)\n{steps}    tl.store(q, x * s)\n"
+    assert guessed(text)[0].signature["s"] == "fp32"
+
+
 def test_a_number_beside_floats_in_a_helper_is_a_float() -> None:
     text = JIT + "def scaled(p, s):\n    return tl.load(p) * s\n@triton.jit\ndef k(p, q, s):\n    tl.store(q, scaled(p, s))\n"
     assert guessed(text)[0].signature["s"] == "fp32"
