@@ -26,8 +26,8 @@ KERNELS = {
         "output_dtype": "out_ptr",
         "dtypes": ["bf16", "fp16", "fp32"],
         "space": {
-            "BLOCK_SIZE": [256, 512, 1024, 2048, 4096, 8192, 16384],
-            "ROWS_PER_CTA": [1, 2, 4, 8],
+            "BLOCK_SIZE": [32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384],
+            "ROWS_PER_CTA": [1, 2, 4, 8, 16, 32, 64],
             "num_warps": [1, 2, 4, 8, 16],
             "num_stages": [1, 2],
         },
@@ -140,8 +140,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 def valid(config: Mapping[str, int], problem: Mapping[str, Any]) -> bool:
     """Whether a configuration makes sense for a problem, on any GPU."""
     block, rows, warps = config["BLOCK_SIZE"], config["ROWS_PER_CTA"], config["num_warps"]
-    # The smallest block is always worth trying; any other must be more than half used.
-    fits_row = block == 256 or block < 2 * problem["H"]
+    # More than half of a block is used (the smallest is for all rows that fit), and blocks below 256 are for rows that fit:
+    # longer ones would take more passes.
+    fits_row = (block == 32 or block < 2 * problem["H"]) and block >= min(problem["H"], 256)
     # Several rows per CTA are for short rows; fewer than 4 elements per thread idle it, more than 64 crowd its registers.
     fits_rows = rows == 1 or (block >= problem["H"] and rows < 2 * problem["B"])
     multi_pass = block < problem["H"]
@@ -166,8 +167,9 @@ def configurations(problem: Mapping[str, Any]) -> Iterator[triton.Config]:
 
 def default(problem: Mapping[str, Any]) -> dict[str, int]:
     """A configuration that is reasonable without tuning: the whole row at once where it fits, several short rows together."""
-    block = min(max(triton.next_power_of_2(problem["H"]), 256), 16384)
-    rows = max(1, min(4096 // block, triton.next_power_of_2(problem["B"]), 8))
+    block = min(max(triton.next_power_of_2(problem["H"]), 32), 16384)
+    # No more rows together than leave a thousand CTAs: enough for every SM of a large GPU to have several.
+    rows = max(1, min(4096 // block, triton.next_power_of_2(max(problem["B"] // 1024, 1)), 64))
     warps = next((count for count in (1, 2, 4, 8) if block * rows <= 16 * 32 * count), 16)
     return {"BLOCK_SIZE": block, "ROWS_PER_CTA": rows, "num_warps": warps, "num_stages": 1}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import difflib
 import io
 import json
 import os
@@ -35,6 +36,7 @@ COMMANDS = (
     "compare",
     "cache",
     "gpus",
+    "models",
     "rules",
     "explain",
     "schema",
@@ -46,12 +48,23 @@ PACKAGES = {
     "plotly": "plotly", "tomli": "tomli", "torch": "torch", "sklearn": "scikit-learn", "lightgbm": "lightgbm",
 }  # fmt: skip
 """What pip calls the packages that are imported, by their modules' names."""
+SAYING = ("measure", "train")
+"""Commands without `--format` that print nothing but what a person reads."""
 INTERRUPTED = 130
 INTERNAL_FAILURE = 3
 
 
 class _Parser(argparse.ArgumentParser):
     """Usage errors in one line, like every other error, and exit code 2."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Refuses what it does not know here, where its command is known, and names the nearest option."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [each.split("=")[0] for each in unknown if each.startswith("-")]
+            close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+        return parsed, unknown
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see `{self.prog} --help`\n")
@@ -127,8 +140,9 @@ def _run(arguments: list[str]) -> int:
     if parsed.command == "schema" or getattr(parsed, "format", None) in ("json", "sarif"):
         _escape_unencodable()
     try:
-        code = int(parsed.run(parsed))
-        sys.stdout.flush()
+        with _folded_on_a_narrow_terminal(parsed):
+            code = int(parsed.run(parsed))
+            sys.stdout.flush()
         return code
     except AdvisorError as error:
         return _fail(str(error), error.exit_code)
@@ -171,6 +185,16 @@ def _be_plain_on_an_unnamed_terminal() -> None:
     """A terminal that TERM does not name may know no escapes; rich takes it for one that does, unless told, or colours are forced."""
     if os.name == "posix" and not os.environ.get("TERM") and not os.environ.get("FORCE_COLOR"):
         os.environ["TERM"] = "dumb"
+
+
+def _folded_on_a_narrow_terminal(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
+    """Standard output for what a command says in text; documents and rows, which other programs read, stay as they are."""
+    if not sys.stdout.isatty() or (parsed.command not in SAYING and getattr(parsed, "format", None) != "text"):
+        return contextlib.nullcontext()
+    from advisor.rendering.folding import FoldedLines, width_of
+
+    width = width_of(sys.stdout)
+    return contextlib.nullcontext() if width is None else contextlib.redirect_stdout(FoldedLines(sys.stdout, width))
 
 
 def _escape_unencodable() -> None:

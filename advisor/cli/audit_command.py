@@ -166,6 +166,8 @@ def _gpu(name: TableName) -> str:
 
 def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
+    from advisor.rendering.folding import width_of
+
     gpus = {table.path: _gpu(table.name) for table in found.tables}
     for issue in issues:
         if issue.check == "unreadable" and is_table_name(issue.path):
@@ -177,9 +179,19 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
            for severity in ("error", "warning")}  # fmt: skip
     slow = Counter(gpus[path] for path, _ in regrets)
     worst = {gpu: max((entry.regret for path, entry in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
-    width = max(map(len, tables))
-    print(f"  {'by GPU':<{width}}  tables  with errors  with warnings  slow entries  largest regret")
+    columns = ("tables", "with errors", "with warnings", "slow entries", "largest regret")
+    shown = []
     for gpu in sorted(tables, key=lambda name: (-bad["error"][name], -worst[name], -bad["warning"][name], name)):
         largest = f"{100 * worst[gpu]:.0f} %" if worst[gpu] else "-"
         counts = (tables[gpu], bad["error"][gpu] or "-", bad["warning"][gpu] or "-", slow[gpu] or "-", largest)
-        print(f"  {clean(gpu):<{width}}" + "".join(f"  {text!s:>{space}}" for text, space in zip(counts, (6, 11, 13, 12, 14), strict=True)))
+        shown.append((clean(gpu), [str(count) for count in counts]))
+    width = max(map(len, tables))
+    lines = [f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
+             for name, cells in [("by GPU", columns), *shown]]  # fmt: skip
+    terminal = width_of(sys.stdout)
+    if terminal is not None and max(map(len, lines)) > terminal:  # a row in two lines would be no table
+        lines = ["  by GPU:"]
+        for name, cells in shown:
+            said = (f"{column} {text}" for text, column in zip(cells, columns, strict=True) if text != "-")
+            lines.append(f"    {name}: {', '.join(said)}")
+    print("\n".join(lines))

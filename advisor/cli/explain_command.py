@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 
 from advisor.errors import UsageError
 
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the explanation."""
     from advisor.diagnosis.catalogue import all_rules
+    from advisor.rendering.folding import reflow, width_of
 
     by_id = {rule.id: rule for rule in all_rules()}
     wanted = arguments.rule.lower()
@@ -25,5 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         close = difflib.get_close_matches(wanted, by_id, n=3) or sorted(by_id)[:3]
         raise UsageError("no such rule", arguments.rule, "one that `advisor rules` lists", f"closest: {', '.join(close)}")
     rule = by_id[wanted]
-    print(f"{rule.id}: {rule.title}\n\n{rule.explanation.strip()}")
+    text = f"{rule.id}: {rule.title}\n\n{rule.explanation.strip()}"
+    width = width_of(sys.stdout)
+    print(text if width is None else reflow(text, width))
     return 0

@@ -85,7 +85,7 @@ class Origins:
 
         Also those that the value itself is: of a helper, which may be handed what was loaded.
         """
-        for inner in _walk(node, self._passed_on):
+        for inner in walk(node, self._passed_on):
             yield from self._loaded_through(inner, handed=True)
 
     def _passed_on(self, node: ast.expr) -> list[ast.expr]:
@@ -113,7 +113,7 @@ class Origins:
 
     def inside(self, node: ast.expr, **what: bool) -> Iterator[ast.expr]:
         """What a value is made of, also before it was assigned to names; `what` counts is for `parts`."""
-        return _walk(node, lambda inner: self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what))
+        return walk(node, lambda inner: self.reaching.values(inner) if isinstance(inner, ast.Name) else parts(inner, **what))
 
     def counts(self, node: ast.expr) -> bool:
         """Whether a value is made of a program's number, a range, or what a loop counts."""
@@ -142,7 +142,7 @@ class Origins:
         return names
 
 
-def _walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
+def walk(node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]]) -> Iterator[ast.expr]:
     """An expression and all that lies behind it, each once; loops that assign a name from itself end."""
     waiting, seen = [node], set[ast.expr]()
     while waiting:

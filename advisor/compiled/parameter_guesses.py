@@ -95,7 +95,13 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         return f"*{choice.get('element', element)}"
     if type(parameter.default) is int:
         return type_of(parameter.default)
-    return "fp32" if _is_float(parameter.name, use) else str(choice.get("scalar", "i32"))
+    beside_floats = use.beside_floats and "scalar" not in choice and not _is_whole(parameter.name, use)
+    return "fp32" if beside_floats or _is_float(parameter.name, use) else str(choice.get("scalar", "i32"))
+
+
+def _is_whole(name: str, use: Usage) -> bool:
+    """Whether a number is an integer by its use or its name, whatever it is multiplied by: `total * N`."""
+    return bool(use.integer or use.offset or use.extent or use.whole or _NO_FLOAT_NAMES.search(name) or re.fullmatch("[A-Z]+", name))
 
 
 def _is_float(name: str, use: Usage) -> bool:

@@ -10,7 +10,9 @@ OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "int8", "real", "add
 """What is done with loaded values, which a helper may be handed as they are, or load itself."""
 OF_LOADS = ("index", "counted", "tested")
 """What is done with the values that are loaded through a pointer."""
-OF_ARGUMENTS = ("extent", "range_bound", "boolean", "optional", "element_type", "descriptor", "number", "integer", "offset")
+OF_ARGUMENTS = (
+    "extent", "range_bound", "boolean", "optional", "element_type", "descriptor", "number", "beside_floats", "integer", "offset", "whole",
+)  # fmt: skip
 """What is done with an argument itself."""
 
 
@@ -37,6 +39,8 @@ class Usage:
     extent: bool = False  # size of a tl.arange or of a tensor
     element_type: bool = False
     number: bool = False  # in arithmetic with floats
+    beside_floats: bool = False  # added to floats, multiplied by or compared with them
+    whole: bool = False  # it is compared with an index, or divided as integers are
     compared: list[Any] = field(default_factory=list)
     range_bound: bool = False
     integer: bool = False  # in a bound of a loop

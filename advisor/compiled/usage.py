@@ -8,7 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from advisor.compiled.float_scalars import FloatScalars
 from advisor.compiled.origins import Origins
+from advisor.compiled.parameter_guesses import argument_type
 from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.usage_marks import Marks
 from advisor.compiled.usage_of_calls import CallReader
@@ -84,6 +86,13 @@ class _KernelReader:
             note = _KINDS.get(type(node))
             if note is not None:
                 note(self, node)
+        for name in FloatScalars(self.origins, self._holds_floats).names():
+            self.marks.found[name].beside_floats = True
+
+    def _holds_floats(self, name: str) -> bool:
+        """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
+        parameter = next(each for each in self.function.parameters if each.name == name)
+        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
@@ -158,6 +167,8 @@ class _KernelReader:
         elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
             for use in (*self.marks.loaded(node.left), *self.marks.loaded(node.right)):
                 use.counted = True
+            for use in self.marks.named_in([node]):
+                use.whole = True
         elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
             for side in sides:
                 if (argument := self.marks.parameter(side)) is not None:

@@ -103,9 +103,11 @@ class Marks:
                 use.tested = True
 
     def counted(self, node: ast.Compare) -> None:
-        """Mark the tensors whose loaded values are compared with an index."""
+        """Mark the tensors whose loaded values are compared with an index, and the arguments that are."""
         sides = _compared(node)
         if any(self.origins.counts(side) for side in sides):
+            for use in self.named_in(sides):
+                use.whole = True
             for side in sides:
                 for use in self.loaded(side, bits=False):  # a digit of a number says nothing of its type
                     use.counted = True

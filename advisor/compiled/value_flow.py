@@ -6,7 +6,7 @@ import ast
 
 from advisor.configs.literals import dotted
 
-_FLOAT_CALLS = frozenset(
+FLOAT_CALLS = frozenset(
     {
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sqrt_rn", "rsqrt", "sigmoid", "softmax", "sin", "cos", "tanh",
         "erf", "floor", "ceil", "round", "rint", "nearbyint", "fdiv", "div_rn", "fma", "isnan", "isinf", "rand", "randn",
@@ -89,17 +89,17 @@ def made_pointer(node: ast.Call) -> ast.expr | None:
 
 def made_of_floats(node: ast.expr) -> bool:
     """Whether an expression makes a tensor of floats: `tl.zeros((BLOCK,), tl.float32)`."""
-    return isinstance(node, ast.Call) and last_name(node) in ("zeros", "full") and _to_float(node)
+    return isinstance(node, ast.Call) and last_name(node) in ("zeros", "full") and to_float(node)
 
 
 def float_operands(node: ast.AST) -> list[ast.expr]:
     """The operands of which it follows that they are of floats: of a division, of exp, of a literal float; what is made a float."""
     if isinstance(node, ast.Call):
         name = last_name(node)
-        if name in _FLOAT_CALLS or name == "abs":
+        if name in FLOAT_CALLS or name == "abs":
             return [*node.args, *(k.value for k in node.keywords)]
         inner = converted(node)
-        return [inner] if inner is not None and _to_float(node) else []
+        return [inner] if inner is not None and to_float(node) else []
     if isinstance(node, ast.BinOp):
         sides = [node.left, node.right]
         return sides if isinstance(node.op, ast.Div) or any(is_float(side) for side in sides) else []
@@ -156,7 +156,7 @@ def parts(
 
 def _parts_of_call(node: ast.Call, truths: bool, reductions: bool) -> list[ast.expr]:
     name = last_name(node)
-    if is_load(node) or name in _FLOAT_CALLS or name in _POSITIONS or (converted(node) is not None and _to_float(node)):
+    if is_load(node) or name in FLOAT_CALLS or name in _POSITIONS or (converted(node) is not None and to_float(node)):
         return []
     if name in _REDUCTIONS and isinstance(node.func, ast.Attribute) and not reductions:
         return []
@@ -166,6 +166,7 @@ def _parts_of_call(node: ast.Call, truths: bool, reductions: bool) -> list[ast.e
     return [*values, node.func.value] if isinstance(node.func, ast.Attribute) else values
 
 
-def _to_float(node: ast.Call) -> bool:
+def to_float(node: ast.Call) -> bool:
+    """Whether a call names a type of floats."""
     types = [*node.args, *(k.value for k in node.keywords)]
     return any((dotted(each) or "").rsplit(".", 1)[-1].startswith(_FLOAT_TYPES) for each in types)

@@ -198,7 +198,7 @@ def find_model(name: str) -> Model:
     """The model of that name or alias; case, organisation and separators do not matter.
 
     Raises:
-        UsageError: No such model; the message lists the closest, the way round it, and all there are.
+        UsageError: No such model; the message names the closest, what lists all, and the way round it.
     """
     wanted = _normalise(name)
     for model in MODELS:
@@ -218,9 +218,9 @@ def find_model(name: str) -> Model:
     raise UsageError(
         "unknown model",
         name,
-        f"a known model{' such as ' + ', '.join(close) if close else ''}",
-        "leave it out and say the sizes (of a table: --hidden-size H --top-k K; of a kernel: --sizes E=…,N=…,H=…,topk=…), or name one of "
-        + ", ".join(model.name for model in MODELS),
+        "a known name, such as " + ", ".join(list(dict.fromkeys([*close, *(model.name for model in MODELS)]))[:4]),
+        "list all with `advisor models`, or leave it out and say the sizes (of a table: --hidden-size H --top-k K; "
+        "of a kernel: --sizes E=…,N=…,H=…,topk=…)",
     )
 
 

@@ -23,7 +23,7 @@ _RANGES: dict[str, dict[str, tuple[int, int]]] = {
     "gemm": {**_TILES, "SPLIT_K": (1, 16)},
     "fused_moe": _TILES,
     "attention": {"BLOCK_M": (16, 256), "BLOCK_N": (16, 256), "NUM_KV_SPLITS": (1, 64)},
-    "normalization": {"BLOCK_SIZE": (128, 65536), "ROWS_PER_CTA": (1, 32)},
+    "normalization": {"BLOCK_SIZE": (32, 65536), "ROWS_PER_CTA": (1, 64)},
     "elementwise": {"BLOCK_SIZE": (128, 16384)},
 }
 OTHER_REGISTERS = 24

@@ -44,7 +44,7 @@ SPACES: dict[str, dict[str, tuple[int, ...]]] = {
         "num_warps": (4, 8),
         "num_stages": (2, 3, 4),
     },
-    "normalization": {"ROWS_PER_CTA": (1, 2, 4), "num_warps": (1, 2, 4, 8, 16), "num_stages": (1,)},
+    "normalization": {"ROWS_PER_CTA": (1, 2, 4, 8, 16, 32), "num_warps": (1, 2, 4, 8, 16), "num_stages": (1,)},
     "elementwise": {"BLOCK_SIZE": (256, 512, 1024, 2048, 4096), "num_warps": (2, 4, 8), "num_stages": (1,)},
 }
 """Per family, the values of every parameter."""

@@ -32,25 +32,53 @@ def to_markdown(results: Sequence[Result]) -> str:
     return f"{ABOUT}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "".join(f"\n{note}\n" for note in notes)
 
 
-def lines(results: Sequence[Result]) -> list[Text]:
-    """The lines of the table for a terminal; none where no result has a launch."""
+def lines(results: Sequence[Result], width: int | None = None) -> list[Text]:
+    """The lines of the table; none where no result has a launch. One wider than `width` columns has a line per GPU below each launch."""
     rows, notes = rows_of(results)
     if not rows:
         return []
+    said = [Text(f"  {figures.clean(note)}") for note in [*notes, *caveats(results)]]
+    beside = _beside(rows, results)
+    if width is not None and max(len(line) for line in beside) > width:
+        return [Text(ABOUT, style="bold"), *_below(rows, results), *said]
+    return [Text(ABOUT, style="bold"), *beside, *said]
+
+
+def _beside(rows: Sequence[Sequence[str]], results: Sequence[Result]) -> list[Text]:
+    """A line per launch, the GPUs beside each other."""
     table = [["", *COLUMNS * len(results)], *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     head = " " * (2 + widths[0])
     for number, result in enumerate(results):
         own = widths[1 + len(COLUMNS) * number : 1 + len(COLUMNS) * (number + 1)]
         head += _APART + figures.clean(result.gpu).ljust(sum(own) + 2 * (len(own) - 1))
-    out = [Text(ABOUT, style="bold"), Text(head.rstrip(), style="bold")]
+    out = [Text(head.rstrip(), style="bold")]
     for row in table:
         line = "  " + row[0].ljust(widths[0])
         for place, (cell, width) in enumerate(zip(row[1:], widths[1:], strict=True)):
             column = place % len(COLUMNS)
             line += (_APART if column == 0 else "  ") + (cell.ljust(width) if column == len(COLUMNS) - 1 else cell.rjust(width))
         out.append(Text(line.rstrip()))
-    return [*out, *(Text(f"  {figures.clean(note)}") for note in [*notes, *caveats(results)])]
+    return out
+
+
+def _below(rows: Sequence[Sequence[str]], results: Sequence[Result]) -> list[Text]:
+    """A line per launch, and below it one for each GPU."""
+    number = len(COLUMNS)
+    own = [[row[1 + number * place : 1 + number * (place + 1)] for row in rows] for place in range(len(results))]
+    names = [figures.clean(result.gpu) for result in results]
+    cells = [("", *COLUMNS), *((name, *line) for name, side in zip(names, own, strict=True) for line in side)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+    def line(first: str, others: Sequence[str]) -> str:
+        middle = [cell.rjust(width) for cell, width in zip(others[:-1], widths[1:], strict=False)]
+        return "  ".join([f"    {first.ljust(widths[0])}", *middle, others[-1]])
+
+    out = [Text(line("", COLUMNS), style="bold")]
+    for place, row in enumerate(rows):
+        out.append(Text(f"  {row[0]}", style="bold"))
+        out += [Text(line(name, side[place])) for name, side in zip(names, own, strict=True)]
+    return out
 
 
 def caveats(results: Sequence[Result]) -> list[str]:

@@ -1,8 +1,9 @@
-"""The result on a terminal, or down a pipe: plain rows, never wrapped or cut, in stable columns."""
+"""The result on a terminal, or down a pipe: rows in stable columns, never cut, and folded on a narrow terminal only."""
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from advisor.schema import Action, Finding, Latency, LaunchReport, Result
 
 from . import figures, overview, side_by_side, tuned
+from .folding import fold, width_of
 from .grouping import Group, group
 
 FINDINGS_OF_ONE_LAUNCH = 3
@@ -45,7 +47,7 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
 
 def show_side_by_side(results: Sequence[Result], *, report: str, file: TextIO | None = None) -> None:
     """Print one table of the results of several GPUs, and the path `report` of its HTML page."""
-    _print([*side_by_side.lines(results), Text(f"  report: {figures.clean(report)}")], file)
+    _print([*side_by_side.lines(results, width_of(file or sys.stdout)), Text(f"  report: {figures.clean(report)}")], file)
 
 
 def show_overview(rows: Sequence[overview.Row], *, report: str) -> None:
@@ -55,8 +57,11 @@ def show_overview(rows: Sequence[overview.Row], *, report: str) -> None:
 
 def _print(text: Sequence[Text], file: TextIO | None) -> None:
     console = _Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    width = width_of(file or sys.stdout)
     for line in text:
-        console.print(_encodable(line, console.encoding), soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
+        shown = _encodable(line, console.encoding)
+        for part in [shown] if width is None else fold(shown, width):
+            console.print(part, soft_wrap=True, no_wrap=True, overflow="ignore", crop=False)
 
 
 def to_text(result: Result, *, report: str | None = None) -> str:

@@ -20,6 +20,7 @@ import pytest
 from advisor import Request, resolve_target
 from advisor.cli import COMMANDS, _module, main
 from advisor.cli.progress import StatusLine
+from advisor.configs.models import MODELS
 from advisor.errors import NothingMatchedError
 from advisor.measured.profiles import match_file
 from advisor.measurement import KernelRef, Launch
@@ -393,7 +394,7 @@ def test_html_in_a_name_is_escaped(tmp_path):
         (["advise", "gemm", "--gpu", "H200", "--sizes", "M=64,N=64,K=64", "--tokens", "4,8"], ["--tokens 4,8 and M=64", "leave one out"]),
         (["tune", "gemm::gemm_kernel", "--gpu", "H200", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4"], ["--tokens 4"]),
         (["measure", "gemm", "--device", "fake", "--sizes", "M=64,N=64,K=64", "--tokens", "4", "-o", "x.csv"], ["--tokens 4 and M=64"]),
-        (["advise", "fused_moe", "--gpu", "H200", "--model", "Foo"], ["got Foo", "--sizes E=…", "Mixtral-8x7B", "OLMoE"]),
+        (["advise", "fused_moe", "--gpu", "H200", "--model", "Foo"], ["got Foo", "--sizes E=…", "advisor models", "OLMoE"]),
         (["explain", "tail-waves"], ["tail-wave"]),
         (["predict", "nowhere.csv", "-o", "x.csv"], ["nowhere.csv"]),
         (["predict"], ["ROWS.csv"]),
@@ -840,6 +841,21 @@ def test_progress_rewrites_its_line_only_where_the_terminal_can(monkeypatch, cap
     assert ("\x1b" in capsys.readouterr().err) == live
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["advise", "fused_moe", "--modell", "X"], "advisor advise: error: unrecognized arguments: --modell X; did you mean --model?; "),
+        (["advise", "fused_moe", "--out-put=x"], "did you mean --output?"),
+        (["gpus", "H200", "H100"], "advisor gpus: error: unrecognized arguments: H100; see `advisor gpus --help`"),
+        (["cache", "ls", "--fromat", "json"], "did you mean --format?"),
+        (["--verion"], "did you mean --version?"),
+    ],
+)
+def test_an_unknown_option_is_told_the_nearest_of_its_command(arguments, words, capsys):
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_every_command_has_help(capsys):
     for command in COMMANDS:
         if _module(command) is None:
@@ -848,6 +864,17 @@ def test_every_command_has_help(capsys):
         printed = capsys.readouterr()
         assert code == 0, f"{command}: {printed.err}"
         assert command in printed.out
+
+
+def test_models_are_listed_with_the_sizes_of_their_experts(capsys):
+    assert main(["models"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [model.name for model in MODELS]
+    assert main(["models", "--format", "json"]) == 0
+    for line, listed in zip(lines, json.loads(capsys.readouterr().out), strict=True):
+        shown = dict(zip(head.split(), line.split(), strict=False))
+        assert [int(shown[size]) for size in ("E", "topk", "H", "N")] == [listed[size] for size in ("E", "top_k", "H", "N")]
+        assert all(alias in line for alias in listed["aliases"])
 
 
 def test_every_rule_is_explained(capsys):

@@ -431,3 +431,43 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
     assert all(each.signature | {"a": "*i64", "b": "*i64"} == each.signature for each in found)
     assert found[0].signature["one"] == "*fp16"  # a pointer to something else, for all that is known
     assert {each.signature["sizes"] for each in found[:2]} == {"*i64", "*i32"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["y = x * s", "y = s * x", "y = x + s", "y = x - s", "x += s\n    y = x", "y = tl.where(x > 0, x, s)", "y = tl.where(x > s, x, 0)",
+     "y = tl.maximum(x, s)", "y = tl.exp(x) + s", "y = tl.rsqrt(tl.sum(x * x, axis=0) / n + s)", "y = x.to(tl.float32)[:, None] * s",
+     "y = x\n    y = y * 2\n    y *= s", "y = tl.zeros((64,), tl.float32) + s", "z = (x if n > 4 else -x)\n    y = z * s"],
+)  # fmt: skip
+def test_a_number_beside_floats_is_a_float(body: str) -> None:
+    loaded = "def k(p, q, s, n):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o, mask=o < n)\n"
+    text = JIT + f"{loaded}    {body}\n    tl.store(q + o, y, mask=o < n)\n"
+    first = guessed(text)[0].signature
+    assert first["s"] == "fp32" and first["n"] == "i32"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["i = tl.load(ids + o)\n    tl.store(q + i * s, x)",  # what is loaded is an index
+     "tl.store(q + o * s, x)", "tl.store(q + o, x * s, mask=o < s)", "tl.store(q + o, x / s)", "tl.store(q + o, x * s + o // s)",
+     "for i in range(s):\n        x = x * s\n    tl.store(q + o, x)", "tl.store(q + o, o + s)", "tl.store(q + o, x.to(tl.int32) * s)"],
+)  # fmt: skip
+def test_a_number_that_counts_is_none(body: str) -> None:
+    text = JIT + f"def k(p, q, ids, s):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o)\n    {body}\n"
+    assert guessed(text)[0].signature["s"] == "i32"
+    sized = JIT + "def k(p, q, N, num_rows):\n    o = tl.arange(0, 64)\n    tl.store(q + o, tl.load(p + o) * N + num_rows)\n"
+    assert {guessed(sized)[0].signature[name] for name in ("N", "num_rows")} == {"i32"}
+
+
+def test_a_number_beside_floats_after_a_long_way_is_a_float() -> None:
+    """Of thousands of statements too: generated kernels have as many."""
+    steps = "".join("    x = x + x\n" for _ in range(3000))
+    text = JIT + f"def k(p, q, s):\n    x = tl.load(p)\n{steps}    tl.store(q, x * s)\n"
+    assert guessed(text)[0].signature["s"] == "fp32"
+
+
+def test_a_number_beside_floats_in_a_helper_is_a_float() -> None:
+    text = JIT + "def scaled(p, s):\n    return tl.load(p) * s\n@triton.jit\ndef k(p, q, s):\n    tl.store(q, scaled(p, s))\n"
+    assert guessed(text)[0].signature["s"] == "fp32"
+    # Where it does not compile so, it is tried as an integer.
+    assert "i64" in {guess.signature["s"] for guess in guessed(text)}

@@ -46,8 +46,16 @@ def test_names_are_unique_and_sizes_sound() -> None:
 
 @pytest.mark.parametrize("unknown", ["Qwen", "", "GPT-5", "<b>"])
 def test_unknown_model(unknown: str) -> None:
-    with pytest.raises(UsageError, match="--hidden-size"):
+    with pytest.raises(UsageError, match="--hidden-size") as caught:
         find_model(unknown)
+    message = str(caught.value)
+    assert "advisor models" in message and len(message) < 400
+    assert 1 <= sum(model.name in message for model in MODELS) <= 4
+
+
+def test_an_unknown_model_is_told_the_nearest() -> None:
+    with pytest.raises(UsageError, match="such as Qwen3-30B-A3B, "):
+        find_model("Qwen3-30B")
 
 
 def test_a_table_that_fits_several_models_asks() -> None:

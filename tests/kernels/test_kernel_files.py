@@ -178,3 +178,26 @@ def test_long_fp8_sums_are_allowed_more():
         assert found == [(2e-2, 3e-2), (2e-2, 4e-2), (2e-2, 4e-2)]
         assert tolerance_of(entry, "bf16", {"K": 28672}) == (1e-2, 1e-3)
     assert tolerance_of({}, "fp8", {}) == DEFAULT_TOLERANCE
+
+
+@pytest.mark.parametrize("columns", [1, 20, 64, 96, 128, 300, 4096, 40000])
+@pytest.mark.parametrize("file", ["rms_norm", "layer_norm", "softmax", "silu_and_mul"])
+def test_short_rows_fill_their_blocks(file, columns):
+    """Heads of 64 or 128 leave few lanes idle and share CTAs; longer rows take no more passes for it."""
+    module = load(file)
+    rows = 65536
+    for problem in ({"B": rows, "H": columns}, {"B": 100, "H": columns}):
+        configs = list(module.configurations(problem))
+        blocks = {config.kwargs["BLOCK_SIZE"] for config in configs}
+        assert all(block < max(2 * columns, 33) for block in blocks)
+        if columns <= 256:
+            assert len(blocks) == 1
+        else:
+            assert min(blocks) >= 256
+        default = module.default(problem)
+        assert module.valid(default, problem)
+        assert -(-problem["B"] // default["ROWS_PER_CTA"]) >= min(problem["B"], 512)  # CTAs enough for every SM
+        # Of a short row a thread has a few elements at least, together with other rows where there are many.
+        if columns <= 128 and problem["B"] == rows:
+            assert default["BLOCK_SIZE"] * default["ROWS_PER_CTA"] >= 4 * 32 * default["num_warps"]
+            assert default["ROWS_PER_CTA"] >= 8

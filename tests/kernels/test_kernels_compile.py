@@ -27,6 +27,7 @@ LAUNCHES = [
     ("attention", "attention_kernel", {"dtype": "fp16", "D": 80, "causal": 0}, None),
     ("attention", "decode_kernel", {"dtype": "bf16"}, None),
     ("rms_norm", "rms_norm_kernel", {"dtype": "bf16"}, None),
+    ("rms_norm", "rms_norm_kernel", {"dtype": "bf16", "B": 65536, "H": 128}, None),
     ("layer_norm", "layer_norm_kernel", {"dtype": "fp16"}, None),
     ("layer_norm", "layer_norm_kernel", {"dtype": "bf16", "H": 40001}, None),
     ("softmax", "softmax_kernel", {"dtype": "fp32"}, None),

@@ -111,3 +111,15 @@ def test_the_analytical_ceiling_comes_near_the_best_of_the_space(gpu, problem):
 def test_on_amd_no_more_stages_are_tried_than_its_stacks_try(problem):
     assert set(problem_space(problem, "amd").num_stages) == {2}
     assert set(problem_space(problem).num_stages) == {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_short_rows_share_ctas(columns):
+    """A norm over heads in CTAs of four rows spends most of its time on starting them."""
+    gpu = load_gpu("H200")
+    problem = Problem(family="normalization", op="rms_norm", sizes={"B": 65536, "H": columns})
+    space = problem_space(problem)
+    latency = AnalyticalPredictor().predict(problem_batch([problem]), space, gpu).us
+    few = space.parameters["ROWS_PER_CTA"] <= 4
+    assert latency.min() < 0.65 * latency[few].min()
+    assert AnalyticalPredictor().ceiling(problem_batch([problem]), gpu).us[0] == pytest.approx(latency.min(), rel=0.01)

@@ -11,7 +11,7 @@ MODULES = {name: load(name) for name in NAMES}
 CONFIGS = st.fixed_dictionaries(
     {
         "BLOCK_SIZE": st.sampled_from([16, 64, 512]),
-        "ROWS_PER_CTA": st.sampled_from([1, 2, 8]),
+        "ROWS_PER_CTA": st.sampled_from([1, 2, 8, 64]),
         "num_warps": st.just(4),
         "num_stages": st.just(1),
     }
