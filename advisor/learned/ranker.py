@@ -25,9 +25,16 @@ FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
-AGREED, AGREED_UNSEEN = 5, 3
+AGREED, AGREED_UNSEEN, AGREED_OUTGROWN = 5, 3, 1
 """Picks after which, should all have lost, a second opinion picks in turn: on GPUs of which sweeps are known, with the latencies predicted;
-on others the trees without the physics. Which of the two knows a new GPU better differs from GPU to GPU."""
+on others the trees without the physics, and for sets that outgrow the L2 both among configurations with one buffer. Which of them knows a
+new GPU better differs from GPU to GPU."""
+
+OUTGROWN = (0.9, 3.0)
+FEW_ROWS = 32.0
+"""Of a set so many times as large as the L2, read for so few rows per expert, two thirds of what the sweeps have as near-optimal has one
+buffer (`num_stages=2`: L40 91, A40 94, H800 50, A100 38 %); of smaller ones nothing and of larger ones 14 % (`tests/bench/one_buffer.py`).
+Why is not known; a part of such a set outlives the launch. Where no sweep of the GPU is known, hardly anything else says so."""
 
 SHARE_OF_LATENCY = 30.0
 """How much a log of the predicted latency counts beside log-odds: one over the error of known configurations on models left out."""
@@ -101,13 +108,7 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
         rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
         if tried.size > variety.PICKS:
-            if self.wins.know(launch):
-                second, agreed = rank - SHARE_OF_LATENCY * latencies.estimate(launch, EXACT).log_us, AGREED
-            else:
-                second, agreed = by_trees, AGREED_UNSEEN
-            places = _places(rows[tried], self.known)
-            picks = [self.wins.order(each, places, launch, self.known.shape[0]) for each in (rank, second)]
-            rank = _moved_first(rank, _in_turn(picks, agreed))
+            rank = _moved_first(rank, self._picks(latencies, rank, by_trees, _places(rows[tried], self.known), launch))
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
@@ -119,6 +120,30 @@ class Ranker:
                 last, following = np.sort(score[candidates])[variety.PICKS - 1 : variety.PICKS + 1]
                 score[new] = np.linspace(last, following, new.size + 2)[1:-1]
         return score
+
+    def _picks(self, latencies: Latencies, rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch) -> NDArray[np.int64]:
+        """The first places of configurations [n]: of several opinions in turn, after some of the first alone.
+
+        Args:
+            latencies: What the model predicts them by.
+            rank: Log-odds, [n].
+            by_trees: Those of the trees alone, [n].
+            places: Where the configurations stand in `known`, [n].
+            launch: Their launches, [n].
+        """
+
+        def first(odds: Array, of: NDArray[np.int64]) -> NDArray[np.int64]:
+            return of[self.wins.order(odds[of], places[of], launch.take(of), self.known.shape[0])]
+
+        every = np.arange(rank.size)
+        if self.wins.know(launch):
+            by_latency = rank - SHARE_OF_LATENCY * latencies.estimate(launch, EXACT).log_us
+            return _in_turn([first(rank, every), first(by_latency, every)], AGREED)
+        opinions = [first(rank, every), first(by_trees, every)]
+        one_buffer = np.flatnonzero(launch.stages <= 2)
+        if not (_outgrown(launch) and one_buffer.size):
+            return _in_turn(opinions, AGREED_UNSEEN)
+        return _in_turn([*opinions, first(rank, one_buffer), first(by_trees, one_buffer)], AGREED_OUTGROWN)
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
         """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
@@ -164,6 +189,12 @@ def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]
     by_odds = np.argsort(-odds, kind="stable")[: LOOKED_AT * NEVER_WON]
     where = np.concatenate([variety.configuration_coordinates(each) for each in (launch, others.take(by_odds))])
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
+
+
+def _outgrown(launch: Launch) -> bool:
+    """Whether one problem's set is one of `OUTGROWN`, read for few rows."""
+    fill, rows = launch.compulsory_bytes[0] / launch.l2_capacity[0], launch.slots[0] / launch.experts[0]
+    return bool(OUTGROWN[0] <= fill <= OUTGROWN[1] and rows <= FEW_ROWS)
 
 
 def _in_turn(picks: Sequence[NDArray[np.int64]], agreed: int) -> NDArray[np.int64]:

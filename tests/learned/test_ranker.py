@@ -19,6 +19,7 @@ from advisor.learned.variety import PICKS, configuration_coordinates
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
+from tests.learned.samples import FIELDS
 
 
 def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
@@ -88,3 +89,31 @@ def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
     fastest = moe.core.estimate(moe_launch(problem, known, gpu), EXACT).log_us.argmin()
     order = np.argsort(moe.ranker.scores(moe.core, problem, known, gpu), kind="stable").tolist()
     assert order.index(fastest) == AGREED
+
+
+@pytest.mark.parametrize(("gpu", "tokens", "swept", "heard"), [
+    ("L40", 8, False, True),
+    ("L40", 8, True, False),  # its own sweeps say so
+    ("L40", 2048, False, False),  # 256 rows per expert
+    ("A40", 8, False, False),  # 33 times the L2
+])  # fmt: skip
+def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept(monkeypatch, gpu, tokens, swept, heard):
+    moe, machine_, problem = load_predictor().weights.moe, machine(load_gpu(gpu), "bf16"), samples.problems(tokens=(tokens,))
+    ranker = moe.ranker
+    if not swept:
+        ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
+    rows = ranker.known[fits(machine_, as_configuration(ranker.known))]
+
+    def order() -> np.ndarray:
+        return np.argsort(ranker.scores(moe.core, problem, as_configuration(rows), machine_), kind="stable")
+
+    now = order()
+    monkeypatch.setattr("advisor.learned.ranker.OUTGROWN", (np.inf, np.inf))
+    without = order()
+    stages = FIELDS.index("num_stages")
+    if heard:
+        assert now[0] == without[0]
+        assert (rows[now[1:3], stages] == 2).all()
+        assert (rows[now[:20], stages] == 2).sum() > (rows[without[:20], stages] == 2).sum()
+    else:
+        assert (now == without).all()
