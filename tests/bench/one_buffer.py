@@ -7,6 +7,7 @@ configurations have among the near-optimal ones (`ranker.OUTGROWN` rests on it),
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -14,8 +15,6 @@ from pathlib import Path
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
-
-import itertools
 
 from advisor.hardware import load_gpu  # noqa: E402
 from advisor.learned.configurations import as_configuration  # noqa: E402
