@@ -15,8 +15,8 @@ from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
 from advisor.compiled.usage import Reader
 from advisor.compiled.written_values import bytes_of, known_type, literal, symbol_text, type_name
+from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.jit_function import MISSING, JitFunction
-from advisor.configs.launch_site import FoundLaunch
 from advisor.configs.launch_sites import LaunchCalls, grid_from_launches, needed_for_grid, only_launch, options_passed
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, read_source

@@ -1,93 +1,36 @@
 """One launch of a kernel in a file, `kernel[grid](...)`: the grid as an expression over the kernel's arguments, the constants,
-numbers and strides that it passes, and what the names around it stand for. Read by parsing."""
+numbers and strides that it passes. Read by parsing."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from advisor.configs import function_names
+from advisor.configs.around_launch import AroundLaunch
 from advisor.configs.bindings import Scope
-from advisor.configs.changes import changed_names, is_fixed
-from advisor.configs.functions import FunctionReader
+from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.host_descriptors import host_descriptor
-from advisor.configs.jit_function import MISSING, JitFunction
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.literal_values import Symbol
 from advisor.configs.literals import Allowance, NotLiteralError
 from advisor.configs.source import SourceFile
-from advisor.configs.stride_use import possible_unit_strides
-from advisor.configs.surroundings import Inquiry
-from advisor.configs.tensor_shapes import DEEPEST, MOST_DIMENSIONS, Extent, Stride, TensorShapes, asked_of, whole_of
+from advisor.configs.tensor_shapes import DEEPEST, Extent, Stride
 from advisor.configs.tensor_types import element_type
-
-Node = TypeVar("Node", bound=ast.AST)
-PROBE = 1024
-"""Stands for a size that is not known, to see what would follow from it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLaunch:
-    """A launch and where it stands.
-
-    Attributes:
-        grid: Programs; None: not known.
-        line: Of the launch.
-        text: The grid as it is written.
-        constexprs: Constants that the launch passes, as far as they can be worked out.
-        options: Options that it passes (num_warps, ...), the same.
-        numbers: Values of its other arguments, the same.
-        types: Types of the elements of tensors that it passes, where the function around it says which it makes them of: "int32".
-        strides: Strides that it passes, were its tensors contiguous; None: not known, but not the innermost one, or not known to be it.
-        presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
-            `HAS_BIAS=bias is not None`.
-        blocks, shapes: Of tensor descriptors that it passes, where the function around makes them.
-        passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
-    """
-
-    grid: tuple[int, ...] | None
-    line: int
-    text: str
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    strides: Mapping[str, int | None] = field(default_factory=dict)
-    presumed: Mapping[str, bool] = field(default_factory=dict)
-    passed: Mapping[str, bool] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class LaunchSite:
-    """One launch, and what names around it stand for."""
+    """One launch, and what it passes; arguments as those of `AroundLaunch`."""
 
     def __init__(
         self, source: SourceFile, kernel: JitFunction, scopes: Sequence[Scope], call: ast.Call, num_sms: int | None,
         element_bytes: int | None,
     ) -> None:  # fmt: skip
-        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
-        self.source, self.kernel, self.call = source, kernel, call
-        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
-        self.shapes = TensorShapes.of(function)
-        self.passed = self._passed()
-        inner = function_names.own_names(scopes[scopes.index(function) + 1 :] if function is not None else ())  # lambda BLOCK: ...
-        self.assigned = {name: value for name, value in function_names.assigned(function, call).items() if name not in inner}
-        self.inner = function_names.inner_functions(function)
-        self.own = function_names.own_names(scopes, source.alternatives)
-        self.changed = changed_names(scopes[0]) if scopes else set()
-        self.allowance = Allowance()
-        self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
-        self.defaults = {name: value for name, value in function_names.defaults(function).items() if name not in inner}
-        self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
-        self.asked = {name: asked for name, node in self.passed.items() if (asked := self._asked(node)) is not None}
-        strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
-        self.required = function_names.required(function) - inner
-        self.presuming = False  # that what is required is not None
-        self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
+        self.kernel, self.call = kernel, call
+        self.around = AroundLaunch(source, kernel, scopes, call, num_sms, element_bytes)
+        self.passed = self.around.passed
 
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
         """What is known of the launch; its grid only where it follows from what is known."""
@@ -108,7 +51,7 @@ class LaunchSite:
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
-        self.allowance = Allowance()
+        self.around.allowance = Allowance()
         with contextlib.suppress(NotLiteralError):
             return self.grid({**defaults, **self.constants(values, options)[0], **values}) is not None
         return False
@@ -120,7 +63,7 @@ class LaunchSite:
             parameter = self.kernel.parameter(name)
             if name in self.passed and parameter is not None and not parameter.is_constexpr:
                 with contextlib.suppress(NotLiteralError):
-                    passed = self._evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
+                    passed = self.around.evaluate(self.passed[name], {n: v for n, v in values.items() if n != name})
                     others |= {name} if type(passed) is int and passed != values[name] else set()
         with contextlib.suppress(NotLiteralError):
             return bool(others) and self.grid({**constants, **{n: v for n, v in values.items() if n not in others}}) == grid
@@ -133,10 +76,10 @@ class LaunchSite:
         for name, node in self.passed.items():
             parameter = self.kernel.parameter(name)
             found = constants if parameter is not None and parameter.is_constexpr else launched if name in options else None
-            if found is None or name in given or isinstance(self.asked.get(name), Stride):
+            if found is None or name in given or isinstance(self.around.asked.get(name), Stride):
                 continue
             with contextlib.suppress(NotLiteralError):
-                value = self._evaluate(node, given)
+                value = self.around.evaluate(node, given)
                 if isinstance(value, (bool, int, float, str, type(None), Symbol)):
                     found[name] = value
         return constants, launched
@@ -147,8 +90,8 @@ class LaunchSite:
         for name, node in self.passed.items():
             parameter = self.kernel.parameter(name)
             if parameter is not None and parameter.is_constexpr and name not in told:
-                with contextlib.suppress(NotLiteralError), self._presuming():
-                    value = self._evaluate(node, known)
+                with contextlib.suppress(NotLiteralError), self.around.presuming():
+                    value = self.around.evaluate(node, known)
                     if isinstance(value, bool):
                         found[name] = value
         return found
@@ -160,8 +103,8 @@ class LaunchSite:
             parameter = self.kernel.parameter(name)
             if parameter is not None and not parameter.is_constexpr and name not in known:
                 asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
-                with contextlib.suppress(NotLiteralError), self._presuming():
-                    found[name] = bool(self._evaluate(ast.copy_location(asked, node), known))
+                with contextlib.suppress(NotLiteralError), self.around.presuming():
+                    found[name] = bool(self.around.evaluate(ast.copy_location(asked, node), known))
         return found
 
     def descriptors(self, known: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
@@ -172,14 +115,14 @@ class LaunchSite:
         blocks: dict[str, tuple[int, ...]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
         for name, node in self.passed.items():
-            made = host_descriptor(self.assigned.get(node.id) if isinstance(node, ast.Name) else node)
+            made = host_descriptor(self.around.assigned.get(node.id) if isinstance(node, ast.Name) else node)
             if made is None:
                 continue
             block = self._sizes(made.block, known)
             if block is not None and set(block) != {1}:
                 blocks[name] = block
             places = [Extent(made.tensor, index) for index in range(len(made.block))] if made.tensor is not None else []
-            of_tensor = [self._extent(place, known) for place in places]
+            of_tensor = [self.around.extent(place, known) for place in places]
             shape = self._sizes(made.shape, known) if made.shape is not None else tuple(size for size in of_tensor if size is not None)
             if shape is not None and len(shape) == len(made.block):
                 shapes[name] = shape
@@ -190,23 +133,14 @@ class LaunchSite:
         found = []
         for node in nodes:
             try:
-                found.append(self._evaluate(node, known))
+                found.append(self.around.evaluate(node, known))
             except NotLiteralError:
                 return None
         return tuple(found) if all(type(size) is int and size > 0 for size in found) else None
 
-    @contextlib.contextmanager
-    def _presuming(self) -> Iterator[None]:
-        """Take arguments that a call of the function around cannot leave out for something other than None."""
-        self.presuming = True
-        try:
-            yield
-        finally:
-            self.presuming = False
-
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
-        found = {name: element_type(node, self.assigned, self.shapes.unpacked) for name, node in self.passed.items()}
+        found = {name: element_type(node, self.around.assigned, self.around.shapes.unpacked) for name, node in self.passed.items()}
         return {name: kind for name, kind in found.items() if kind is not None}
 
     def numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,10 +148,10 @@ class LaunchSite:
         found: dict[str, Any] = {}
         for name, node in self.passed.items():
             parameter = self.kernel.parameter(name)
-            if parameter is None or parameter.is_constexpr or name in given or isinstance(self.asked.get(name), Stride):
+            if parameter is None or parameter.is_constexpr or name in given or isinstance(self.around.asked.get(name), Stride):
                 continue
             with contextlib.suppress(NotLiteralError):
-                value = self._evaluate(node, known)
+                value = self.around.evaluate(node, known)
                 if isinstance(value, (bool, int, float)) or (isinstance(node, ast.Constant) and node.value is None):
                     found[name] = value
         return found
@@ -230,155 +164,23 @@ class LaunchSite:
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         found: dict[str, int | None] = {}
-        self.allowance = Allowance()
-        for name, asked in self.asked.items():
+        self.around.allowance = Allowance()
+        for name, asked in self.around.asked.items():
             if name in given or not isinstance(asked, Stride):
                 continue
-            rank = self._rank(asked.tensor)
+            rank = self.around.rank(asked.tensor)
             if rank is not None and -rank <= asked.index < rank:
                 inner = range(asked.index % rank + 1, rank)
             elif rank is None and asked.index < 0:
                 inner = range(asked.index + 1, 0)
-            elif rank is None and self._is_one_of_several(asked.tensor):
+            elif rank is None and self.around.is_one_of_several(asked.tensor):
                 found[name] = None
                 continue
             else:
                 continue
-            extents = [self._extent(Extent(asked.tensor, index), known) for index in inner]
+            extents = [self.around.extent(Extent(asked.tensor, index), known) for index in inner]
             found[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
         return found
-
-    def _passed(self) -> dict[str, ast.expr]:
-        """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is
-        not known."""
-        self._count_dimensions()
-        positional: list[ast.expr] = []
-        for argument in self.call.args:
-            if not isinstance(argument, ast.Starred):
-                positional.append(argument)
-                continue
-            whole, rank = self._starred(argument)
-            if whole is None or rank is None:
-                break
-            owner, kind = whole
-            positional += [ast.parse(f"{owner}.{kind}({i})" if kind == "stride" else f"{owner}.shape[{i}]", mode="eval").body
-                           for i in range(rank)]  # fmt: skip
-        named = ((k.arg, k.value) for k in self.call.keywords if k.arg)
-        return dict([*zip((p.name for p in self.kernel.parameters), positional, strict=False), *named])
-
-    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
-        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
-        whole = whole_of(argument.value)
-        return whole, self.shapes.rank(whole[0]) if whole is not None else None
-
-    def _count_dimensions(self) -> None:
-        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
-        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
-        unknown = [whole for _, whole, rank in stars if rank is None]
-        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
-            return
-        room = self._positional()
-        if room is None:
-            return
-        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
-        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
-            self.shapes.extents[unknown[0][0]] = [[None] * rank]
-
-    def _positional(self) -> int | None:
-        """How many parameters are passed by position; None: that depends on what cannot be read."""
-        elsewhere = {keyword.arg for keyword in self.call.keywords} | set(self.kernel.heuristics)
-        if self.kernel.autotune is not None:
-            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
-        parameters = self.kernel.parameters
-        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
-        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
-        return room if told and None not in elsewhere and all(each.default is MISSING for each in parameters[:room]) else None
-
-    def _asked(self, node: ast.expr) -> Extent | Stride | None:
-        """The extent or stride that an argument is, also by a name that stands for it."""
-        if isinstance(node, ast.Name) and node.id not in self.shapes.unpacked:
-            node = self.assigned.get(node.id, node)
-        return self.shapes.unpacked.get(node.id) if isinstance(node, ast.Name) else asked_of(node)
-
-    def _rank(self, tensor: str) -> int | None:
-        said = self.shapes.rank(tensor)
-        if said is not None or self.shapes.extents.get(tensor):
-            return said  # said in two ways: not known
-        passed = self._strides_of(tensor)
-        count = len(set(passed.values()))
-        if count < 2 or set(passed.values()) != set(range(count)) or self.shapes.fewest.get(tensor, 0) > count:
-            return None
-        return count if self.innermost.issuperset(name for name, index in passed.items() if index == count - 1) else None
-
-    def _is_one_of_several(self, tensor: str) -> bool:
-        """Whether a tensor whose dimensions are not known has two or more, so far as not said in two ways."""
-        passed = set(self._strides_of(tensor).values())
-        return not self.shapes.extents.get(tensor) and (len(passed) > 1 or self.shapes.fewest.get(tensor, 0) > 1)
-
-    def _strides_of(self, tensor: str) -> dict[str, int]:
-        """The strides of a tensor that are passed."""
-        return {name: asked.index for name, asked in self.asked.items() if isinstance(asked, Stride) and asked.tensor == tensor}
-
-    def _extent(self, asked: Extent, values: Mapping[str, Any], depth: int = 0) -> int | None:
-        """One extent of a tensor: as it is passed for an argument, or as the function says it is."""
-        place = self._place(asked)
-        for name, other in self.asked.items():
-            if isinstance(other, Extent) and self._place(other) == place and isinstance(values.get(name), int):
-                return int(values[name])
-        for node in self.shapes.extent(asked.tensor, asked.index) if depth < DEEPEST else ():
-            with contextlib.suppress(NotLiteralError), self._following(place):
-                value = self._evaluate(node, values, depth + 1)
-                if isinstance(value, int):
-                    return value
-        return None
-
-    def _place(self, asked: Extent) -> Extent:
-        """The same extent of the tensor whose shape this one has, with an index that counts from the front, where the rank is known."""
-        rank = self._rank(asked.tensor)
-        index = asked.index % rank if rank and -rank <= asked.index < rank else asked.index
-        return Extent(self.shapes.root(asked.tensor), index)
-
-    def _evaluate(self, node: ast.expr, values: Mapping[str, Any], depth: int = 0) -> Any:
-        """The value of an expression around the launch.
-
-        Raises:
-            NotLiteralError: It cannot be worked out.
-        """
-        if depth == 0:
-            self.allowance = Allowance()
-        return self._reader(values, depth).evaluate(self._with_extents(node, values, depth))
-
-    def _with_extents(self, node: Node, values: Mapping[str, Any], depth: int) -> Node:
-        """The expression, or function, with the extents in it that are known."""
-        site = self
-
-        class Extents(ast.NodeTransformer):
-            def visit(self, node: ast.AST) -> Any:
-                site.allowance.take()
-                if site.presuming and site._asks_whether_there_is(node, values):
-                    assert isinstance(node, ast.Compare)
-                    return ast.copy_location(ast.Constant(value=isinstance(node.ops[0], ast.IsNot)), node)
-                asked = asked_of(node)
-                value = site._extent(asked, values, depth) if isinstance(asked, Extent) else site._as_passed(node, values)
-                return ast.copy_location(ast.Constant(value=value), node) if value is not None else self.generic_visit(_copied(node))
-
-        return node if depth > DEEPEST else Extents().visit(node)
-
-    def _as_passed(self, node: ast.AST, values: Mapping[str, Any]) -> int | None:
-        """What an argument is that the launch is given as the same call, `x.numel()`; None: there is none, or it is not known."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            return None
-        given = (values.get(name) for name, other in self.calls if ast.dump(other) == ast.dump(node))
-        return next((value for value in given if type(value) is int), None)
-
-    def _asks_whether_there_is(self, node: ast.AST, values: Mapping[str, Any]) -> bool:
-        """Whether an expression asks if an argument that is required, and of which nothing is given, is None."""
-        if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            return False
-        asked, none = node.left, node.comparators[0]
-        if not isinstance(asked, ast.Name) or asked.id not in self.required or not (isinstance(none, ast.Constant) and none.value is None):
-            return False
-        return not any(isinstance(each, ast.Name) and each.id == asked.id and name in values for name, each in self.passed.items())
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.
@@ -388,72 +190,21 @@ class LaunchSite:
         """
         assert isinstance(self.call.func, ast.Subscript)
         node: ast.expr = self.call.func.slice
-        self.allowance = Allowance()
-        made = self._reader(values)
+        self.around.allowance = Allowance()
+        made = self.around.reader(values)
         for _ in range(DEEPEST):
-            if isinstance(node, ast.Name) and isinstance(value := self.assigned.get(node.id), ast.Name | ast.Lambda):
+            if isinstance(node, ast.Name) and isinstance(value := self.around.assigned.get(node.id), ast.Name | ast.Lambda):
                 node = value
-        inner = self.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
+        inner = self.around.inner.get(node.id) if isinstance(node, ast.Name) else None  # def grid(meta): ...
         asked = inner.args.args if inner is not None else node.args.args if isinstance(node, ast.Lambda) else None
         if asked is not None:
             if len(asked) != 1:
                 return None
             made.names[asked[0].arg] = dict(values)
         if inner is not None:
-            found = made.follow(self._with_extents(inner, values, 0))
+            found = made.follow(self.around.with_extents(inner, values, 0))
         else:
-            found = made.evaluate(self._with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
+            found = made.evaluate(self.around.with_extents(node.body if isinstance(node, ast.Lambda) else node, values, 0))
         sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None
-
-    def _reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
-        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
-        for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
-            made.names[name] = lambda name=name: _unknown(name)
-        for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
-            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
-        for name, node in (*self.defaults.items(), *self.assigned.items()):
-            made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
-        for name, asked in self.shapes.unpacked.items():
-            if isinstance(asked, Extent) and depth <= DEEPEST:
-                made.names[name] = lambda name=name, asked=asked: self._unpacked(name, asked, values, depth)
-        for parameter, node in self.passed.items():
-            if isinstance(node, ast.Name) and parameter in values:
-                made.names[node.id] = values[parameter]
-        self.allowance.take(len(made.names))  # as many as it takes to make the reader
-        return made
-
-    def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
-        with self._following(name):
-            return self._as_it_was(name, made.visit(self._with_extents(node, values, depth + 1)))
-
-    def _as_it_was(self, name: str, value: Any) -> Any:
-        """What a name was given, unless that is a list or the like that the function may change before the launch."""
-        return value if name not in self.changed or is_fixed(value) else _unknown(name)
-
-    @contextlib.contextmanager
-    def _following(self, what: str | Extent) -> Iterator[None]:
-        """Work out a name or an extent, but not in terms of itself: of `x = x.view(-1, d)` it is not followed what x was before."""
-        if what in self.following:
-            raise NotLiteralError(f"{what} is needed to work itself out")
-        self.following.add(what)
-        try:
-            yield
-        finally:
-            self.following.remove(what)
-
-    def _unpacked(self, name: str, asked: Extent, values: Mapping[str, Any], depth: int) -> int:
-        found = self._extent(asked, values, depth + 1)
-        return found if found is not None else _unknown(name)
-
-
-def _unknown(name: str) -> Any:
-    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
-
-
-def _copied(node: Node) -> Node:
-    """The node with lists of its own, so that what stands below it can be replaced; a whole copy would cost more than what is read."""
-    own = type(node).__new__(type(node))
-    vars(own).update({name: list(value) if isinstance(value, list) else value for name, value in vars(node).items()})
-    return own

@@ -8,12 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.configs.bindings import Scope
+from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.launch_calls import launches
-from advisor.configs.launch_site import PROBE, FoundLaunch, LaunchSite
+from advisor.configs.launch_site import LaunchSite
 from advisor.configs.source import SourceFile
 
 LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 """Launches by other files than the kernel's: the file, the scopes around the launch, the outermost first, and the call."""
+
+PROBE = 1024
+"""Stands for a size that is not known, to see what would follow from it."""
 
 
 def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
