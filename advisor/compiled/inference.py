@@ -17,6 +17,7 @@ from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.row_blocks import block_sizes, longest_product, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
 from advisor.compiled.usage import Reader
+from advisor.configs.heuristics import heuristic_values
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter, as_dict
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
@@ -276,8 +277,8 @@ class _Draft:
         function, given, signature = self.function, self.given, self.signature
         passed = {name: _SOMETHING if there_is else None for name, there_is in given.passed.items()}
         values = {**self.options, **given.scalars, **self.constants}
-        found, unknown = self.source.heuristic_values(function, {**passed, **values})
-        told = self.source.heuristic_values(function, values)[0] if passed else found
+        found, unknown = heuristic_values(self.source, function, {**passed, **values})
+        told = heuristic_values(self.source, function, values)[0] if passed else found
         if presumed := [f"{name}={value}" for name, value in found.items() if name not in told and name not in given.constexprs]:
             self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
         for name, value in found.items():

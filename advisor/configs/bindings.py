@@ -59,12 +59,14 @@ def scopes_around(scopes: Iterable[Scope], node: ast.expr) -> list[Scope]:
 
 
 def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
-    """A tree and the statements within it, at any depth: of its nodes a small part, where functions and classes are looked for."""
+    """A tree and the statements within it, at any depth, as they stand in the file: of its nodes a small part, where functions and
+    classes are looked for."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += [each for part in ("body", "orelse", "finalbody", "handlers", "cases") for each in getattr(node, part, ())]
+        inner = [each for part in ("body", "handlers", "cases", "orelse", "finalbody") for each in getattr(node, part, ())]
+        waiting += reversed(inner)
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:

@@ -13,7 +13,6 @@ import csv
 import gzip
 import io
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from advisor.configs.cells import integers, latencies
 from advisor.configs.column_letters import check_block_names, check_letters
 from advisor.configs.names import SIZE_LIMIT
 from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
+from advisor.configs.row_status import failed
 from advisor.errors import InputError
 from advisor.reading import read_text
 from advisor.schema import FAMILIES
@@ -46,22 +46,6 @@ FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
 
 PARAMETER_LIMIT = 2**20
 _FURTHER = frozenset(name for parameters in FAMILY_PARAMETERS.values() for name in parameters)
-
-_FAILURE_STEMS = (
-    "illegal", "outofmemory", "insufficientmemory", "oom", "outofresource", "notrecorded", "wrong", "incorrect", "invalid", "mismatch",
-    "crash", "segfault", "error", "fail", "exception", "timeout", "timedout", "abort", "kill", "cancel", "skip", "reject", "unsupported",
-    "notsupported", "infeasible", "pruned",
-)  # fmt: skip
-"""What stands somewhere in the `status` of a row that has no latency, its letters alone: in what `advisor measure` writes, in the names of
-CUDA's, Triton's and Python's errors, and in what other tuners write."""
-
-_FAILURE_WORDS = ("hang", "hung", "false", "no", "bad")
-_SUCCESSES = ("ok", "okay", "success", "successful", "succeeded", "pass", "passed", "correct", "valid", "verified", "done", "completed",
-              "true")  # fmt: skip
-"""First words of a status that says what else there is to say after them: `ok (max error 0.01)`."""
-
-_NONE_OF = re.compile(r"\b(?:no|0|zero|without)[\s:=-]+\w+", re.IGNORECASE)
-"""`passed, 0 errors`: what did not happen."""
 
 LATENCY_COLUMNS = ("latency_us", "best_us", "default_us", "median_us", "mean_us")
 TEXT_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "cache", "routing")
@@ -224,15 +208,6 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         dtype=dtype,
         has_configuration=complete_configurations(label, columns, tiled, prefix),
     )
-
-
-def failed(status: str) -> bool:
-    """Whether a row's status says that nothing of it was measured, whatever its latency cells hold."""
-    first = re.match(r"[^a-z]*([a-z]+)", status.lower())
-    if first is not None and first.group(1) in _SUCCESSES:
-        return False
-    said = "".join(filter(str.isalpha, _NONE_OF.sub("", status))).lower()
-    return said in _FAILURE_WORDS or any(stem in said for stem in _FAILURE_STEMS)
 
 
 def write_rows(

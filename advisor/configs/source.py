@@ -385,28 +385,6 @@ class SourceFile:
             return name in JIT_DECORATORS or name.endswith("triton.jit")
         return any(is_triton_jit(item, rest) for item in items)
 
-    def heuristic_values(self, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """What the heuristics of a kernel give for arguments.
-
-        Returns:
-            Values by name, and for those that cannot be evaluated the reason.
-        """
-        values: dict[str, Any] = {}
-        unknown: dict[str, str] = {}
-        for name, rule in function.heuristics.items():
-            try:
-                values[name] = self._heuristic_value(rule, {**arguments, **values})
-            except NotLiteralError as error:
-                unknown[name] = str(error)
-        return values, unknown
-
-    def _heuristic_value(self, rule: ast.Lambda | ast.FunctionDef | None, arguments: dict[str, Any]) -> Any:
-        if isinstance(rule, ast.FunctionDef):
-            return self.evaluator().call(rule, [arguments])
-        if not isinstance(rule, ast.Lambda) or len(rule.args.args) != 1:
-            raise NotLiteralError("not a function of one argument")
-        return self.evaluator({rule.args.args[0].arg: arguments}).evaluate(rule.body)
-
 
 def read_source(path: str | Path) -> SourceFile:
     """Parse a file.

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from advisor.advise.drafts import Measured
-from advisor.configs.rows import Rows, failed, parse_rows, read_rows
+from advisor.configs.row_status import failed
+from advisor.configs.rows import Rows, parse_rows, read_rows
 from advisor.errors import InputError
 from advisor.measurement.rows import RowSource, read_configuration, read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval

@@ -21,7 +21,8 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.configs.routing import check_routing
-from advisor.configs.rows import FAMILY_PARAMETERS, failed
+from advisor.configs.row_status import failed
+from advisor.configs.rows import FAMILY_PARAMETERS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import AdvisorError, InputError

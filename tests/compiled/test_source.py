@@ -12,6 +12,7 @@ from advisor.compiled.errors import CompileError
 from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
+from advisor.configs.heuristics import heuristic_values
 from advisor.configs.literal_values import Constexpr
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
@@ -60,8 +61,8 @@ def test_configurations_are_read() -> None:
 
 def test_heuristics_are_evaluated() -> None:
     source = parse_source(TUNED, "k.py")
-    assert source.heuristic_values(source.kernel("kernel"), {"n": 256, "BLOCK": 64}) == ({"EVEN": True}, {})
-    values, unknown = source.heuristic_values(source.kernel("kernel"), {"BLOCK": 64})
+    assert heuristic_values(source, source.kernel("kernel"), {"n": 256, "BLOCK": 64}) == ({"EVEN": True}, {})
+    values, unknown = heuristic_values(source, source.kernel("kernel"), {"BLOCK": 64})
     assert not values and "EVEN" in unknown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.configs.applied import made_of
+from advisor.configs.heuristics import heuristic_values
 from advisor.configs.launch_sites import grid_from_launches, only_launch
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import parse_source
@@ -39,7 +40,7 @@ def test_what_is_made_a_kernel_further_down_is_one(applied: str, name: str) -> N
         function = found.kernel(kernel)
         assert kernel == "f" and not function.unread
     assert function.unspecialized == ({"n"} if "do_not" in applied else set())
-    assert set(found.heuristic_values(function, {"n": 4})[0].items()) == ({("BLOCK", 64)} if "heuristics" in applied else set())
+    assert set(heuristic_values(found, function, {"n": 4})[0].items()) == ({("BLOCK", 64)} if "heuristics" in applied else set())
     launch = grid_from_launches(found, kernel, {"n": 12})
     assert launch is not None and launch.grid == (12,)
     assert "def f(" in rebuild(found, kernel).modules["rebuilt_0.py"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.compiled.launch_options import LaunchOptions, launches, one_launch
+from advisor.configs.heuristics import heuristic_values
 from advisor.configs.launch_sites import grid_from_launches
 from advisor.configs.source import SourceFile, parse_source
 from advisor.hardware import load_gpu
@@ -57,7 +58,7 @@ def test_a_space_has_all_combinations_in_the_order_of_the_drop_in() -> None:
 
 def test_heuristics_under_another_name() -> None:
     found = source("from triton import heuristics as h", "@h({'BLOCK': lambda a: 16 * a['n']})")
-    assert found.heuristic_values(found.kernel("k"), {"n": 4}) == ({"BLOCK": 64}, {})
+    assert heuristic_values(found, found.kernel("k"), {"n": 4}) == ({"BLOCK": 64}, {})
 
 
 @pytest.mark.parametrize("name", ["k", "_k"])
