@@ -18,7 +18,8 @@ from advisor.schema import Configuration, Latency
 from advisor.targets import PlannedLaunch, Target
 
 NEAR_BEST = 1.005
-"""Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken."""
+"""Configurations predicted within this of the best count as equal; the one closest to the current configuration is taken, or to the one
+that the kernel's file gives untuned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         seconds.append(float(at_best.us[0]))
         scores = scores + (own if held is space else predictor.scores(problem, held, target.gpu)) * seconds[-1]
     scores = scores / sum(seconds)
-    best = _closest(held, scores, first.configuration)
+    best = _closest(held, scores, first.configuration or first.untuned)
     row = held.take(np.array([best]))
     latencies, demands = {}, {}
     for launch in group:

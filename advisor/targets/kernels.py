@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from advisor.hardware import GpuSpec, load_gpu
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.batch import column
 from advisor.pipelines.space import combinations, problem_space
-from advisor.schema import Problem
+from advisor.schema import Configuration, Problem
 from advisor.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank
 
 
@@ -161,6 +162,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for chosen in problems
         for op in entry["ops"]
     )  # fmt: skip
+    launches = tuple(replace(each, untuned=_untuned(source, entry, each.problem, gpu)) for each in launches)
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
@@ -171,6 +173,18 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         ),
         warnings=(f"{file.name} also describes {', '.join(others)}: name one with {file.stem}::KERNEL",) if others else (),
     )  # fmt: skip
+
+
+def _untuned(source: SourceFile, entry: Mapping[str, Any], problem: Problem, gpu: GpuSpec) -> Configuration | None:
+    """The configuration that the kernel's file gives without tuning; None where it names none that can be followed."""
+    try:
+        found = call_function(source, entry["default"], kernel_problem(problem, gpu.compute_capability)) if "default" in entry else None
+    except NotLiteralError:
+        return None
+    if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
+        return None
+    options = {name: found.pop(name) for name in ("num_warps", "num_stages") if name in found}
+    return Configuration(parameters=found, **options)
 
 
 def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Problem], gpu: GpuSpec) -> ConfigurationBatch:

@@ -78,6 +78,7 @@ class PlannedLaunch:
     table: Table | None = None
     fixed: tuple[str, ...] = ()
     sort: str | None = None
+    untuned: Configuration | None = None  # what the kernel's file gives as reasonable without tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

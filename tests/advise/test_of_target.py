@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -185,3 +186,19 @@ def test_a_recommendation_far_above_the_ceiling_says_why(gpu):
     for ceiling, recommendation in offered:
         above = f"predicted {100 * (recommendation.latency.us / ceiling - 1):.0f} % above the ceiling, for what is predicted faster ranks"
         assert (above in recommendation.reason) == (gpu == "B200")
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [
+    ({"B": 4096, "H": 4096}, {"BLOCK_SIZE": 4096, "ROWS_PER_CTA": 1}),  # as good with up to 8 rows together
+    ({"B": 65536, "H": 128}, {"BLOCK_SIZE": 128, "ROWS_PER_CTA": 32}),  # as good with 64
+])  # fmt: skip
+def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_files_own_is_taken(sizes, expected):
+    target = resolve_target("softmax", Request(gpu="H200", sizes=sizes))
+    assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected
+    (report,) = advise(target, load_predictor(), command="").launches
+    assert report.recommendation.configuration.parameters == expected
+    assert report.recommendation.latency.us <= 1.005 * report.ceiling.us
+    bare = replace(target, launches=tuple(replace(each, untuned=None) for each in target.launches))
+    (other,) = advise(bare, load_predictor(), command="").launches
+    assert other.recommendation.configuration.parameters != expected
+    assert other.recommendation.latency.us <= report.recommendation.latency.us
