@@ -26,6 +26,7 @@ from advisor.measured.profiles import match_file
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers.matching import launched_ctas
 from advisor.rendering.figures import microseconds
+from tests.rendering.terminal import printed_on_a_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
@@ -527,23 +528,8 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
 @pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False), ("", False), (None, False)])
 def test_a_terminal_that_may_know_no_escapes_gets_none(term, escapes):
     """Where TERM is not set nothing is known of it."""
-    pty = pytest.importorskip("pty")
-    environment = {name: value for name, value in os.environ.items() if name not in ("TERM", "NO_COLOR", "FORCE_COLOR")}
-    reading, writing = pty.openpty()
-    try:
-        subprocess.run([sys.executable, "-m", "advisor", "explain", "--help"], stdout=writing, check=True,
-                       env=environment | ({} if term is None else {"TERM": term}))  # fmt: skip
-    finally:
-        os.close(writing)
-    shown = b""
-    try:
-        while part := os.read(reading, 65536):
-            shown += part
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        os.close(reading)
-    assert b"explain" in shown and (b"\x1b" in shown) == escapes
+    shown = printed_on_a_terminal("explain", "--help", environment={} if term is None else {"TERM": term})
+    assert "explain" in shown and ("\x1b" in shown) == escapes
 
 
 @pytest.mark.parametrize(("command", "name"), [("predict", "rows.csv"), ("rank", "shapes.csv")])

@@ -1,9 +1,7 @@
 """Lines on a narrow terminal: continued, indented, never broken within a figure; and a pipe gets them as they are."""
 
 import io
-import os
 import re
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from advisor.rendering.folding import FoldedLines, fold, reflow, width_of
+from tests.rendering.terminal import printed_on_a_terminal
 
 ROOT = Path(__file__).parents[2]
 LATENCIES = "  predicted    307.2 µs −6/+15 %    ceiling    224.1 µs   bound    185.5 µs (dram)    73 % of ceiling"
@@ -95,23 +94,8 @@ def test_a_pipe_has_no_width(monkeypatch):
 
 def on_a_terminal(columns, *arguments):
     """What a command prints on a terminal of so many columns (0: one that does not say), without escapes."""
-    pty, fcntl, termios = (pytest.importorskip(name) for name in ("pty", "fcntl", "termios"))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
-    reading, writing = pty.openpty()
-    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    program = subprocess.Popen([sys.executable, "-m", "advisor", *arguments], stdout=writing, cwd=ROOT,
-                               stderr=subprocess.DEVNULL, env=environment | {"TERM": "xterm-256color"})  # fmt: skip
-    os.close(writing)
-    shown = b""
-    try:
-        while part := os.read(reading, 65536):
-            shown += part
-    except OSError:  # how Linux says that the other end is closed
-        pass
-    finally:
-        os.close(reading)
-    assert program.wait() == 0
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
+    shown = printed_on_a_terminal(*arguments, environment={"TERM": "xterm-256color"}, columns=columns)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r\n", "\n")
 
 
 def down_a_pipe(*arguments):
