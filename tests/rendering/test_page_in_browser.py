@@ -103,6 +103,67 @@ def test_rows_are_low_on_a_phone(browser: Browser) -> None:
     assert figure < 120
 
 
+SMALLEST_PX = 320
+"""Width to which a page must fold without scrolling both ways (WCAG 2, 1.4.10)."""
+
+
+@pytest.mark.parametrize("width", [390, SMALLEST_PX])
+def test_no_sentence_is_cut_off_on_a_phone(width: int, browser: Browser) -> None:
+    """Where the time goes and what was found is read below each other there; only tables of figures alone scroll sideways."""
+    result = factory.result((64, 1024), ("w13",), measured=True)
+    result = replace(result, launches=tuple(replace(launch, kernel="fused_moe_kernel") for launch in result.launches))
+    beyond = """[document.documentElement.scrollWidth - innerWidth].concat(
+      Array.from(document.querySelectorAll("#time .scroll, #findings .scroll")).map(function (region) {
+        return region.scrollWidth - region.clientWidth;
+      }))"""
+    open_all = "<script>document.querySelectorAll('details').forEach(function (part) { part.open = true; });</script></body>"
+    text = page.to_html(result).replace("</body>", open_all)
+    found = measured(browser, text, width, beyond)
+    assert len(found) > 6 and max(found) <= 0
+    touching = """Array.from(document.querySelectorAll(".waterfall tbody tr, .rule .finding-rows tbody tr")).map(function (row) {
+      var boxes = Array.from(row.cells).filter(function (cell) { return cell.offsetWidth > 0; }).map(function (cell) {
+        var text = document.createRange();
+        text.selectNodeContents(cell);
+        return text.getBoundingClientRect();
+      });
+      return boxes.filter(function (one, index) {
+        return boxes.slice(index + 1).some(function (other) {
+          return one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 1 && other.top < one.bottom - 1;
+        });
+      }).length;
+    })"""
+    assert max(measured(browser, text, width, touching)) == 0
+
+
+def test_no_option_and_no_figure_is_torn_in_two(browser: Browser) -> None:
+    """At whatever width a line of the sentence ends."""
+    result = factory.result((64,), ("w13",))
+    unknown = "The L2 is warm: 33 % of it holds operands of 36 launches (give --cache cold, or --expert-parallel 8); it takes 12.3 µs."
+    result = replace(result, verdict=replace(result.verdict, sentence=unknown, unknowns=(unknown,)))
+    browser.show(page.to_html(result), 500)
+    browser.pass_time(DRAWN_MS)
+    torn = """Array.from(document.querySelectorAll("h1, .note li")).flatMap(function (node) {
+      var torn = [];
+      var walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT), starts = [], whole = "";
+      while (walker.nextNode()) { starts.push([walker.currentNode, whole.length]); whole += walker.currentNode.textContent; }
+      function at(place) {
+        var found = starts.filter(function (each) { return each[1] <= place; }).pop();
+        var one = document.createRange();
+        one.setStart(found[0], place - found[1]);
+        one.setEnd(found[0], place - found[1] + 1);
+        return one.getBoundingClientRect().top;
+      }
+      ["--cache", "--expert-parallel", "33 %", "12.3 µs"].forEach(function (words) {
+        var first = whole.indexOf(words);
+        if (first >= 0 && at(first) !== at(first + words.length - 1)) torn.push(words);
+      });
+      return torn;
+    })"""
+    for width in range(340, 620, 20):
+        browser.resize(width)
+        assert browser.evaluate(torn) == [], width
+
+
 def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> None:
     """The name leads to the report: beside the numbers it would be off the screen; a screen has room for both."""
     name = "E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
