@@ -117,6 +117,11 @@ def current(launch: LaunchReport) -> Latency:
     return launch.measured or launch.predicted or launch.config_bound
 
 
+def bound_words(launch: LaunchReport) -> str:
+    """What the bound says: of a problem known in closed form it holds for all kernels, of work counted in a kernel's code for that work."""
+    return "no kernel can be faster" if launch.bound.origin == "specified" else "the work of this code cannot be done faster"
+
+
 def known(launch: LaunchReport) -> bool:
     """Whether a latency of the launch as it is is known, measured or predicted."""
     return launch.measured is not None or launch.predicted is not None

@@ -113,6 +113,7 @@ def _environment(templates: str) -> Environment:
         finalize=_printable,
     )
     environment.filters |= {
+        "bound_words": figures.bound_words,
         "us": figures.microseconds,
         "interval": figures.interval,
         "interval_words": figures.interval_words,
@@ -149,10 +150,10 @@ def _figure_value(value: float | int | str) -> str:
 
 
 def _differing_sizes(result: Result) -> list[str]:
-    """The sizes that are not the same in every launch, in order; all of them for a single launch."""
+    """The sizes that are not the same in every launch, in order; the one that names it for a single launch."""
     names = list(dict.fromkeys(name for launch in result.launches for name in launch.problem.sizes))
     differing = [name for name in names if len({launch.problem.sizes.get(name) for launch in result.launches}) > 1]
-    return differing or names[:1]
+    return differing or (["M"] if "M" in names else names[:1])
 
 
 def _undecided(result: Result) -> bool:

@@ -210,6 +210,26 @@ def test_a_size_can_be_held_against_its_source_and_a_chance_is_never_certain() -
     assert [figures.probability(p) for p in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == ["-", "0 %", "<1 %", "50 %", ">99 %", "100 %"]
 
 
+def test_the_bound_of_a_kernels_own_work_is_none_for_other_kernels() -> None:
+    """What was counted in the code of one kernel says nothing of another for the same problem."""
+    closed = factory.result((64,), ("w13",))
+    assert said(closed).count("no kernel can be faster") == 2
+    (launch,) = closed.launches
+    counted = said(replace(closed, launches=(replace(launch, bound=replace(launch.bound, origin="predicted")),)))
+    assert "no kernel can be faster" not in counted and counted.count("the work of this code cannot be done faster") == 2
+
+
+def test_a_single_launch_has_one_name_everywhere_and_changes_nothing_that_is_not_known() -> None:
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    problem = replace(launch.problem, sizes={"stride_am": 2048, "M": 64})
+    unset = replace(launch, problem=problem, configuration=None, measured=None)
+    words = said(replace(result, launches=(unset,)))
+    assert "to sort by it. M now µs" in words
+    assert "128 changed" not in words and "32 changed" not in words
+    assert "32 changed" in said(result)
+
+
 def test_lines_of_a_chart_differ_in_more_than_colour() -> None:
     part = group(factory.result().launches)[0]
     latency = charts.latency_over_sizes(part, 1)

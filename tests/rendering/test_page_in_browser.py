@@ -194,7 +194,8 @@ def test_why_a_search_stopped_has_the_width_of_its_card(browser: Browser) -> Non
     assert max(measured(browser, page.to_html(result), 1400, said)) < 100
 
 
-def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
+def comparison_of_a_table() -> ComparisonResult:
+    """Two rows of a table: one that cannot launch, one that is as it was."""
     launch = factory.launch(64)
     side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
     row = StaticRow(
@@ -205,18 +206,42 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Brow
     stuck = replace(row, id="M1", label="M=1", head=replace(side, predicted=None), verdict="cannot-launch", changed=True,
                     reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)")  # fmt: skip
     subject = Subject(kind="table", title="table.json", path="table.json", change="modified", static=(stuck, row))
-    comparison = ComparisonResult(
+    return ComparisonResult(
         tool_version="0", command="", base=Compared(label="a"), head=Compared(label="b"), gpus=("H20",), predictor="analytical model",
         headline="One cannot launch", measured_counts={}, static_counts={}, measured_mean=None, static_mean=None, subjects=(subject,),
         gate=Gate(conditions=(), triggered=(), failed=False, sentence="Passed."),
     )  # fmt: skip
+
+
+def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
     said = """[Math.max.apply(null, Array.from(document.querySelectorAll(".wraps")).map(function (cell) {
       return cell.lastElementChild.getBoundingClientRect().top - cell.firstElementChild.getBoundingClientRect().top;
     })), document.querySelector(".compare").offsetWidth - document.querySelector(".subject-card .scroll").clientWidth]"""
     for width in (1400, 1280):
-        apart, beyond = measured(browser, comparison_page.to_page(comparison), width, said)
+        apart, beyond = measured(browser, comparison_page.to_page(comparison_of_a_table()), width, said)
         assert apart == 0
         assert beyond <= 0
+
+
+def test_verdicts_of_a_comparison_are_on_the_screen_of_a_phone(browser: Browser) -> None:
+    """Change and verdict are what it is read for, and stood beyond its edge."""
+    said = """Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) {
+      return cell.getBoundingClientRect().right;
+    })"""
+    right = measured(browser, comparison_page.to_page(comparison_of_a_table()), 390, said)
+    assert len(right) >= 2 * 10 and max(right) <= 390
+
+
+def test_what_is_wide_on_the_screen_is_whole_on_paper(browser: Browser) -> None:
+    """A command, source lines and the rows of a comparison scroll on the screen; on A4 without Chromium's margins they are folded."""
+    result = replace(factory.result(), command="advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --tokens 1,64 " * 3)
+    wide = "document.documentElement.scrollWidth"
+    for text in (page.to_html(result), comparison_page.to_page(comparison_of_a_table())):
+        browser.print_media(True)
+        try:
+            assert measured(browser, text, 718, wide)[0] <= 718
+        finally:
+            browser.print_media(False)
 
 
 def sliced() -> str:
