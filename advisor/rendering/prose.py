@@ -12,9 +12,10 @@ from markupsafe import Markup, escape
 
 from . import figures
 
+# Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(
-    r"(?<![\w-])--[a-z][a-z0-9-]*"  # --expert-parallel
-    r"|[^\s&;]*\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
+    r"(?<![\w-])--[a-z][a-z0-9-]{0,30}"  # --expert-parallel
+    r"|[^\s&;]{0,24}\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
 )
 
 
