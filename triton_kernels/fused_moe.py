@@ -85,7 +85,7 @@ KERNELS = {
         "dtype": "x_ptr",
         "output_dtype": "out_ptr",
         "dtypes": ["bf16", "fp16", "fp32"],
-        "space": {"BLOCK_SIZE": [256, 512, 1024, 2048, 4096], "num_warps": [1, 2, 4, 8], "num_stages": [1]},
+        "space": {"BLOCK_SIZE": [32, 64, 128, 256, 512, 1024, 2048, 4096], "num_warps": [1, 2, 4, 8], "num_stages": [1]},
         "grid": "num_rows * cdiv(num_columns, BLOCK_SIZE)",
         "example": {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768},
         "valid": "valid_row_block",
@@ -112,7 +112,7 @@ KERNELS = {
         "dtype": "x_ptr",
         "output_dtype": "out_ptr",
         "dtypes": ["bf16", "fp16", "fp32"],
-        "space": {"BLOCK_SIZE": [256, 512, 1024, 2048, 4096], "num_warps": [1, 2, 4, 8], "num_stages": [1]},
+        "space": {"BLOCK_SIZE": [32, 64, 128, 256, 512, 1024, 2048, 4096], "num_warps": [1, 2, 4, 8], "num_stages": [1]},
         "grid": "num_rows * cdiv(num_columns, BLOCK_SIZE)",
         "example": {"M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768},
         "valid": "valid_row_block",
@@ -526,7 +526,7 @@ def fused_moe(
     topk_weights = topk_weights.to(torch.float32).contiguous()
     num_experts = experts if expert_map is None else expert_map.numel()
     alignment = align_tokens(topk_ids, config["BLOCK_SIZE_M"], num_experts, expert_map)
-    rows = default_row_block(problem)
+    activation, combine = (default_row_block({**problem, "op": op}) for op in ("activation", "combine"))
 
     def empty(columns: int) -> torch.Tensor:
         return torch.empty((tokens * topk, columns), dtype=out.dtype, device=out.device)
@@ -537,13 +537,13 @@ def fused_moe(
         a, w13, gate_up, topk_weights, alignment, config,
         slots_per_row=topk, mul_routed_weight=False, a_scale=a_scale, b_scale=w13_scale,
     )  # fmt: skip
-    launch_activation(gate_up, activated, rows, topk, experts, hidden)
+    launch_activation(gate_up, activated, activation, topk, experts, hidden)
     a, a_scale = quantize(activated) if block_scaled else (activated, None)
     launch_fused_moe_kernel(
         a, w2, expanded, topk_weights, alignment, config,
         slots_per_row=1, mul_routed_weight=True, a_scale=a_scale, b_scale=w2_scale,
     )  # fmt: skip
-    launch_combine(expanded, out, rows, experts, n)
+    launch_combine(expanded, out, combine, experts, n)
     return out
 
 
@@ -589,15 +589,22 @@ def default(problem: Mapping[str, Any]) -> dict[str, int]:
 
 
 def valid_row_block(config: Mapping[str, int], problem: Mapping[str, Any]) -> bool:
-    """No block more than twice the row, and at most 64 elements per thread."""
-    width = problem["N"] if problem["op"] == "activation" else problem["H"]
-    block = config["BLOCK_SIZE"]
-    return block <= 64 * 32 * config["num_warps"] and (block <= 256 or block < 2 * width)
+    """No block more than twice the row, none below 256 that does not hold all of it, and at most 64 elements per thread."""
+    width, block, warps = _row(problem), config["BLOCK_SIZE"], config["num_warps"]
+    fits_row = (block == 32 or block < 2 * width) and block >= min(width, 256)
+    # A warp or more with nothing to do is never faster.
+    return fits_row and 32 * warps <= max(block, 32) and block <= 64 * 32 * warps
 
 
 def default_row_block(problem: Mapping[str, Any]) -> dict[str, int]:
     """A configuration of `activation_kernel` and `combine_kernel`."""
-    return {"BLOCK_SIZE": 1024, "num_warps": 4, "num_stages": 1}
+    block = min(1024, max(32, triton.next_power_of_2(_row(problem))))
+    return {"BLOCK_SIZE": block, "num_warps": min(4, max(1, block // 256)), "num_stages": 1}
+
+
+def _row(problem: Mapping[str, Any]) -> int:
+    """Columns of a row of the output."""
+    return problem["N"] if problem["op"] == "activation" else problem["H"]
 
 
 # ------------------------------------------------------------------------------------------------- what a launch gets

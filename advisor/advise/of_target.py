@@ -259,8 +259,17 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
         out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
     sources = [r.predicted.source for r in launches if r.predicted is not None]
     if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
-        out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
+        whose = "it" if fallen == 1 else "them"
+        out.append(f"{_lie(fallen, len(launches))} far outside what was learned; the analytical model answers for {whose}.")
     if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
-        out.append(f"{beyond} of {len(launches)} launches lie outside what was learned (sizes, or a cold cache): their latencies are "
-                   "extrapolated, with intervals that nothing measured has checked.")
+        latencies = "its latency is extrapolated, with an interval" if beyond == 1 else "their latencies are extrapolated, with intervals"
+        out.append(
+            f"{_lie(beyond, len(launches))} outside what was learned (sizes, or a cold cache): {latencies} that nothing measured has "
+            "checked."
+        )
     return tuple(out)
+
+
+def _lie(count: int, whole: int) -> str:
+    """`This launch lies`, `1 of 4 launches lies`, `3 of 4 launches lie`."""
+    return "This launch lies" if count == whole == 1 else f"{count} of {whole} launches {'lies' if count == 1 else 'lie'}"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import share_text
+from advisor.rendering.figures import microseconds, share_text
 from advisor.schema import UNCERTAIN, LaunchReport, Origin, Verdict
 
 GAIN, LIKELY = 1.1, 0.5
@@ -84,9 +84,9 @@ def _sentence(
     if ceiling_us > 0 and all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
-        sentence += f"{_microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted{_basis(able)}); {binds}"
+        sentence += f"{microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted{_basis(able)}); {binds}"
     elif not rated:
-        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {_microseconds(current)} µs ({origin}{_basis(able)}), "
+        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {microseconds(current)} µs ({origin}{_basis(able)}), "
         bare = sum(report.ceiling is None for report in able)
         whose = f"for {bare} of them " if bare < len(able) else ""
         sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and {whose}no other configuration is known to compare with"
@@ -130,7 +130,7 @@ def _times_the_bound(able: list[LaunchReport], current: float, bound_us: float) 
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if not uncertain:
         return f"{current / bound_us:.2f} times the bound"
-    certain = f"{_microseconds(bound_us)} µs are certain"
+    certain = f"{microseconds(bound_us)} µs are certain"
     return f"{current / (bound_us + uncertain):.2f} times the least its likely work takes, of which {certain}"
 
 
@@ -158,8 +158,3 @@ def _basis(able: list[LaunchReport]) -> str:
     found = (("by the analytical model", sum(source == ANALYTICAL for source in sources)),
              ("extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)))  # fmt: skip
     return "".join(f", {words}" if count == len(sources) else f", {count} of {len(sources)} {words}" for words, count in found if count)
-
-
-def _microseconds(us: float) -> str:
-    """Three or four digits, as the terminal and the page show latencies; nothing is known to less than 10 ns."""
-    return f"{us:,.0f}" if us >= 999.95 else f"{us:.1f}" if us >= 9.995 else f"{us:.2f}"

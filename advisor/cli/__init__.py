@@ -79,6 +79,14 @@ def _formatter() -> type[argparse.HelpFormatter]:
     return RawDescriptionRichHelpFormatter
 
 
+def _folded(text: str) -> str:
+    """What a command's help begins with, in lines that fit a narrow terminal: the formatter leaves them as they are."""
+    from advisor.rendering.folding import reflow, width_of
+
+    width = width_of(sys.stdout)
+    return text if width is None else reflow(text, width)
+
+
 def _module(command: str) -> Any:
     try:
         return import_module(f"advisor.cli.{command}_command")
@@ -103,7 +111,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         module = _module(name)
         if module is None:
             continue
-        sub = commands.add_parser(name, help=module.HELP, description=module.__doc__, formatter_class=formatter)
+        description = module.__doc__ if formatter is argparse.HelpFormatter else _folded(module.__doc__)
+        sub = commands.add_parser(name, help=module.HELP, description=description, formatter_class=formatter)
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
     return parser

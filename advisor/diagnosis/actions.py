@@ -146,7 +146,8 @@ def _change(gains: list[_Gain]) -> Action:
         title = "use the recommended configuration" + ("s" if len(_configs(gains)) > 1 else "")
     best = max(gains, key=lambda gain: gain.us)
     faster = sum(gain.us > 0 for gain in gains)
-    detail = f"{faster} launch{'es' if faster > 1 else ''} would be faster; most is saved in {best.launch.id}: {best.us:,.1f} µs"
+    where = "most is saved in " if faster > 1 else ""
+    detail = f"{faster} launch{'es' if faster > 1 else ''} would be faster; {where}{best.launch.id}: {microseconds(best.us)}"
     detail += f" ({best.launch.recommendation.reason if best.launch.recommendation else ''})"
     return Action(
         title=title[:1].upper() + title[1:],

@@ -116,8 +116,8 @@ def percent(share: float) -> str:
 
 
 def microseconds(us: float) -> str:
-    """Microseconds with three significant digits."""
-    return f"{us:.2f} µs" if us < 10 else f"{us:.1f} µs" if us < 100 else f"{us:,.0f} µs"
+    """Microseconds with the digits that the surfaces show (`rendering.figures.microseconds`): one figure reads the same everywhere."""
+    return f"{us:.2f} µs" if us < 9.995 else f"{us:.1f} µs" if us < 999.95 else f"{us:,.0f} µs"
 
 
 def amount(value: float) -> str:

@@ -15,6 +15,7 @@ from . import figures
 from .grouping import Group
 
 Kind = Literal["line", "band", "points"]
+Dash = Literal["solid", "dash", "dot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Series:
     y: tuple[float, ...]
     low: tuple[float, ...] = ()  # lower edge of a band
     labels: tuple[str, ...] = ()  # one per point
-    dash: bool = False
+    dash: Dash = "solid"  # lines of one chart differ in it as well as in colour
     hollow: bool = False
     symbol: str = "circle"
 
@@ -74,11 +75,11 @@ def latency_over_sizes(part: Group, number: int) -> Chart | None:
                 low=tuple(value.low_us or value.us for _, value in banded),
             )
         )
-    curves: tuple[tuple[str, str, bool, Kind], ...] = (
-        ("bound", "bound", True, "line"),
-        ("ceiling", "ceiling", True, "line"),
-        ("predicted", "predicted", False, "line"),
-        ("measured", "measured", False, "line"),
+    curves: tuple[tuple[str, str, Dash, Kind], ...] = (
+        ("bound", "bound", "dot", "line"),
+        ("ceiling", "ceiling", "dash", "line"),
+        ("predicted", "predicted", "solid", "line"),
+        ("measured", "measured", "solid", "line"),
     )
     called = "/".join(sorted({launch.measured.origin for launch in launches if launch.measured})) or "measured"
     for name, colour, dash, kind in curves:
@@ -155,6 +156,7 @@ def _memory_pipelines(launch: LaunchReport) -> dict[str, PipelineTime]:
     }
 
 
+_MEMORY_DASHES: dict[str, Dash] = {"dram": "solid", "l2": "dash", "smem": "dot"}
 _LEVELS = {"dram": ("DRAM", "circle"), "l2": ("L2", "square"), "smem": ("shared memory", "diamond")}
 
 
@@ -205,7 +207,7 @@ def _roofline(kind: tuple[str, str], members: list[tuple[Group, LaunchReport]], 
                 name=f"{_LEVELS[name][0]}: {figures.quantity(rate, 'B/s')}",
                 kind="line",
                 colour=f"roof-{name}",
-                dash=name != "dram",
+                dash=_MEMORY_DASHES[name],
                 x=(left, meets),
                 y=(left * rate, peak),
             )

@@ -64,6 +64,13 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.0f} %"
 
 
+def probability(value: float | None) -> str:
+    """A probability in per cent, `-` where there is none; `<1 %` and `>99 %` are not rounded to what would be certain."""
+    if value is None:
+        return "-"
+    return "<1 %" if 0 < value < 0.005 else ">99 %" if 0.995 <= value < 1 else percent(value)
+
+
 def share_of(limit_us: float, latency_us: float) -> float | None:
     """limit / latency, the share reached of a limit; None where the latency is not positive."""
     return limit_us / latency_us if latency_us > 0 else None
@@ -92,6 +99,11 @@ def interval(latency: Latency) -> str:
     return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
 
 
+def with_interval(us: float, latency: Latency | None, unit: str = " µs") -> str:
+    """`224.1 µs ±8.5 %`: a latency with the interval that is known of it."""
+    return " ".join(filter(None, (f"{microseconds(us)}{unit}", interval(latency) if latency is not None else "")))
+
+
 def interval_words(latency: Latency) -> str:
     """`470–540 µs (80 % interval)`; empty where there is none."""
     if latency.low_us is None or latency.high_us is None:
@@ -103,6 +115,11 @@ def interval_words(latency: Latency) -> str:
 def current(launch: LaunchReport) -> Latency:
     """What the launch takes now: measured where known, else predicted, else the bound of its configuration."""
     return launch.measured or launch.predicted or launch.config_bound
+
+
+def bound_words(launch: LaunchReport) -> str:
+    """What the bound says: of a problem known in closed form it holds for all kernels, of work counted in a kernel's code for that work."""
+    return "no kernel can be faster" if launch.bound.origin == "specified" else "the work of this code cannot be done faster"
 
 
 def known(launch: LaunchReport) -> bool:
@@ -140,18 +157,25 @@ def counted(result: Result) -> str:
     return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
 
 
-def sum_interval_words(result: Result) -> str:
-    """The interval of the verdict's latency, `470–540 µs (80 % interval)`; empty where one of its parts has none.
+def sum_interval(result: Result) -> Latency | None:
+    """The verdict's latency with the ends of its interval; None where a prediction in it has none, or where nothing was predicted.
 
     The ends are added: errors of launches of one kernel on one GPU go together, and an interval that let them cancel would be too narrow.
+    What was measured and has no interval of its own counts as it is.
     """
     parts = [current(launch) for launch in _summed(result)]
-    lows, highs = [part.low_us for part in parts if part.low_us is not None], [part.high_us for part in parts if part.high_us is not None]
-    if not parts or not len(lows) == len(highs) == len(parts):
-        return ""
-    covered = {part.coverage for part in parts}
+    ends = [(part.us, part.us) if _exact(part) else (part.low_us, part.high_us) for part in parts]
+    lows, highs = [low for low, _ in ends if low is not None], [high for _, high in ends if high is not None]
+    if not len(lows) == len(highs) == len(parts) or all(map(_exact, parts)):
+        return None
+    covered = {part.coverage for part in parts if not _exact(part)}
     coverage = covered.pop() if len(covered) == 1 else None
-    return interval_words(replace(parts[0], low_us=sum(lows), high_us=sum(highs), coverage=coverage))
+    return replace(parts[0], us=sum(part.us for part in parts), low_us=sum(lows), high_us=sum(highs), coverage=coverage)
+
+
+def _exact(latency: Latency) -> bool:
+    """Whether a latency was measured, or simulated, and nothing is said of how well."""
+    return latency.origin in ("measured", "simulated") and latency.low_us is None
 
 
 def rated(result: Result) -> str:
@@ -276,6 +300,8 @@ def where_run(result: Result) -> str:
     given |= {each.origin for each in result.tuned if each.latency_us is not None}
     if given == {"simulated"}:
         return GIVEN_SIMULATED
+    if not given and any(trial.latency_us is not None for search in result.searches for trial in search.trials):
+        return "offline: nothing was run for this report; the latencies of its search were given to it"
     if given:
         return "offline: nothing was run for this report; what is measured was given to it"
     return "offline: nothing was run"

@@ -48,18 +48,23 @@ def fold(line: Text, width: int, continued: int = CONTINUED) -> list[Text]:
 
 
 def reflow(prose: str, width: int) -> str:
-    """Prose of lines that were broken by hand, broken anew where one is wider than `width` columns; headings (`#`) and blank lines stay."""
+    """Prose of lines that were broken by hand, broken anew where one is wider than `width` columns.
+
+    Blank lines, headings (`#`) and indented lines stay lines of their own.
+    """
     if all(cell_len(line) <= width for line in prose.splitlines()):
         return prose
     paragraphs: list[str] = []
     begins = True
     for line in prose.splitlines():
-        if begins or not line or line.startswith("#"):
+        if begins or not line or line.startswith(("#", " ")):
             paragraphs.append(line)
         else:
             paragraphs[-1] += f" {line}"
-        begins = not line or line.startswith("#")
-    return "\n".join(part.plain for paragraph in paragraphs for part in fold(Text(paragraph), width, 0))
+        begins = not line or line.startswith(("#", " "))
+    return "\n".join(
+        part.plain for paragraph in paragraphs for part in fold(Text(paragraph), width, CONTINUED if paragraph.startswith(" ") else 0)
+    )
 
 
 def _pieces(plain: str, width: int, indent: int) -> Iterator[tuple[int, int]]:

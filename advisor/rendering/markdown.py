@@ -94,7 +94,7 @@ def _head(result: Result) -> list[str]:
         parts.append(
             f"| {origins} | ceiling ({figures.ceiling_origins(result)}) | bound | of ceiling | binding pipeline |\n"
             "|--:|--:|--:|--:|---|\n"
-            f"| {figures.microseconds(verdict.current_us)} µs | {ceiling}"
+            f"| {figures.with_interval(verdict.current_us, figures.sum_interval(result))} | {ceiling}"
             f" | {figures.microseconds(verdict.bound_us)} µs | {share} | {escape(verdict.binding_pipeline)} |\n"
         )
     if result.fingerprint.simulated:
@@ -148,7 +148,7 @@ def _launch_row(part: Group, launch: LaunchReport) -> str:
     now = figures.current(launch)
     ceiling, advice = launch.ceiling, launch.recommendation
     share = figures.share_text(figures.share_of_ceiling(launch))
-    latency = "not known" if figures.unset(launch) else f"{figures.microseconds(now.us)} µs {now.origin}"
+    latency = "not known" if figures.unset(launch) else f"{figures.with_interval(now.us, now)} {now.origin}"
     cells = [
         f"{escape(part.name)} {escape(part.label(launch))}",
         "cannot launch" if figures.stuck(launch) else latency,
@@ -156,7 +156,7 @@ def _launch_row(part: Group, launch: LaunchReport) -> str:
         f"{figures.microseconds(launch.bound.us)} µs",
         share,
         escape(launch.binding_pipeline),
-        f"{figures.microseconds(advice.latency.us)} µs {advice.latency.origin}" if advice else "-",
+        f"{figures.with_interval(advice.latency.us, advice.latency)} {advice.latency.origin}" if advice else "-",
         figures.speedup_text(advice.speedup) if advice and figures.compares(launch) else "-",
         code(", ".join(figures.changes(launch.configuration, advice.configuration)) or "none") if advice else "-",
     ]

@@ -18,6 +18,7 @@ from . import charts, figures, plots, source_view, svg, tuned, views
 from .charts import Chart
 from .grouping import group
 from .markdown import environment as fingerprint_rows
+from .prose import prose
 
 SHOWN_AT_ONCE = 8
 """Launches listed in "Where the time goes" before the rest is folded."""
@@ -79,7 +80,7 @@ def to_html(result: Result) -> str:
         "origins": figures.origins(result),
         "counted": figures.counted(result),
         "rated": figures.rated(result),
-        "sum_interval": figures.sum_interval_words(result),
+        "sum_interval": figures.sum_interval(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
         "latency": [_drawing(chart, library) for chart in latency_charts if chart is not None],
@@ -90,6 +91,7 @@ def to_html(result: Result) -> str:
         "passed": views.passed_rules(result),
         # Where no trial was measured, nothing was searched: configurations were listed, and all looked at.
         "searched": any(search.study_name or any(trial.latency_us is not None for trial in search.trials) for search in result.searches),
+        "undecided": _undecided(result),
         "searches": [_search_view(search, number, library) for number, search in enumerate(result.searches, 1)],
         "measurements": views.measurement_views(launches),
         "tuned": tuned.views(result.tuned),
@@ -111,10 +113,13 @@ def _environment(templates: str) -> Environment:
         finalize=_printable,
     )
     environment.filters |= {
+        "bound_words": figures.bound_words,
         "us": figures.microseconds,
         "interval": figures.interval,
         "interval_words": figures.interval_words,
         "percent": figures.percent,
+        "probability": figures.probability,
+        "prose": prose,
         "share": figures.share_text,
         "quantity": figures.quantity,
         "unit": figures.unit_name,
@@ -138,16 +143,24 @@ def _printable(value: object) -> object:
 
 
 def _figure_value(value: float | int | str) -> str:
-    if isinstance(value, (int, float)) and abs(value) >= 100_000:
-        return figures.quantity(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A figure of a GPU: counts and sizes in full, so that they can be held against their source; rates with a decimal prefix."""
+    if isinstance(value, float):
+        return figures.quantity(value) if abs(value) >= 100_000 else f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _differing_sizes(result: Result) -> list[str]:
-    """The sizes that are not the same in every launch, in order; all of them for a single launch."""
+    """The sizes that are not the same in every launch, in order; the one that names it for a single launch."""
     names = list(dict.fromkeys(name for launch in result.launches for name in launch.problem.sizes))
     differing = [name for name in names if len({launch.problem.sizes.get(name) for launch in result.launches}) > 1]
-    return differing or names[:1]
+    return differing or (["M"] if "M" in names else names[:1])
+
+
+def _undecided(result: Result) -> bool:
+    """Whether a search has latencies, and none of the launches that it was for, so that what it found has nothing to be held against."""
+    known = {launch.id for launch in result.launches if launch.measured is not None}
+    found = [search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)]
+    return bool(found) and known.isdisjoint(found)
 
 
 def _drawing(chart: Chart, library: str | None) -> Drawing:

@@ -120,7 +120,7 @@ def _traces(series: Series, chart: Chart) -> list[dict[str, Any]]:
     if series.kind == "points":
         marker = {"symbol": _SYMBOLS[series.symbol] + ("-open" if series.hollow else ""), "size": 9, "color": colour}
         return [{**trace, "mode": "markers", "marker": {**marker, "line": {"width": 1.5, "color": colour}}}]
-    line = {"color": colour, "width": 2, "dash": "dash" if series.dash else "solid"}
+    line = {"color": colour, "width": 2, "dash": series.dash}
     dots = series.colour in ("measured", "predicted")
     marker = {"color": colour, "size": 6}
     return [{**trace, "mode": "lines+markers" if dots else "lines", "line": line, "marker": marker}]

@@ -129,8 +129,7 @@ def _cells(launch: LaunchReport | None) -> tuple[str, ...]:
     if launch is None:
         return ("-",) * len(COLUMNS)
     now = figures.current(launch)
-    figure = " ".join(filter(None, (figures.microseconds(now.us), figures.interval(now))))
-    latency = f"{figure} {now.origin}{', best' if figures.unset(launch) else ''}"
+    latency = f"{figures.with_interval(now.us, now, unit='')} {now.origin}{', best' if figures.unset(launch) else ''}"
     return (
         "cannot launch" if figures.stuck(launch) else latency,
         figures.microseconds(launch.ceiling.us) if launch.ceiling is not None else "-",

@@ -143,7 +143,7 @@ def _legend(chart: Chart) -> tuple[list[str], int]:
 
 
 def _dash(series: Series) -> str:
-    return " dash" if series.dash else ""
+    return "" if series.dash == "solid" else f" {series.dash}"
 
 
 def _series(series: Series, across: Scale, up: Scale) -> list[str]:

@@ -148,7 +148,8 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
         gain = f", {figures.speedup_text(advice.speedup)}" if figures.compares(launch) else ""
         if gain and figures.speedup_word(advice.speedup) == "slower" and launch.decision is not None:
             gain += ", but others that share its entry gain more"
-        line.append(f"   takes {_us(advice.latency.us)} ({advice.latency.origin}{gain})")
+        takes = f"   takes {_us(advice.latency.us)} {figures.interval(advice.latency)}".rstrip()
+        line.append(f"{takes} ({advice.latency.origin}{gain})")
         out.append(line)
     return out
 
@@ -190,7 +191,7 @@ def _verdict_lines(result: Result) -> list[Text]:
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
-        origins, us = figures.origins(result), f"{figures.microseconds(verdict.current_us)} µs"
+        origins, us = figures.origins(result), figures.with_interval(verdict.current_us, figures.sum_interval(result))
         line = Text(f"  {figures.counted(result)}: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
         if verdict.ceiling_us > 0:
             line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")

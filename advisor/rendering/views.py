@@ -188,7 +188,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         width = 100 * latency.us / longest
         return Step(name=name, kind=kind, us=latency.us, left=0.0, width=width, origin=latency.origin, note=words, step=False)
 
-    steps = [station("Bound", "bound", launch.bound, f"no kernel can be faster: {launch.binding_pipeline}")]
+    steps = [station("Bound", "bound", launch.bound, f"{figures.bound_words(launch)}: {launch.binding_pipeline}")]
     if launch.ceiling is not None:
         steps.append(station("Tunable ceiling", "ceiling", launch.ceiling, "the best this kernel reaches"))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []

@@ -97,23 +97,29 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
-    """A sentence on the decisions whose best was not compared with what runs today before the time was up."""
-    left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == NOT_COMPARED]
-    if not left:
-        return ()
+    """Sentences on the decisions whose best was not compared with what runs today: the time was up, or no row is of what runs."""
+    limit = f"the time limit of {plan.order.time_limit_s or 0:g} s ended first"
+    ended = f"{limit}; run it again with a longer one, which goes on with the search"
+    unrecorded = "no recorded row is of what runs, so that nothing says whether the search's best is faster; record it too"
+    return tuple(filter(None, (_left(winners, NOT_COMPARED, ended), _left(winners, NOT_RECORDED, unrecorded))))
+
+
+def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:
+    """How many decisions ended with that outcome, which, and why; empty where none was."""
+    left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == outcome]
     shown = ", ".join(left[:6]) + (", …" if len(left) > 6 else "")
-    return (f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): the time limit of "
-            f"{plan.order.time_limit_s:g} s ended first; run it again with a longer one, which goes on with the search",)  # fmt: skip
+    return f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): {why}" if left else ""
 
 
 def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
     """One line of the before/after table."""
     versus = winner.versus
     better = "improved" if decision.incumbent is not None else "new"
+    unrecorded = versus is not None and versus.verdict == NOT_RECORDED
     return Row(
         task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent,
         before_us=versus.base_us if versus is not None else None if winner.changed else winner.us,
-        after=winner.configuration, after_us=winner.us, note=winner.note,
+        after=winner.configuration, after_us=winner.us, note=f"{versus.reason}, which is kept" if versus and unrecorded else winner.note,
         verdict=better if winner.changed else versus.verdict if versus is not None else "unchanged",
         tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
     )  # fmt: skip

@@ -202,3 +202,11 @@ def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_file
     (other,) = advise(bare, load_predictor(), command="").launches
     assert other.recommendation.configuration.parameters != expected
     assert other.recommendation.latency.us <= report.recommendation.latency.us
+
+
+def test_what_is_not_known_of_one_launch_is_said_of_one():
+    gemm = Request(gpu="H100", sizes={"M": 4096, "N": 4096, "K": 4096})
+    unknowns = advise(resolve_target("gemm", gemm), load_predictor(), command="").verdict.unknowns
+    assert "This launch lies far outside what was learned; the analytical model answers for it." in unknowns
+    layer = advise(resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="MI300X", tokens=(64,))), load_predictor(), command="")
+    assert "2 of 2 launches lie far outside what was learned; the analytical model answers for them." in layer.verdict.unknowns

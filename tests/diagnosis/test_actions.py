@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.diagnosis import actions, diagnose
+from advisor.diagnosis.rule import microseconds
+from advisor.rendering import figures
 from advisor.schema import Configuration, Latency, LaunchReport, Problem, Recommendation
 
 from .launches import launch, moe, tile
@@ -189,3 +191,9 @@ def test_what_saves_next_to_nothing_is_no_action(of_configuration: bool) -> None
 def test_nothing_to_do() -> None:
     assert actions([]) == ()
     assert actions([report(moe(64), GOOD)]) == ()
+
+
+@pytest.mark.parametrize("us", [0.004, 0.5, 1.46, 9.994, 9.996, 12.34, 99.96, 105.1, 300.0, 999.94, 999.96, 12345.6])
+def test_a_figure_in_a_sentence_reads_as_in_its_column(us):
+    """1.46 µs beside `most is saved: 1.5 µs`, and 105.1 beside `re-reading costs 105 µs`, were one figure."""
+    assert microseconds(us) == f"{figures.microseconds(us)} µs"

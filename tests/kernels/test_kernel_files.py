@@ -201,3 +201,17 @@ def test_short_rows_fill_their_blocks(file, columns):
         if columns <= 128 and problem["B"] == rows:
             assert default["BLOCK_SIZE"] * default["ROWS_PER_CTA"] >= 4 * 32 * default["num_warps"]
             assert default["ROWS_PER_CTA"] >= 8
+
+
+@pytest.mark.parametrize("columns", [1, 20, 64, 100, 300, 4096, 40000])
+@pytest.mark.parametrize(("op", "kernel"), [("activation", "activation_kernel"), ("combine", "combine_kernel")])
+def test_narrow_rows_of_a_layer_fill_their_blocks(op, kernel, columns):
+    module = load("fused_moe")
+    space = module.KERNELS[kernel]["space"]
+    problem = {"op": op, "M": 64, "E": 8, "topk": 2, "H": 7777, "N": 7777, "N" if op == "activation" else "H": columns}
+    choices = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    valid = [config for config in choices if module.valid_row_block(config, problem)]
+    assert valid and all(config["BLOCK_SIZE"] < max(2 * columns, 33) for config in valid)
+    assert all(config["BLOCK_SIZE"] >= min(columns, 256) for config in valid)
+    assert all(32 * config["num_warps"] <= config["BLOCK_SIZE"] for config in valid)
+    assert module.default_row_block(problem) in valid

@@ -71,6 +71,10 @@ class Browser:
             assert time.monotonic() < deadline, f"the window does not become {width} wide"
             time.sleep(0.01)
 
+    def print_media(self, on: bool) -> None:
+        """Lays pages out as on paper, or as on a screen again."""
+        self._ask("Emulation.setEmulatedMedia", media="print" if on else "")
+
     def pass_time(self, milliseconds: int) -> None:
         """Lets the page have that much time, after what it still loads."""
         before = self._expired

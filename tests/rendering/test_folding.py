@@ -77,6 +77,20 @@ def test_prose_is_broken_anew_and_headings_stay():
     assert reflow(text, 14) == "## Head\none two three\nfour five six\n\nseven"
 
 
+def test_an_indented_line_is_a_line_of_its_own():
+    assert reflow("examples of it:\n  run one two three\n  run two\nand so on", 16) == (
+        "examples of it:\n  run one two\n    three\n  run two\nand so on"
+    )
+
+
+@pytest.mark.parametrize("command", ["rank", "tune", "advise"])
+def test_help_fits_a_narrow_terminal(command):
+    shown = printed_on_a_terminal(command, "--help", environment={"NO_COLOR": "1", "TERM": "xterm"}, columns=80)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "")
+    assert "SHAPES.csv" in plain or "TARGET" in plain
+    assert max(map(len, plain.splitlines())) <= 80
+
+
 def test_lines_are_folded_when_they_are_whole_and_escapes_pass():
     stream = io.StringIO()
     lines = FoldedLines(stream, 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import re
@@ -19,7 +20,8 @@ from advisor import result_json
 from advisor.advise.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, plots, side_by_side_page, svg, terminal
 from advisor.rendering.grouping import group
-from advisor.schema import GapPart, Result
+from advisor.rendering.prose import prose
+from advisor.schema import GapPart, Latency, Result
 
 from . import factory
 
@@ -81,6 +83,11 @@ def case(request: pytest.FixtureRequest) -> tuple[Result, str, Document]:
     result = RESULTS[request.param]()
     text = page.to_html(result)
     return result, text, Document(text)
+
+
+def said(result: Result) -> str:
+    """The words on the page of a result."""
+    return Document(re.sub('<span class="together">(.*?)</span>', r"\1", page.to_html(result))).words()
 
 
 def without_library(text: str) -> str:
@@ -153,13 +160,114 @@ def test_a_sum_of_launches_has_the_interval_of_errors_that_go_together() -> None
     taken = [launch.predicted for launch in result.launches]
     low, high = figures.microseconds(sum(each.low_us for each in taken)), figures.microseconds(sum(each.high_us for each in taken))
     shown = f"sum of all 2 launches, {low}–{high} µs ({100 * taken[0].coverage:.0f} % interval): their ends added"
-    assert shown in page.to_html(result)
-    assert "interval): their ends added" not in page.to_html(factory.result((64,), ("w13",))), "its own interval stands there"
+    assert shown in said(result)
+    assert "interval): their ends added" not in said(factory.result((64,), ("w13",))), "its own interval stands there"
     first, second = result.launches
     mixed = replace(result, launches=(first, replace(second, predicted=replace(second.predicted, coverage=0.9))))
-    assert f"sum of all 2 launches, {low}–{high} µs: their ends added" in page.to_html(mixed)
+    assert f"sum of all 2 launches, {low}–{high} µs: their ends added" in said(mixed)
     without = replace(result, launches=(first, replace(second, predicted=replace(second.predicted, low_us=None, high_us=None))))
-    assert "sum of all 2 launches</p>" in page.to_html(without)
+    assert "sum of all 2 launches Tunable ceiling" in said(without)
+
+
+def test_what_was_measured_does_not_hide_how_sure_the_predictions_in_a_sum_are() -> None:
+    """Rows of measurements have no intervals of their own; a sum of them and of predictions is as sure as the predictions are."""
+    result = factory.result((64, 256), ("w13",))
+    first, second = result.launches
+    given = Latency(us=600.0, origin="measured", source="rows.csv")
+    mixed = replace(result, launches=(replace(first, measured=given), second))
+    assert second.predicted is not None and second.predicted.low_us is not None and second.predicted.high_us is not None
+    low, high = (figures.microseconds(600 + end) for end in (second.predicted.low_us, second.predicted.high_us))
+    assert f"sum of all 2 launches, {low}–{high} µs (80 % interval)" in said(mixed)
+    whole = figures.sum_interval(mixed)
+    assert whole is not None and whole.us == pytest.approx(600 + second.predicted.us)
+    assert f"µs {figures.interval(whole)} (1 measured, 1 predicted)" in terminal.to_text(mixed)
+    assert figures.sum_interval(replace(result, launches=(replace(first, measured=given),))) is None, "nothing in it is predicted"
+
+
+def test_every_predicted_latency_of_the_table_has_its_interval() -> None:
+    launch = factory.launch(64)
+    assert launch.predicted is not None and launch.recommendation is not None
+    then = replace(launch.recommendation.latency, us=233.5, low_us=222.0, high_us=270.0, coverage=0.8)
+    launch = replace(launch, recommendation=replace(launch.recommendation, latency=then))
+    result = replace(factory.result((64,), ("w13",)), launches=(launch,))
+    words = said(result)
+    for latency in (launch.predicted, then):
+        assert f"{figures.microseconds(latency.us)} {figures.interval(latency)} " in words.split("P(≥10 %)")[1]
+    assert "Recommended: 233.5 µs predicted 222.0–270.0 µs (80 % interval)" in words
+    shown = figures.with_interval(launch.predicted.us, launch.predicted), "233.5 µs −5/+16 %"
+    assert [markdown.to_markdown(result).count(f"{each} predicted") for each in shown] == [1, 1]
+    assert "takes    233.5 µs −5/+16 % (predicted, " in terminal.to_text(result)
+
+
+def test_a_size_can_be_held_against_its_source_and_a_chance_is_never_certain() -> None:
+    result = factory.result((64,), ("w13",))
+    assert result.launches[0].recommendation is not None
+    figure = replace(result.gpu_figures[0], name="smem_bytes_per_cta", value=232448)
+    sure = replace(result.launches[0], recommendation=replace(result.launches[0].recommendation, p_speedup_10pct=0.999))
+    words = said(replace(result, gpu_figures=(figure,), launches=(sure,)))
+    assert "smem_bytes_per_cta 232,448" in words
+    assert "P(at least 10 % faster) >99 %" in words
+    assert [figures.probability(p) for p in (None, 0.0, 0.001, 0.5, 0.999, 1.0)] == ["-", "0 %", "<1 %", "50 %", ">99 %", "100 %"]
+
+
+def test_the_bound_of_a_kernels_own_work_is_none_for_other_kernels() -> None:
+    """What was counted in the code of one kernel says nothing of another for the same problem."""
+    closed = factory.result((64,), ("w13",))
+    assert said(closed).count("no kernel can be faster") == 2
+    (launch,) = closed.launches
+    counted = said(replace(closed, launches=(replace(launch, bound=replace(launch.bound, origin="predicted")),)))
+    assert "no kernel can be faster" not in counted and counted.count("the work of this code cannot be done faster") == 2
+
+
+def test_a_single_launch_has_one_name_everywhere_and_changes_nothing_that_is_not_known() -> None:
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    problem = replace(launch.problem, sizes={"stride_am": 2048, "M": 64})
+    unset = replace(launch, problem=problem, configuration=None, measured=None)
+    words = said(replace(result, launches=(unset,)))
+    assert "to sort by it. M now µs" in words
+    assert "128 changed" not in words and "32 changed" not in words
+    assert "32 changed" in said(result)
+
+
+def test_lines_of_a_chart_differ_in_more_than_colour() -> None:
+    part = group(factory.result().launches)[0]
+    latency = charts.latency_over_sizes(part, 1)
+    assert latency is not None
+    dashes = {series.name: series.dash for series in latency.series if series.kind == "line"}
+    assert len({dashes[name] for name in ("bound", "tunable ceiling", "predicted")}) == 3
+    for chart in charts.rooflines([part]):
+        roofs = [series for series in chart.series if series.colour.startswith("roof-")]
+        assert len(roofs) == len({series.dash for series in roofs}) > 1
+        drawn = [trace["line"]["dash"] for trace in plots.figure(chart)["data"] if "line" in trace]
+        assert {"solid", "dash", "dot"} <= set(drawn)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("come from DRAM (give --cache cold).", "--cache"),
+        ("give --expert-parallel or --top-k", "--top-k"),
+        ("88 % of the rows", "88 %"),
+        ("it may be −10/+35 % off", "−10/+35 %"),
+        ("1.27 GB through the L2", "1.27 GB"),
+        ("saves 12.3 µs", "12.3 µs"),
+        ("at <5 % of it", "5 %"),
+    ],
+)
+def test_a_line_ends_neither_in_an_option_nor_before_a_unit(text: str, whole: str) -> None:
+    shown = str(prose(text))
+    assert f'<span class="together">{whole}</span>' in shown
+    assert html.unescape(re.sub("<[^>]+>", "", shown)) == text, "what is copied is what was said"
+
+
+def test_prose_is_no_markup() -> None:
+    assert str(prose("<b>--x & 5 %\x1b")) == '&lt;b&gt;<span class="together">--x</span> &amp; <span class="together">5 %</span>\\x1b'
+    began = time.perf_counter()
+    assert max(map(len, re.findall('"together">([^<]*)', str(prose("9" * 50_000 + " % --" + "a" * 50_000))))) < 40
+    assert time.perf_counter() - began < 1
+    for text in ("a--b", "1 Big", "M=1 GPU", "x -- y"):
+        assert "together" not in prose(text)
 
 
 def test_where_nothing_was_searched_nothing_is_said_to_have_been() -> None:

@@ -103,6 +103,67 @@ def test_rows_are_low_on_a_phone(browser: Browser) -> None:
     assert figure < 120
 
 
+SMALLEST_PX = 320
+"""Width to which a page must fold without scrolling both ways (WCAG 2, 1.4.10)."""
+
+
+@pytest.mark.parametrize("width", [390, SMALLEST_PX])
+def test_no_sentence_is_cut_off_on_a_phone(width: int, browser: Browser) -> None:
+    """Where the time goes and what was found is read below each other there; only tables of figures alone scroll sideways."""
+    result = factory.result((64, 1024), ("w13",), measured=True)
+    result = replace(result, launches=tuple(replace(launch, kernel="fused_moe_kernel") for launch in result.launches))
+    beyond = """[document.documentElement.scrollWidth - innerWidth].concat(
+      Array.from(document.querySelectorAll("#time .scroll, #findings .scroll")).map(function (region) {
+        return region.scrollWidth - region.clientWidth;
+      }))"""
+    open_all = "<script>document.querySelectorAll('details').forEach(function (part) { part.open = true; });</script></body>"
+    text = page.to_html(result).replace("</body>", open_all)
+    found = measured(browser, text, width, beyond)
+    assert len(found) > 6 and max(found) <= 0
+    touching = """Array.from(document.querySelectorAll(".waterfall tbody tr, .rule .finding-rows tbody tr")).map(function (row) {
+      var boxes = Array.from(row.cells).filter(function (cell) { return cell.offsetWidth > 0; }).map(function (cell) {
+        var text = document.createRange();
+        text.selectNodeContents(cell);
+        return text.getBoundingClientRect();
+      });
+      return boxes.filter(function (one, index) {
+        return boxes.slice(index + 1).some(function (other) {
+          return one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 1 && other.top < one.bottom - 1;
+        });
+      }).length;
+    })"""
+    assert max(measured(browser, text, width, touching)) == 0
+
+
+def test_no_option_and_no_figure_is_torn_in_two(browser: Browser) -> None:
+    """At whatever width a line of the sentence ends."""
+    result = factory.result((64,), ("w13",))
+    unknown = "The L2 is warm: 33 % of it holds operands of 36 launches (give --cache cold, or --expert-parallel 8); it takes 12.3 µs."
+    result = replace(result, verdict=replace(result.verdict, sentence=unknown, unknowns=(unknown,)))
+    browser.show(page.to_html(result), 500)
+    browser.pass_time(DRAWN_MS)
+    torn = """Array.from(document.querySelectorAll("h1, .note li")).flatMap(function (node) {
+      var torn = [];
+      var walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT), starts = [], whole = "";
+      while (walker.nextNode()) { starts.push([walker.currentNode, whole.length]); whole += walker.currentNode.textContent; }
+      function at(place) {
+        var found = starts.filter(function (each) { return each[1] <= place; }).pop();
+        var one = document.createRange();
+        one.setStart(found[0], place - found[1]);
+        one.setEnd(found[0], place - found[1] + 1);
+        return one.getBoundingClientRect().top;
+      }
+      ["--cache", "--expert-parallel", "33 %", "12.3 µs"].forEach(function (words) {
+        var first = whole.indexOf(words);
+        if (first >= 0 && at(first) !== at(first + words.length - 1)) torn.push(words);
+      });
+      return torn;
+    })"""
+    for width in range(340, 620, 20):
+        browser.resize(width)
+        assert browser.evaluate(torn) == [], width
+
+
 def test_every_table_of_an_overview_is_named_on_a_phone(browser: Browser) -> None:
     """The name leads to the report: beside the numbers it would be off the screen; a screen has room for both."""
     name = "E=257,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
@@ -133,7 +194,8 @@ def test_why_a_search_stopped_has_the_width_of_its_card(browser: Browser) -> Non
     assert max(measured(browser, page.to_html(result), 1400, said)) < 100
 
 
-def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
+def comparison_of_a_table() -> ComparisonResult:
+    """Two rows of a table: one that cannot launch, one that is as it was."""
     launch = factory.launch(64)
     side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
     row = StaticRow(
@@ -144,18 +206,42 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Brow
     stuck = replace(row, id="M1", label="M=1", head=replace(side, predicted=None), verdict="cannot-launch", changed=True,
                     reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)")  # fmt: skip
     subject = Subject(kind="table", title="table.json", path="table.json", change="modified", static=(stuck, row))
-    comparison = ComparisonResult(
+    return ComparisonResult(
         tool_version="0", command="", base=Compared(label="a"), head=Compared(label="b"), gpus=("H20",), predictor="analytical model",
         headline="One cannot launch", measured_counts={}, static_counts={}, measured_mean=None, static_mean=None, subjects=(subject,),
         gate=Gate(conditions=(), triggered=(), failed=False, sentence="Passed."),
     )  # fmt: skip
+
+
+def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Browser) -> None:
     said = """[Math.max.apply(null, Array.from(document.querySelectorAll(".wraps")).map(function (cell) {
       return cell.lastElementChild.getBoundingClientRect().top - cell.firstElementChild.getBoundingClientRect().top;
     })), document.querySelector(".compare").offsetWidth - document.querySelector(".subject-card .scroll").clientWidth]"""
     for width in (1400, 1280):
-        apart, beyond = measured(browser, comparison_page.to_page(comparison), width, said)
+        apart, beyond = measured(browser, comparison_page.to_page(comparison_of_a_table()), width, said)
         assert apart == 0
         assert beyond <= 0
+
+
+def test_verdicts_of_a_comparison_are_on_the_screen_of_a_phone(browser: Browser) -> None:
+    """Change and verdict are what it is read for, and stood beyond its edge."""
+    said = """Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) {
+      return cell.getBoundingClientRect().right;
+    })"""
+    right = measured(browser, comparison_page.to_page(comparison_of_a_table()), 390, said)
+    assert len(right) >= 2 * 10 and max(right) <= 390
+
+
+def test_what_is_wide_on_the_screen_is_whole_on_paper(browser: Browser) -> None:
+    """A command, source lines and the rows of a comparison scroll on the screen; on A4 without Chromium's margins they are folded."""
+    result = replace(factory.result(), command="advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --tokens 1,64 " * 3)
+    wide = "document.documentElement.scrollWidth"
+    for text in (page.to_html(result), comparison_page.to_page(comparison_of_a_table())):
+        browser.print_media(True)
+        try:
+            assert measured(browser, text, 718, wide)[0] <= 718
+        finally:
+            browser.print_media(False)
 
 
 def sliced() -> str:

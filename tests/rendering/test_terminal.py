@@ -179,7 +179,7 @@ def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
     first = replace(first, recommendation=replace(first.recommendation, speedup=1.001))
     text = terminal.to_text(replace(result, launches=(first, factory.launch(1024, measured=True))))
     assert "(predicted, no faster)" in text and "1.00x" not in text
-    assert re.search(r"all 2 launches: [\d,.]+ µs \(1 measured, 1 predicted\)", text)
+    assert re.search(r"all 2 launches: [\d,.]+ µs ±[\d.]+ % \(1 measured, 1 predicted\)", text)
     assert "all 2 launches: predicted" in terminal.to_text(replace(result, launches=(first, second)))
 
 

@@ -102,6 +102,11 @@ def test_a_present_latency_that_is_not_recorded_is_not_improved_on(tmp_path, cap
     (launch,) = result.launches
     assert launch.measured is None and launch.recommendation is None and result.actions == ()
     assert any(trial.state == "failed: not-recorded" for trial in result.searches[0].trials)  # what is absent is a trial that lost
+    assert any("1 of 1 decisions were not compared with what runs today" in warning for warning in result.warnings)
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "What the search found was not compared with what runs" in report and "Nothing worth changing" not in report
+    assert "offline: nothing was run<" not in report, "the search's latencies were measured by somebody"
+    assert "did not win" not in printed
     assert not any("it found nothing better" in finding.remedy for finding in launch.findings)
     assert json.loads((tmp_path / "tables" / TABLE).read_text()) == {"64": SLOW}
 
