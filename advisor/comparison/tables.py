@@ -164,7 +164,15 @@ def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, 
     if one is None:
         return ()
     known = {(issue.key, issue.check, issue.message) for issue in other.issues} if other is not None else set()
-    return table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+    found = table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+    return tuple(map(_with_its_entry, found))
+
+
+def _with_its_entry(finding: Finding) -> Finding:
+    """The finding with the one entry that it is about named in its evidence; of several the evidence names them already."""
+    key = finding.scope.removeprefix("entry ").removeprefix("M=")
+    named = any(words in finding.evidence for words in (f"entry {key}: ", f"key '{key}'", f"from {key} to"))
+    return finding if named or not finding.scope.startswith("entry ") else replace(finding, evidence=f"entry {key}: {finding.evidence}")
 
 
 def _rows(
