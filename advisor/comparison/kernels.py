@@ -102,7 +102,7 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
 def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
-    origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
+    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None, left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
@@ -117,7 +117,7 @@ def kernel_subjects(
         predictor: Where predictions come from.
         compiling: What may be compiled.
         recorded: Launches that name problems.
-        origins: Kernels that lay in another file of the base, each with that file and its path.
+        origins: Kernels that lay in another file of the base, each with that file's path, the file, and their name there.
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
@@ -128,14 +128,16 @@ def kernel_subjects(
     elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
     sides = [_versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in dict(origins.values()).items()}
-    sides[0] |= {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
-    former = _former_names(sides[0], sides[1], base, head)
+    files = {file: source for file, source, _ in origins.values()}
+    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
+    sides[0] |= came
+    former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
-        old, new = sides[0].get(called[-1]), sides[1].get(name)
+        old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
         changed: list[ChangedLaunch] = []
         if old is not None and new is not None:
