@@ -4,6 +4,6 @@
 through `drafts` (as it runs), `choice` and `measured_choice` (what should run instead), `launch_facts`, `verdict` and `exports`.
 """
 
-from advisor.advise.of_target import advise
+from advisor.advise.of_target import advise, launch_reports
 
-__all__ = ["advise"]
+__all__ = ["advise", "launch_reports"]

@@ -19,7 +19,18 @@ from advisor.advise.verdict import verdict
 from advisor.advise.warm_cache import warm_cache
 from advisor.configs.audit import audit_table
 from advisor.configs.tables import entry_of
-from advisor.diagnosis import WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis import (
+    UNDIAGNOSED,
+    WORTH_CHANGING,
+    Change,
+    Pricing,
+    Sharing,
+    actions,
+    context,
+    diagnose,
+    now_us,
+    table_findings,
+)
 from advisor.diagnosis.rule import microseconds
 from advisor.errors import NothingMatchedError
 from advisor.fingerprint import offline
@@ -52,19 +63,7 @@ def advise(
     """
     if not target.launches:
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
-    measured = measured or {}
-    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        shares[launch.share].append(launch)
-    reports: list[LaunchReport] = []
-    held = held_configurations(target, predictor, WORTH_CHANGING, {name: each.latency.us for name, each in measured.items()})
-    for group in shares.values():
-        reports += _group(group, target, predictor, measured, held.get(group[0].id))
-        if progress:
-            progress(len(reports), len(target.launches))
-    order = {launch.id: i for i, launch in enumerate(target.launches)}
-    reports.sort(key=lambda report: order[report.id])
-    launches = tuple(reports)
+    launches = launch_reports(target, predictor, measured=measured, progress=progress)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches, predictor) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([each.problem for each in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(
@@ -82,6 +81,38 @@ def advise(
         exports=recommended_exports(target, launches),
         warnings=target.warnings,
     )
+
+
+def launch_reports(
+    target: Target,
+    predictor: Predictor,
+    *,
+    measured: Mapping[str, Measured] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    diagnosing: bool = True,
+) -> tuple[LaunchReport, ...]:
+    """The reports of a target's launches, in their order; arguments as of `advise`.
+
+    Args:
+        target: What to look at.
+        predictor: Where predictions come from.
+        measured: Measured latencies by launch id.
+        progress: Called with (done, total) launches.
+        diagnosing: Whether to try the rules and to split the gap, more than half of the work: without, no report has findings or a gap.
+    """
+    measured = measured or {}
+    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
+    for launch in target.launches:
+        shares[launch.share].append(launch)
+    reports: list[LaunchReport] = []
+    held = held_configurations(target, predictor, WORTH_CHANGING, {name: each.latency.us for name, each in measured.items()})
+    for group in shares.values():
+        reports += _group(group, target, predictor, measured, held.get(group[0].id), diagnosing)
+        if progress:
+            progress(len(reports), len(target.launches))
+    order = {launch.id: i for i, launch in enumerate(target.launches)}
+    reports.sort(key=lambda report: order[report.id])
+    return tuple(reports)
 
 
 def _table_findings(target: Target) -> tuple[Finding, ...]:
@@ -102,6 +133,7 @@ def _group(
     predictor: Predictor,
     measured: Mapping[str, Measured],
     held: Configuration | None,
+    diagnosing: bool,
 ) -> list[LaunchReport]:
     """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
     choice = choose(group, target, predictor, held)
@@ -118,7 +150,7 @@ def _group(
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
         pricing = Pricing(predictor=predictor, sharing=others, fixed=draft.launch.fixed)
-        reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor))
+        reports.append(_report(draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing))
     return reports
 
 
@@ -167,8 +199,9 @@ def _ranked_change(launch: str, pricing: Pricing, choice: Choice) -> Change:
 
 
 def _report(
-    draft: Draft, choice: Choice, offered: Choice | None, least: Prediction, pricing: Pricing, target: Target, predictor: Predictor
-) -> LaunchReport:
+    draft: Draft, choice: Choice, offered: Choice | None, least: Prediction, pricing: Pricing, target: Target, predictor: Predictor,
+    diagnosing: bool,
+) -> LaunchReport:  # fmt: skip
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
     times = pipeline_times(analysis, gpu)
     predicted = predicted_latency(draft.predicted, predictor) if np.isfinite(draft.predicted_us) else None
@@ -182,7 +215,7 @@ def _report(
     if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
         p_speedup = 1.0  # it was measured
     ranked = _ranked_change(launch.id, pricing, choice)
-    diagnosis = diagnose(
+    diagnosis = UNDIAGNOSED if not diagnosing else diagnose(
         context(
             launch.problem, draft.current, gpu, analysis=analysis, predicted_us=draft.predicted_us, ceiling_us=ceiling.us,
             measured_us=measured.latency.us if measured else None, measured_origin=measured.latency.origin if measured else "measured",

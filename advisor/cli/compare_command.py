@@ -81,7 +81,8 @@ def exit_code(result: ComparisonResult) -> int:
         print("advisor: gate failed: " + result.gate.sentence, file=sys.stderr)
         return 1
     if not result.subjects:
-        print("advisor: no kernel and no table changed", file=sys.stderr)
+        uncommitted = " between these commits; what is not committed is not compared" if result.head.revision else ""
+        print(f"advisor: no kernel and no table changed{uncommitted}", file=sys.stderr)
         return NOTHING_CHANGED
     if not comparable(result.subjects):
         print("advisor: not comparable", file=sys.stderr)

@@ -123,11 +123,12 @@ class ChangedFiles:
         with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
             before, after = Reading(self.base, Path(folder, "base")), Reading(self.head, Path(folder, "head"))
             sources = [reading.kernels(entry) for reading, entry in ((before, change.base), (after, change.head))]
-            files = {entry.path: before.kernels(entry) for entry in set(came.values())}
-            origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
+            files = {entry.path: before.kernels(entry) for entry in {origin.entry for origin in came.values()}}
+            origins = {name: (origin.entry.path, source, origin.name) for name, origin in came.items()
+                       if (source := files[origin.entry.path]) is not None}  # fmt: skip
             if not any(sources):
                 return []
-            former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
+            former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
             launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,

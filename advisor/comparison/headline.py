@@ -55,5 +55,14 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and no problems are named to predict for"
     if subjects:
-        return f"{len(subjects)} changed {'file' if len(subjects) == 1 else 'files'}, none with a row to compare"
+        return f"{_listed(subjects)}: no row to compare"
     return "No kernel and no table changed"
+
+
+_CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type changed": "changed", "compared": "compared"}
+
+
+def _listed(subjects: Sequence[Subject]) -> str:
+    """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
+    kinds = Counter((_CHANGED[each.change], each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
+    return ", ".join(f"{count} {word} {kind}{'s' if count > 1 else ''}" for (word, kind), count in kinds.items())

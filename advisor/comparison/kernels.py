@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from advisor.comparison import resources
+from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import kernel_row, unread_of
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
 from advisor.comparison.launching import Elsewhere, Launching, launches_elsewhere, own_launches
@@ -24,7 +25,7 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
 from advisor.configs.bindings import own_nodes
-from advisor.configs.jit_function import MISSING, JitFunction
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile, parse_source
@@ -101,7 +102,7 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
 def kernel_subjects(
     path: str, change: CHANGES, base: SourceFile | None, head: SourceFile | None, *, settings: Settings, gpus: Sequence[GpuSpec],
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
-    origins: Mapping[str, tuple[str, SourceFile]] | None = None, left: Collection[str] = (),
+    origins: Mapping[str, tuple[str, SourceFile, str]] | None = None, left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
@@ -116,7 +117,7 @@ def kernel_subjects(
         predictor: Where predictions come from.
         compiling: What may be compiled.
         recorded: Launches that name problems.
-        origins: Kernels that lay in another file of the base, each with that file and its path.
+        origins: Kernels that lay in another file of the base, each with that file's path, the file, and their name there.
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
@@ -127,14 +128,16 @@ def kernel_subjects(
     elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
     sides = [_versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
-    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in dict(origins.values()).items()}
-    sides[0] |= {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
-    former = _former_names(sides[0], sides[1], base, head)
+    files = {file: source for file, source, _ in origins.values()}
+    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
+    sides[0] |= came
+    former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
-        old, new = sides[0].get(called[-1]), sides[1].get(name)
+        old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
         changed: list[ChangedLaunch] = []
         if old is not None and new is not None:
@@ -152,19 +155,12 @@ def kernel_subjects(
         subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *_launch_notes(changed, same, importing or {}))  # fmt: skip
+                 *launch_notes(changed, same, importing or {}))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
                            notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",)))  # fmt: skip
     return out
-
-
-def _launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
-    notes = [f"{'The kernel is the same; how' if same else 'How'} {each.new.where or 'its file'} launches it changed: {each.said}."
-             for each in changed]  # fmt: skip
-    unchanged = (each.new.where for each in changed if each.new.where in importing)
-    return notes + [f"{where} is unchanged; what it imports changed with {importing[where]}." for where in unchanged]
 
 
 def _former_names(
@@ -269,7 +265,7 @@ def _subject(
     how it is launched differs."""
     path, name, shown = paths[0], names[0], new or old
     assert shown is not None
-    notes = _changed_by_hand(old, new)
+    notes = changed_by_hand(old, new)
     if new is not None:
         odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
         one = len(odd) == 2 and len(set(odd.values())) == 1
@@ -294,10 +290,8 @@ def _subject(
                     its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
                         best.setdefault(gpu.name, its)
-        alike = old is not None and new is not None and old.named == new.named and not any(row.changed for row in rows)
-        if rows and not same and alike:
-            notes.append("Both versions may be launched with the same configurations, and the model does not read a kernel's body: "
-                         "what changed in it shows in the compiled resources and in measurements.")  # fmt: skip
+        if rows and not same:
+            notes += unread_body(old, new, any(row.changed for row in rows))
         of = first.family, first.op, said
         if blind := unread_of(rows, old, new, *of):
             notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what these change.")
@@ -318,23 +312,6 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
-
-
-def _changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, and defaults of its constants."""
-    if old is None or new is None:
-        return []
-    notes = []
-    keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
-    if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
-        less = ", ".join(name for name in keys[0] if name not in keys[1])
-        told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
-        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
-    before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
-    after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
-    defaults = [f"{name} {before[name]} → {value}" for name, value in after.items()
-                if name in before and MISSING not in (value, before[name]) and value != before[name]]  # fmt: skip
-    return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
 
 
 def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:

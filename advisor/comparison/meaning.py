@@ -99,3 +99,9 @@ def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
     """The function without its docstring, and without other strings that stand by themselves."""
     body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
     return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
+
+
+def own_tree(node: ast.FunctionDef) -> str:
+    """What the function itself does, whatever it is called and decorated with: arguments and body."""
+    tree = undocumented(node)
+    return "\n".join(ast.dump(each) for each in (tree.args, *tree.body))

@@ -23,6 +23,9 @@ from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
     from advisor.comparison.kernels import KernelVersion
+    from advisor.compiled.inference import Guess
+    from advisor.compiled.kernel import CompiledKernel, Target
+    from advisor.compiled.launch import KernelLaunch
     from advisor.compiled.pool import Pool
 
 LARGEST_COMPILATIONS = 24
@@ -30,8 +33,13 @@ LARGEST_COMPILATIONS = 24
 CERTAIN = frozenset({"absent"})
 """Kinds of `CompileError` that are the kernel's own, whatever it is given."""
 CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
-"""The same where the file itself says with what the kernel is launched: elsewhere guessed types and constants may be the cause, or a
-configuration that an autotuner passes over."""
+"""The same where the file itself says with what the kernel is launched. Elsewhere guessed types and constants may be the cause, unless the
+base compiles with the same ones (`_guessed_alike`)."""
+OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
+"""What says of guessed constants that they are other ones, and of one of several configurations that an autotuner passes over it
+(`Autotuner._bench`, Triton 3.9)."""
+MOST_SHOWN = 4
+"""Guesses that a reason names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +51,18 @@ class Attempt:
         refused: Why nothing was.
         described: Whether the kernel's file gives every argument of the launch, so that nothing was guessed.
         launched: Constants and options that are passed where the kernel is launched, as far as they are known.
+        launch: What was to be compiled.
+        guess: With what it was.
+        alike: Of a head that was refused: whether it was with what the base compiles with, too.
     """
 
     resources: Resources | None = None
     refused: AdvisorError | None = None
     described: bool = False
     launched: Mapping[str, Any] = field(default_factory=dict)
+    launch: KernelLaunch | None = None
+    guess: Guess | None = None
+    alike: bool = False
 
 
 @dataclass(kw_only=True)
@@ -98,13 +112,15 @@ def resource_rows(
                 _compile(side, configuration, group[0], element, problem, workers) if side is not None else Attempt()
                 for side in (old, new)
             )
+            if base.guess is not None and head.refused is not None and not (base.described and head.described):
+                head = _guessed_alike(base, head, group[0], workers)
             reason = "; ".join(f"{word}: {each.refused}" for word, each in (("base", base), ("head", head)) if each.refused)
             if base.resources is None and head.resources is None:
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
             devices = ", ".join(gpu.name for gpu in group)
             certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
-            if base.resources is not None and getattr(head.refused, "kind", "") in certain:
+            if base.resources is not None and (head.alike or getattr(head.refused, "kind", "") in certain):
                 failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
             label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
             rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
@@ -127,7 +143,6 @@ def _first(version: KernelVersion | None) -> Configuration | None:
 def _compile(
     version: KernelVersion, configuration: Configuration | None, gpu: GpuSpec, element: str, problem: Problem | None, workers: Pool
 ) -> Attempt:
-    from advisor.compiled.assembly import read_facts
     from advisor.compiled.described import described_launch
     from advisor.compiled.kernel import Target
     from advisor.compiled.launch import compile_launch
@@ -162,22 +177,75 @@ def _compile(
     launch = replace(launch, given=replace(launch.given, constexprs=constants, element=element))
     given = {*launch.given.types, *launch.given.scalars, *constants}
     whole = described is not None and all(each.name in given or each.default is not MISSING for each in version.function.parameters)
+    attempt = Attempt(described=whole, launched=launched, launch=launch)
     try:
-        compiled, _, _ = compile_launch(launch, Target.of(gpu), workers)
+        compiled, guess, _ = compile_launch(launch, Target.of(gpu), workers)
     except AdvisorError as error:
-        return Attempt(refused=error, described=whole, launched=launched)
+        return replace(attempt, refused=error)
+    return replace(attempt, resources=_held(compiled, gpu), guess=guess)
+
+
+def _guessed_alike(base: Attempt, head: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
+    """The attempt at a head that was refused, once more with what was guessed of a base that compiles.
+
+    Where the two are not inferred to take the same arguments of the same types, what the one was given says nothing of the other.
+    Other types and sizes of blocks were tried before (`compile_launch`).
+    """
+    from advisor.compiled.compile import compile_kernel
+    from advisor.compiled.errors import CompileError
+    from advisor.compiled.kernel import Target
+    from advisor.compiled.launch import request_for
+
+    if base.guess is None or base.launch is None or head.launch is None or getattr(head.refused, "kind", "") != "failed":
+        return head
+    target = Target.of(gpu)
+    launch = replace(head.launch, source=head.launch.source.on(target.backend, target.arch))
+    if _inferred(base.launch, target) != _inferred(launch, target):
+        return head
+    given = launch.given
+    guess = replace(base.guess, constexprs={**base.guess.constexprs, **given.constexprs}, options={**base.guess.options, **given.options})
+    try:
+        return replace(head, resources=_held(compile_kernel(request_for(launch, guess, target), workers), gpu), refused=None, guess=guess)
+    except CompileError as error:
+        if error.kind != "failed" or any(name in str(error.got) for name in OF_VALUES):
+            return head
+        remedy = f"the base compiles with the same {_named(guess)}"
+        return replace(head, refused=CompileError(error.what, error.got, None, remedy, error.kind), alike=True)
+    except AdvisorError:
+        return head
+
+
+def _inferred(launch: KernelLaunch, target: Target) -> dict[str, str]:
+    """The types of a launch's arguments, as they are guessed first."""
+    from advisor.compiled.inference import guesses
+
+    source = launch.source.on(target.backend, target.arch)
+    return dict(next(guesses(source, source.kernel(launch.kernel), launch.given)).signature)
+
+
+def _named(guess: Guess) -> str:
+    """What was guessed, constants first."""
+    from advisor.compiled.assumptions import shown_value
+
+    known = [f"{name} = {shown_value(guess.constexprs[name])}" for name in guess.invented if name in guess.constexprs]
+    known += [f"{name}: {guess.signature[name]}" for name in guess.signature if name in guess.guessed]
+    more = f" and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
+    return f"guesses ({', '.join(known[:MOST_SHOWN])}{more})" if known else "arguments"
+
+
+def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
+    """What a CTA of a compiled kernel holds."""
+    from advisor.compiled.assembly import read_facts
+
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
     except (AdvisorError, KeyError, ValueError):
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources
-    return Attempt(
-        resources=Resources(
-            origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
-            shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
-        ),
-        described=whole, launched=launched,
+    return Resources(
+        origin="compiled", registers_per_thread=held.registers, spill_bytes=held.spill_bytes,
+        shared_memory_bytes=held.shared_memory_bytes, resident_ctas_per_sm=_resident(held, gpu), instruction_mix=mix,
     )  # fmt: skip
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from advisor.advise import advise
+from advisor.advise import launch_reports
 from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.fallbacks import Fallback
 from advisor.comparison.settings import Settings
@@ -27,7 +27,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.schema import Configuration, Finding, Latency, LaunchReport, Problem
-from advisor.targets import Request, Target
+from advisor.targets import PlannedLaunch, Request, Target
 from advisor.targets.tables import fused_moe_table, gemm_table
 
 LARGEST_TOKEN_COUNTS = 64
@@ -164,7 +164,15 @@ def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, 
     if one is None:
         return ()
     known = {(issue.key, issue.check, issue.message) for issue in other.issues} if other is not None else set()
-    return table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+    found = table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+    return tuple(map(_with_its_entry, found))
+
+
+def _with_its_entry(finding: Finding) -> Finding:
+    """The finding with the one entry that it is about named in its evidence; of several the evidence names them already."""
+    key = finding.scope.removeprefix("entry ").removeprefix("M=")
+    named = any(words in finding.evidence for words in (f"entry {key}: ", f"key '{key}'", f"from {key} to"))
+    return finding if named or not finding.scope.startswith("entry ") else replace(finding, evidence=f"entry {key}: {finding.evidence}")
 
 
 def _rows(
@@ -180,7 +188,7 @@ def _rows(
         notes.append(shown.assumption + ".")
     told = tuple(f"M = {count}: " for count in tokens if new is not None and why_it_fails(new.table, new.issues, count))
     notes += [warning for target in targets if target is not None for warning in target.warnings if not warning.startswith(told)]
-    sides = [_groups(target, predictor) for target in targets]
+    sides = _sides(targets[0], targets[1], predictor)
     rows = []
     for count in tokens:
         pair = [side.get(count) for side in sides]
@@ -218,14 +226,47 @@ def _target(version: _Version | None, request: Request) -> Target | None:
     return replace(target, launches=tuple(replace(each, source=f"{each.source} of {version.fallback}") for each in target.launches))
 
 
-def _groups(target: Target | None, predictor: Predictor) -> Mapping[int, list[LaunchReport]]:
-    """Launch reports by token count."""
-    if target is None or not target.launches:
+Groups = Mapping[int, Sequence[LaunchReport]]
+"""Launch reports by token count."""
+
+
+def _sides(old: Target | None, new: Target | None, predictor: Predictor) -> tuple[Groups, Groups]:
+    """The reports of either version. Launches that are the same in both are looked at once, and without their causes: of these neither
+    is new, and neither is cured."""
+    if old is None or new is None or not _alike(old, new):
+        return _groups(old, predictor), _groups(new, predictor)
+    before, after = _by_tokens(old), _by_tokens(new)
+    same = {count for count in after if before.get(count) == after[count]}
+    shared = _groups(_of(new, same), predictor, diagnosing=False)
+    return (
+        {**shared, **_groups(_of(old, before.keys() - same), predictor)}, {**shared, **_groups(_of(new, after.keys() - same), predictor)},
+    )  # fmt: skip
+
+
+def _alike(old: Target, new: Target) -> bool:
+    """Whether what is said of a launch is the same in both, if the launch is; their spaces follow from its problem and these."""
+    names = [target.table.name if target.table is not None else None for target in (old, new)]
+    return names[0] == names[1] and (old.gpu, old.stack) == (new.gpu, new.stack)
+
+
+def _by_tokens(target: Target) -> dict[int, list[PlannedLaunch]]:
+    found: dict[int, list[PlannedLaunch]] = {}
+    for launch in target.launches:
+        found.setdefault(launch.tokens or 0, []).append(launch)
+    return found
+
+
+def _of(target: Target, counts: Collection[int]) -> Target:
+    """The target with only the launches of some token counts."""
+    return replace(target, launches=tuple(launch for launch in target.launches if (launch.tokens or 0) in counts))
+
+
+def _groups(target: Target | None, predictor: Predictor, *, diagnosing: bool = True) -> Groups:
+    if target is None:
         return {}
-    result = advise(target, predictor, command="")
     counts = {launch.id: launch.tokens for launch in target.launches}
     found: dict[int, list[LaunchReport]] = {}
-    for report in result.launches:
+    for report in launch_reports(target, predictor, diagnosing=diagnosing):
         found.setdefault(counts[report.id] or 0, []).append(report)
     return found
 

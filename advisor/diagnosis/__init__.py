@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.actions import WORTH_CHANGING, actions
 from advisor.diagnosis.context import LaunchContext, context
-from advisor.diagnosis.diagnose import Diagnosis, diagnose
+from advisor.diagnosis.diagnose import UNDIAGNOSED, Diagnosis, diagnose
 from advisor.diagnosis.gap import gap_parts
 from advisor.diagnosis.neighbours import Change
 from advisor.diagnosis.pricing import Pricing, Sharing, now_us
@@ -14,6 +14,7 @@ from advisor.diagnosis.tables import table_findings
 
 __all__ = [
     "RULES",
+    "UNDIAGNOSED",
     "WORTH_CHANGING",
     "Change",
     "Diagnosis",

@@ -29,6 +29,14 @@ THRESHOLD = 0.02
 """A saving below this share of the latency is not reported. Source: the least noise floor of a measurement, `advisor compare`."""
 
 
+@dataclass(slots=True)
+class _Memory:
+    """What several rules ask of a launch, once it is computed."""
+
+    neighbours: Neighbourhood | None = None
+    divided: dict[str, float] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
     """One launch as the rules see it. Make one with `context`.
@@ -79,7 +87,7 @@ class LaunchContext:
     refused: str = ""
     source_file: str | None = None
     source_line: int | None = None
-    _memory: dict[str, Neighbourhood] = field(default_factory=dict, repr=False, compare=False)
+    _memory: _Memory = field(default_factory=_Memory, repr=False, compare=False)
 
     @property
     def bound_us(self) -> float:
@@ -155,9 +163,11 @@ class LaunchContext:
 
     @property
     def divided(self) -> dict[str, float]:
-        """What lies above the bound by the analytical model, by cause, unscaled."""
-        parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
-        return {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
+        """What lies above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
+        if self._memory.divided is None:
+            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us).items()}
+            self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
+        return self._memory.divided
 
     @property
     def excess(self) -> float:
@@ -191,15 +201,15 @@ class LaunchContext:
 
     def neighbours(self) -> Neighbourhood:
         """Configurations one or two changes away, with what the model predicts of them; computed once."""
-        if "all" not in self._memory:
+        if self._memory.neighbours is None:
             if self.configuration is None:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now = self.now_us if self.runs else math.inf
-            self._memory["all"] = neighbourhood(
+            self._memory.neighbours = neighbourhood(
                 self.problem, self.configuration, self.gpu, scale=self.scale, excess=self.excess, now_us=now, limits=self.limits,
                 pricing=self.pricing,
             )  # fmt: skip
-        return self._memory["all"]
+        return self._memory.neighbours
 
     @property
     def limits(self) -> Limits:

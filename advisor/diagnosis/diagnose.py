@@ -33,6 +33,10 @@ class Diagnosis:
     faults: tuple[str, ...]
 
 
+UNDIAGNOSED = Diagnosis(findings=(), passed=(), gap=(), faults=())
+"""Of a launch that nobody asked the causes of."""
+
+
 def diagnose(context: LaunchContext, rules: Sequence[Rule] = RULES) -> Diagnosis:
     """Try every rule that applies to the launch, and split its gap.
 

@@ -163,13 +163,14 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
     slots = np.minimum(slots, np.maximum(demand.ctas, 1))
     full_waves = np.floor(demand.ctas / slots)
     rest = demand.ctas - full_waves * slots
+    wave = _wave_us(demand, gpu, slots, relax)
     if "tail-wave" in relax:
-        total = demand.ctas / slots * _wave_us(demand, gpu, slots, relax)
+        total = demand.ctas / slots * wave
     else:
         tail = np.where(rest > 0.5, _wave_us(demand, gpu, np.maximum(rest, 1), relax), 0.0)
-        total = full_waves * _wave_us(demand, gpu, slots, relax) + tail
+        total = full_waves * wave + tail
         # CTAs do not wait for a wave to end: with many waves the tail overlaps the one before it.
-        smooth = demand.ctas / slots * _wave_us(demand, gpu, slots, relax)
+        smooth = demand.ctas / slots * wave
         blend = 1 / (1 + full_waves)
         total = np.where(full_waves >= 1, blend * total + (1 - blend) * np.maximum(smooth, total * 0.5), total)
     if "launch" in relax:  # what is left is the launch as the bound has it

@@ -119,6 +119,13 @@ def test_an_entry_that_cannot_be_read_fails(repository, predictor, broken, reaso
     assert new.gate.failed and reason in new.gate.sentence
 
 
+@pytest.mark.parametrize("odd", [{"num_warps": 3}, {"BLOCK_SIZE_M": 48}, {"BLOCK_SIZE_K": 256, "num_stages": 9}])
+def test_what_the_audit_finds_in_one_entry_names_it_once(repository, predictor, odd):
+    (subject,) = changed(repository, predictor, SOUND, table(M1=entry(), M64={**entry(), **odd}, M256=entry())).subjects
+    (issue,) = (each for each in subject.new_issues if each.severity == "error")
+    assert issue.evidence.count("entry 64: ") == 1
+
+
 def test_what_failed_before_is_nothing_new(repository, predictor):
     worse = table(M1=entry(), M64={**entry(), "num_warps": "8"})
     assert not changed(repository, predictor, table(M1=entry(32), M64={**entry(), "num_warps": "4"}), worse).gate.failed

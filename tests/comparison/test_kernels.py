@@ -240,3 +240,16 @@ def test_the_type_of_a_problem_that_cannot_be_predicted_counts(predictor, monkey
     (subject,) = kernel_subjects("k.py", "modified", *sources, settings=Settings(kernels={"k.py": said}), gpus=[load_gpu("H100")],
                                  predictor=predictor, compiling=Compiling())  # fmt: skip
     assert not subject.static and asked == ["fp8e4nv"] * 2
+
+
+@pytest.mark.parametrize(("factor", "told"), [(" * 2", True), ("", False)])
+def test_a_body_that_changed_beside_the_configurations_is_said_to_be_unread(predictor, factor, told):
+    """Of the same figures nobody should conclude that the new body takes as long."""
+    base = KERNEL.format(m=128)
+    head = KERNEL.format(m=16).replace("tl.load(a + tl.arange(0, BLOCK_SIZE_M))", f"tl.load(a + tl.arange(0, BLOCK_SIZE_M)){factor}")
+    settings = Settings(kernels={"k.py": KernelSettings(family="gemm", problems=({"M": 64, "N": 4096, "K": 4096},))})
+    sources = [parse(text.encode(), "k.py") for text in (base, head)]
+    (subject,) = kernel_subjects("k.py", "modified", *sources, settings=settings, gpus=[load_gpu("H200")], predictor=predictor,
+                                 compiling=Compiling(wanted=False))  # fmt: skip
+    assert any(row.changed for row in subject.static)
+    assert any(note.startswith("The body changed too, and the model does not read a kernel's body") for note in subject.notes) is told

@@ -121,3 +121,44 @@ def test_a_described_kernel_that_no_longer_compiles_fails(tmp_path, predictor, l
     (row,) = found.subjects[0].resources
     assert row.base is not None and row.head is None
     assert found.gate.failed is fails and ("softmax_kernel" in found.gate.sentence) is fails
+
+
+GUESSED = SCALE.replace("    tl.store", "    if TWICE:\n        x += x\n    tl.store")
+
+
+@pytest.mark.parametrize(
+    ("become", "fails"),
+    [
+        ("x = x + tl.arange(0, 2 * BLOCK)\n    tl.store", True),
+        ("x += tl.load(x_ptr, evict=offsets)\n    tl.store", True),
+        ("tl.static_assert(BLOCK % 3 == 0)\n    tl.store", False),
+        ("x = x + tl.load(n + offsets)\n    tl.static_assert(False)\n    tl.store", False),
+    ],
+    ids=["shapes", "no such argument", "an assertion of a guessed constant", "other types are inferred"],
+)
+def test_what_compiles_no_longer_with_the_same_guesses_fails(tmp_path, predictor, become, fails):
+    """Whatever BLOCK is, both versions are given the same; that it were another one is said by an assertion alone."""
+    pytest.importorskip("triton")
+    sides = [tmp_path / name / "scale.py" for name in ("base", "head")]
+    for path, text in zip(sides, (GUESSED, GUESSED.replace("tl.store", become)), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
+    (row,) = found.subjects[0].resources
+    assert row.base is not None and row.head is None
+    assert found.gate.failed is fails
+    told = "the base compiles with the same guesses (TWICE = False, BLOCK = 64, x_ptr: *bf16)"
+    assert (told in row.reason) is fails and (told in found.gate.sentence) is fails
+    assert not fails or "--constexpr" not in row.reason, "no option of compare"
+    assert not compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings()).gate.failed
+
+
+def test_what_only_other_types_have_does_not_fail(tmp_path, predictor):
+    """Nothing says that the numbers are bf16, of which there is no exp2."""
+    pytest.importorskip("triton")
+    sides = [tmp_path / name / "scale.py" for name in ("base", "head")]
+    for path, text in zip(sides, (GUESSED, GUESSED.replace("    tl.store", "    x = tl.exp2(x)\n    tl.store")), strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
+    found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
+    assert found.subjects[0].resources[0].head is not None and not found.gate.failed

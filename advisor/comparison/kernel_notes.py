@@ -1,0 +1,52 @@
+"""What is said of a changed kernel in words: what changed that no row shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from advisor.comparison.meaning import own_tree
+from advisor.configs.jit_function import MISSING
+
+if TYPE_CHECKING:
+    from advisor.comparison.kernels import KernelVersion
+    from advisor.comparison.launch_meaning import ChangedLaunch
+
+
+def launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
+    """How launches of a kernel changed, `same`: while it did not; and what of theirs changed with another file (`importing`)."""
+    notes = [f"{'The kernel is the same; how' if same else 'How'} {each.new.where or 'its file'} launches it changed: {each.said}."
+             for each in changed]  # fmt: skip
+    unchanged = (each.new.where for each in changed if each.new.where in importing)
+    return notes + [f"{where} is unchanged; what it imports changed with {importing[where]}." for where in unchanged]
+
+
+def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """What changed beside the body: the key by which a kernel is tuned anew, and defaults of its constants."""
+    if old is None or new is None:
+        return []
+    notes = []
+    keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
+    if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
+        less = ", ".join(name for name in keys[0] if name not in keys[1])
+        told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
+        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
+    before = {each.name: each.default for each in old.function.parameters if each.is_constexpr}
+    after = {each.name: each.default for each in new.function.parameters if each.is_constexpr}
+    defaults = [f"{name} {before[name]} → {value}" for name, value in after.items()
+                if name in before and MISSING not in (value, before[name]) and value != before[name]]  # fmt: skip
+    return [*notes, *([f"Defaults of its constants changed: {', '.join(defaults)}."] if defaults else [])]
+
+
+def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:
+    """That no prediction tells of a body that changed, alone or beside the configurations (`differ`: of those that are compared)."""
+    if old is None or new is None:
+        return []
+    if old.named == new.named and not differ:
+        known = "Both versions may be launched with the same configurations"
+    elif own_tree(old.function.node) != own_tree(new.function.node):
+        known = "The body changed too"
+    else:
+        return []
+    return [f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in "
+            "measurements."]  # fmt: skip
