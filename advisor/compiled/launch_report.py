@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.counted import Counted
 from advisor.compiled.inductor import inductor_launches
 from advisor.compiled.inference import UNKNOWN_STAGES
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
@@ -146,8 +147,7 @@ def _compiled_for(target: KernelTarget) -> str | None:
 def analyse_targets(
     targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", progress: Callable[[int, int], None] | None = None
 ) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:  # fmt: skip
-    """Compile and count every target for one GPU, as many at a time as there are cores, two at most; failures are values, the order is
-    kept.
+    """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
 
     Args:
         targets: What to look at.
@@ -156,8 +156,9 @@ def analyse_targets(
         progress: Called with (done, total) targets, from the calling thread.
     """
     found: dict[int, KernelAnalysis | Unreadable] = {}
+    counted = Counted()
     with Pool() as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
-        waiting = {threads.submit(_analyse, target, gpu, cache, workers): i for i, target in enumerate(targets)}
+        waiting = {threads.submit(_analyse, target, gpu, cache, workers, counted): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):
                 found[waiting[future]] = future.result()
@@ -170,10 +171,10 @@ def analyse_targets(
     return [(target, found[i]) for i, target in enumerate(targets)]
 
 
-def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis | Unreadable:
+def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis | Unreadable:
     try:
         if target.cached is None:
-            return _that_launches(target.launch, gpu, cache, workers)
+            return _that_launches(target.launch, gpu, cache, workers, counted)
         if target.cached.target != Target.of(gpu):
             raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
                              "name a GPU it runs on with --gpu")  # fmt: skip
@@ -184,12 +185,12 @@ def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> K
         return Unreadable(id=target.id, reason=str(error))
 
 
-def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis:
+def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis:
     """What a launch is found to do; where its blocks or stages are guesses with which it cannot launch, with the most stages that can.
 
     What nobody said to run is no launch that fails.
     """
-    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers), gpu, cache)
+    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers, counted=counted), gpu, cache)
     guess, options = first.inspection.guess, launch.given.options
     guessed = guess.invented or any(UNKNOWN_STAGES in text for text in launch.assumed)
     stages = first.inspection.compiled.num_stages
@@ -198,7 +199,7 @@ def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool
         note = f"num_stages = {stages}, the most with which what is guessed can launch"
         kept = tuple(text for text in launch.assumed if UNKNOWN_STAGES not in text)
         fewer = replace(launch, given=replace(launch.given, options={**options, "num_stages": stages}), assumed=(*kept, note))
-        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers), gpu, cache)
+        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers, counted=counted), gpu, cache)
     return analysis if analysis.predicted is not None else first
 
 
