@@ -136,7 +136,8 @@ class PlaceRecorder:
         profile = own - own[0]
         name = b""
         if profile.any():
-            name = key_of(profile) + (b"" if every else key_of(indices))
+            # Starts are told from lanes, which may be the same numbers and are kept as another array.
+            name = b"starts" + key_of(profile) + (b"" if every else key_of(indices))
             if name not in self.sets:
                 self.sets[name] = np.stack([indices, profile])
         found.setdefault((*kind, name), []).append(np.array([first]))
