@@ -259,8 +259,15 @@ def _unknowns(launches: tuple[LaunchReport, ...], predictor: Predictor) -> tuple
         out.append("Nothing was measured: every latency here is a prediction (give --measured ROWS.csv, or run advisor measure).")
     sources = [r.predicted.source for r in launches if r.predicted is not None]
     if fallen := sum(source == ANALYTICAL for source in sources) if predictor.name != ANALYTICAL else 0:
-        out.append(f"{fallen} of {len(launches)} launches lie far outside what was learned; the analytical model answers for them.")
+        those = "it" if fallen == 1 else "them"
+        out.append(f"{_lying(fallen, len(launches))} far outside what was learned; the analytical model answers for {those}.")
     if beyond := sum(source.endswith(EXTRAPOLATED) for source in sources):
-        out.append(f"{beyond} of {len(launches)} launches lie outside what was learned (sizes, or a cold cache): their latencies are "
-                   "extrapolated, with intervals that nothing measured has checked.")
+        which = "its latency is extrapolated, with an interval" if beyond == 1 else "their latencies are extrapolated, with intervals"
+        out.append(f"{_lying(beyond, len(launches))} outside what was learned (sizes, or a cold cache): {which} that nothing measured has "
+                   "checked.")
     return tuple(out)
+
+
+def _lying(count: int, whole: int) -> str:
+    """`3 of 8 launches lie`."""
+    return "The launch lies" if whole == 1 else f"{count} of {whole} launches {'lies' if count == 1 else 'lie'}"
