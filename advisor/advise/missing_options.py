@@ -31,10 +31,12 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     launch, guess = inspection.launch, inspection.guess
     values = [reason.removeprefix(_ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(_ARGUMENT)]
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
-    # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed.
+    # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
+    # but for those whose guess is as good as being told.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters
                  if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)]  # fmt: skip
-    found += [f"--constexpr {n}=…" for n in constants if n not in launch.given.constexprs and type(guess.constexprs.get(n)) is int]
+    told = {*launch.given.constexprs, *guess.settled}
+    found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
         found = [*launch.asks, *found, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(found))

@@ -13,7 +13,7 @@ from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
-from advisor.compiled.usage import Reader
+from advisor.compiled.usage import usage_of
 from advisor.compiled.written_values import bytes_of, known_type, literal, symbol_text, type_name
 from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.jit_function import MISSING, JitFunction
@@ -181,7 +181,7 @@ def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str
     """
     if None not in constants.values():
         return dict(constants)
-    usage = Reader(launch.source).usage(launch.source.kernel(launch.kernel))
+    usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
 
 

@@ -227,6 +227,39 @@ def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path,
     assert len(set(labels)) == len(rows) == 6 and all("BLOCK=" in label and "num_warps=" in label for label in labels)
 
 
+PADDED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def norm(x, y, width, eps, HEADS: tl.constexpr, POW2: tl.constexpr, MODE: tl.constexpr, CAP: tl.constexpr, LEVEL: tl.constexpr):
+    at = tl.arange(0, POW2)
+    for head in range(HEADS):
+        row = tl.load(x + (tl.program_id(0) * HEADS + head) * width + at, mask=at < width)
+        if MODE == 0 or MODE == 1:
+            row = row.to(tl.float32)
+        if CAP > 0:
+            row = tl.minimum(row, CAP)
+        if LEVEL == 2:
+            y += LEVEL * width
+        tl.store(y + (tl.program_id(0) * HEADS + head) * width + at, row + eps, mask=at < width)
+"""
+
+
+def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
+    """POW2 follows from the width, and MODE and CAP only decide branches; HEADS and LEVEL are part of the work."""
+    file = tmp_path / "kernels.py"
+    file.write_text(PADDED)
+    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "  1. Say what was guessed: --arg width=… --constexpr HEADS=… --constexpr LEVEL=…\n" in shown
+    assert "MODE = 0" in shown and "CAP = 0" in shown, "what is taken for them is said all the same"
+    assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "POW2 = 1024" in shown and "Say what was guessed" not in shown
+
+
 TWO = SCALE + """
 
 @triton.jit
