@@ -45,7 +45,7 @@ class Guess:
         strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
         untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
         invented: Constants of which nothing says what they are.
-        settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and what only decides branches.
+        settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
         guessed: Arguments of which the type is a guess: pointers and descriptors.
         unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
     """
@@ -244,13 +244,16 @@ class _Draft:
         return [p.name for p in self.function.parameters if p.default is MISSING and p.name in constants]
 
     def settled(self) -> Iterator[str]:
-        """Constants of which a guess is as good as being told: a block that covers all that it is masked against, and a number that is
-        compared with others and neither counts nor addresses anything, taken for the first of those (`if cap > 0`: none)."""
+        """Constants of which a guess is as good as being told: a block that covers all that it is masked against, and a number that turns
+        something on where it is above another, taken for that one (`if cap > 0`: off), if it neither counts nor addresses anything.
+
+        Which mode is meant of several (`if reduction == 1`) is another question, and no guess.
+        """
         for name in self.invented():
             value, use = self.constants.get(name), self.usage[name]
             works = use.extent or use.range_bound or use.integer or use.offset or use.whole
             covers = bool(self.rows.get(name)) and not _left_out(value, self._row(name), self.rows[name])
-            if covers or (not works and any(type(each) is type(value) and each == value for each in use.compared)):
+            if covers or (use.switch and not works and any(type(each) is type(value) and each == value for each in use.compared)):
                 yield name
 
     def fill_blocks(self) -> None:

@@ -25,6 +25,7 @@ from advisor.configs.source import SourceFile
 MAX_DEPTH = 6
 
 
+_ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 MOST_REMEMBERED = 16
 """Kernels whose usage is remembered: those of a list of configurations that are looked at together, and of the other files at hand."""
 
@@ -169,6 +170,7 @@ class _KernelReader:
             for use in uses:
                 use.element_type |= of_triton
                 use.compared.extend(values)
+                use.switch |= bool(values) and all(isinstance(op, _ORDER) for op in node.ops)
                 use.optional |= isinstance(side, ast.Constant) and side.value is None
         self.marks.counted(node)
 

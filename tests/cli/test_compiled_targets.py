@@ -247,15 +247,15 @@ def norm(x, y, width, eps, HEADS: tl.constexpr, POW2: tl.constexpr, MODE: tl.con
 
 
 def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
-    """POW2 follows from the width, and MODE and CAP only decide branches; HEADS and LEVEL are part of the work."""
+    """POW2 follows from the width, and CAP is a switch; HEADS and LEVEL are part of the work, and so is which of two modes is meant."""
     file = tmp_path / "kernels.py"
     file.write_text(PADDED)
     arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "  1. Say what was guessed: --arg width=… --constexpr HEADS=… --constexpr LEVEL=…\n" in shown
-    assert "MODE = 0" in shown and "CAP = 0" in shown, "what is taken for them is said all the same"
-    assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1"]) == 0
+    assert "  1. Say what was guessed: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
+    assert "CAP = 0" in shown, "what is taken for it is said all the same"
+    assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1", "--constexpr", "MODE=1"]) == 0
     shown = capsys.readouterr().out
     assert "POW2 = 1024" in shown and "Say what was guessed" not in shown
 
