@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from advisor.compiled.launch import Inspection
 from advisor.compiled.parameter_guesses import BLOCK_NAMES
@@ -15,6 +18,10 @@ _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|ST
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
 
 
+_NAMED = ("--arg", "--constexpr", "--content")
+"""Options that say something of an argument by its name."""
+
+
 def missing_options(inspection: Inspection) -> tuple[str, ...]:
     """The options that say what a launch computes, as they are written, where that is not known: `--arg N=…`, `--grid …`.
 
@@ -24,28 +31,73 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     launch, guess = inspection.launch, inspection.guess
     values = [reason.removeprefix(_ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(_ARGUMENT)]
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
-    # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed.
+    # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
+    # but for those whose guess is as good as being told.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters
                  if p.is_constexpr and not BLOCK_NAMES.search(p.name) and not _TUNED.search(p.name)]  # fmt: skip
-    found += [f"--constexpr {n}=…" for n in constants if n not in launch.given.constexprs and type(guess.constexprs.get(n)) is int]
+    told = {*launch.given.constexprs, *guess.settled}
+    found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
         found = [*launch.asks, *found, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(found))
 
 
-def say_missing(kernels: set[str], ids: tuple[str, ...], options: tuple[str, ...], command: str, *, sized: bool) -> tuple[Action, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """A kernel of which something is not said.
+
+    Attributes:
+        kernel: Its name.
+        options: Those that are missing, as they are written.
+        parameters: Names of its arguments.
+    """
+
+    kernel: str
+    options: tuple[str, ...]
+    parameters: frozenset[str]
+
+
+def say_missing(
+    kernels: Sequence[Lacking], ids: tuple[str, ...], target: str, command: str, *, sized: bool, alone: bool
+) -> tuple[Action, ...]:
     """The action that comes first where the launches `ids` have no grid, or (`sized`) were counted with guesses: to say what they are.
 
-    None for several kernels at once, each of which takes options of its own.
+    Args:
+        kernels: Of those launches.
+        ids: Of the launches that are meant.
+        target: What the command names.
+        command: The command line; "": there is none.
+        sized: Whether their grids are known.
+        alone: Whether the target is one kernel; else it is a file, and the command is given for each of its kernels.
     """
-    if len(kernels) != 1 or not options:
+    kernels = [each for each in kernels if each.options]
+    if not kernels:
         return ()
-    given = " ".join(options)
-    title = "Say how large the launch is"
-    detail = "The times here are those of one program, and say nothing of the launch, nor of which configuration is best."
-    if sized:
-        title, detail = "Say what was guessed", "The work was counted with a guess (see what is not known), and may be quite another."
+    of = "" if alone else f" of {kernels[0].kernel}" if len(kernels) == 1 else f" of {len(kernels)} kernels, one at a time"
+    what = f"what was guessed{of}" if sized else f"how large the launch is{of}" if len(kernels) > 1 else f"how large the launch{of} is"
+    if len(kernels) > 1:
+        title = f"Say {what}"
+        detail = "There is a command for each of them, with the options that it lacks."
+    else:
+        title = f"Say {what}: {' '.join(kernels[0].options)}"
+        detail = "The work was counted with a guess (see what is not known), and may be quite another." if sized else (
+            "The times here are those of one program, and say nothing of the launch, nor of which configuration is best.")  # fmt: skip
+    commands = [_command(each, target, command, alone) for each in kernels] if command else []
     return (
-        Action(title=f"{title}: {given}", detail=detail, saving_us=0.0, origin="predicted", launches=ids,
-               snippet=f"{command} {given}" if command else None),
-    )  # fmt: skip
+        Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),
+    )
+
+
+def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
+    """The command with the options that are missing; where the target is a file for one of its kernels, without what others were given."""
+    words = shlex.split(command)
+    if not alone:
+        kept: list[str] = []
+        for word in words:
+            valued = bool(kept) and kept[-1] in _NAMED and "=" in word
+            if valued and word.partition("=")[0].strip() not in lacking.parameters:
+                kept.pop()
+            else:
+                kept.append(f"{target}::{lacking.kernel}" if word == target else word)
+        words = kept
+    return " ".join([shlex.join(words), *lacking.options])

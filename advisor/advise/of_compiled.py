@@ -11,12 +11,20 @@ from advisor import __version__
 from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
-from advisor.advise.missing_options import missing_options, say_missing
+from advisor.advise.missing_options import Lacking, missing_options, say_missing
 from advisor.advise.verdict import verdict
 from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.launch_options import LaunchOptions
-from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, fitting, launch_report, targets_from
+from advisor.compiled.launch_report import (
+    KernelTarget,
+    Unreadable,
+    analyse_targets,
+    fitting,
+    launch_report,
+    targets_from,
+    until_sized,
+)
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
 from advisor.configs.launches import is_launch_record
@@ -67,8 +75,13 @@ def advise_compiled(
     # Records and caches hold what there is to know, and a file of TorchInductor's says its sizes itself.
     written = all(each.cached is None and each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
     looked = _Looked(warnings=[elsewhere] if elsewhere else [], takes_options=written and not is_launch_record(text))
-    for target, found in analyse_targets(targets, gpu, cache, progress=progress):
+    first, rest = until_sized(targets)
+    for target, found in analyse_targets(first, gpu, cache, progress=progress):
         looked.take(target, found, gpu)
+    failed = {looked.targets[name].space for name in looked.failed}
+    for target, found in analyse_targets([each for each in rest if each.space in failed], gpu, cache, progress=progress):
+        looked.take(target, found, gpu)
+    looked.say_left(rest)
     if not looked.reports:
         why = f": {shorten(looked.warnings[0], 400)}" if looked.warnings else ""
         remedy = None if targets and targets[0].cached else "types, constants and options can be given (`advisor inspect --help`)"
@@ -87,7 +100,7 @@ def advise_compiled(
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
         model=None, verdict=verdict(launches, tuple(unknowns), unsized),
-        actions=(*looked.missing_first(unsized, launches, command), *actions(launches))[:MOST], launches=launches, table_findings=(),
+        actions=(*looked.missing_first(unsized, launches, text, command), *actions(launches))[:MOST], launches=launches, table_findings=(),
         exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
         searches=searches,
     )  # fmt: skip
@@ -120,11 +133,26 @@ class _Looked:
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
 
-    def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], command: str) -> tuple[Action, ...]:
-        """What to do first: say what is missing of launches without a grid, or else of any that are shown."""
+    def say_left(self, rest: Sequence[KernelTarget]) -> None:
+        """Say of which kernels configurations were left for when their sizes are known."""
+        for target in self.targets.values():
+            left = sum(each.space == target.space and each.id not in self.targets for each in rest)
+            if left and target.id in self.reports:
+                counted = f"one configuration is shown, and {left} more {'is' if left == 1 else 'are'} compiled"
+                self.unknowns[target.id].append(f"{self.reports[target.id].kernel}: {counted} once its grid is known, to be compared with.")
+
+    def missing_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str, command: str) -> tuple[Action, ...]:
+        """What to do first: say what is missing of launches without a grid, or else of any that are shown, of the target `text`."""
         ids = unsized or tuple(report.id for report in shown if self.missing[report.id])
-        options = tuple(dict.fromkeys(option for name in ids for option in self.missing[name]))
-        return say_missing({self.reports[name].kernel for name in ids}, ids, options, command, sized=not unsized)
+        options: dict[str, dict[str, None]] = defaultdict(dict)
+        for name in ids:
+            options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
+        kernels = {target.launch.kernel: target.launch.source for target in self.targets.values()}
+        lacking = [
+            Lacking(kernel=name, options=tuple(each), parameters=frozenset(p.name for p in kernels[name].kernel(name).parameters))
+            for name, each in options.items() if each
+        ]  # fmt: skip
+        return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
@@ -164,7 +192,9 @@ def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
         guessed = f"{name}: its arguments and grid are guessed from the source (--arg, --constexpr, --signature and --grid say them)."
         return [guessed, *(f"{name}: {text[0].lower()}{text[1:]}" for text in target.launch.notes)]
     taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
-    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith("Assumed ")]
+    # Of one program, counted to show something, what is not known is beside the point: what is missing is said as the first thing to do.
+    untold = ("Assumed ", "Not known: ") if target.launch.grid is None else ("Assumed ",)
+    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith(untold)]
     return [*([f"{name}: assumed {'; '.join(taken)}."] if taken else []), *rest[:MOST_ASSUMPTIONS]]
 
 

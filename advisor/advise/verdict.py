@@ -59,6 +59,8 @@ def _without_grid(missing: list[LaunchReport], whole: int) -> str:
         each = f" of each of {whole} configurations" if whole > 1 else ""
         return f"How long this launch takes is not known: its grid is not, and one program{each} was counted."
     some = f"{len(missing)} of the {whole}" if len(missing) < whole else f"the {whole}"
+    if len(missing) == 1:
+        return f"How long {some} launches takes is not known: its grid is not, and one program was counted."
     return f"How long {some} launches take is not known: their grids are not, and one program of each was counted."
 
 

@@ -1,12 +1,12 @@
 """Diagnose launches and recommend configurations.
 
 TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, a
-bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, parsed and compiled, never imported), a
-record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a cache of @advisor.autotune
-(`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of a cache. Writes
-DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end, which
-DIR/side-by-side.html has too (--format json prints one list of their results). Of a folder of tables a line each is printed, the worst
-first, of all GPUs together; DIR/overview.html has them too, and leads to the report of each.
+bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, or FILE.py for all of its kernels; parsed and
+compiled, never imported), a record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a
+cache of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel
+of a cache. Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side
+at the end, which DIR/side-by-side.html has too (--format json prints one list of their results). Of a folder of tables a line each is
+printed, the worst first, of all GPUs together; DIR/overview.html has them too, and leads to the report of each.
 """
 
 from __future__ import annotations
@@ -223,7 +223,17 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
-    return _shown(result, arguments.format, str(_write(result, output))), result
+    document = _shown(result, arguments.format, str(_write(result, output)))
+    if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
+        _show_commands(result, indent="    " if arguments.format == "md" else "")
+    return document, result
+
+
+def _show_commands(result: Result, indent: str) -> None:
+    """Print the command for each kernel of a file that lacks something."""
+    for action in result.actions:
+        if action.rule is None and action.snippet:
+            print("\n" + "\n".join(indent + line for line in action.snippet.splitlines()))
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

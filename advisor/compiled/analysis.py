@@ -14,7 +14,6 @@ import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
 from advisor.compiled.counts import CertainDemand, KernelDemand
-from advisor.compiled.demand import read_demand
 from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run
@@ -244,7 +243,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
     chosen = chosen[:: max(1, len(chosen) // 512)]
     inputs = inputs_of(inspection.launch, inspection.guess)
-    one = read_demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), programs=chosen)
+    one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), chosen)
     reads = likely_footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
     return min(demand.requested_load_bytes, waves * sum(reads.values()))
 

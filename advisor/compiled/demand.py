@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from advisor.compiled.collected import COLUMNS, AccessTotals, Collected
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
+from advisor.compiled.distinct import distinct_values
 from advisor.compiled.divisors import divisors
 from advisor.compiled.evaluate import evaluate
 from advisor.compiled.execution import Inputs
@@ -82,7 +83,7 @@ def read_demand(
         unknown.setdefault(reason, assumption)
     sample = None
     if not whole:
-        sample = Sample(indices=np.unique(indices), grid=full, divisors=quotients(collected.scalar_divisors))
+        sample = Sample(indices=distinct_values(indices), grid=full, divisors=quotients(collected.scalar_divisors))
     around = module.loops_around()
     accesses = []
     for totals in collected.accesses.values():

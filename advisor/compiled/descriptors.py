@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.compiled.parameter_usage import Usage
-from advisor.compiled.usage import Reader
+from advisor.compiled.usage import usage_of
 from advisor.configs.literals import Evaluator, NotLiteralError
 from advisor.configs.source import SourceFile
 
@@ -81,7 +81,7 @@ def own_blocks(
         the configurations may differ in it.
     """
     given = {name: found for name, kind in types.items() if (found := _TYPE.fullmatch(kind))}
-    usage = Reader(source).usage(source.kernel(kernel)) if given else {}
+    usage = usage_of(source, source.kernel(kernel)) if given else {}
     tuned = {name for each in configurations for name, value in each.items() if any(other.get(name) != value for other in configurations)}
     out: list[dict[str, str]] = [{} for _ in configurations]
     notes = []

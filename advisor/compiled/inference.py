@@ -16,7 +16,7 @@ from advisor.compiled.parameter_guesses import LEAST_DEPTH, argument_type, const
 from advisor.compiled.parameter_usage import Usage
 from advisor.compiled.row_blocks import block_sizes, longest_product, row_sizes
 from advisor.compiled.strides import INTEGERS, assumption, unit_strides, unknown_strides
-from advisor.compiled.usage import Reader
+from advisor.compiled.usage import usage_of
 from advisor.configs.heuristics import heuristic_values
 from advisor.configs.jit_function import MISSING, JitFunction, Parameter, as_dict
 from advisor.configs.literals import dotted
@@ -45,6 +45,7 @@ class Guess:
         strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
         untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
         invented: Constants of which nothing says what they are.
+        settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
         guessed: Arguments of which the type is a guess: pointers and descriptors.
         unread: Why the list of `@triton.autotune`, which would say so, could not be read; empty: it has none, or it was.
     """
@@ -58,6 +59,7 @@ class Guess:
     strides: frozenset[str] = frozenset()
     untold: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
     guessed: frozenset[str] = frozenset()
     unread: str = ""
 
@@ -94,7 +96,7 @@ class Given:
 def guesses(source: SourceFile, function: JitFunction, given: Given | None = None) -> Iterator[Guess]:
     """Signatures to try, the likeliest first."""
     given = given or Given()
-    usage = Reader(source).usage(function)
+    usage = usage_of(source, function)
     variants: list[tuple[str, dict[str, Any]]] = [
         ("first guess", {}),
         ("strides as constants", {"stride": "constant"}),
@@ -241,6 +243,19 @@ class _Draft:
         constants = {each.name for each in self.assumptions if each.kind == "constant"}
         return [p.name for p in self.function.parameters if p.default is MISSING and p.name in constants]
 
+    def settled(self) -> Iterator[str]:
+        """Constants of which a guess is as good as being told: a block that covers all that it is masked against, and a number that turns
+        something on where it is above another, taken for that one (`if cap > 0`: off), if it neither counts nor addresses anything.
+
+        Which mode is meant of several (`if reduction == 1`) is another question, and no guess.
+        """
+        for name in self.invented():
+            value, use = self.constants.get(name), self.usage[name]
+            works = use.extent or use.range_bound or use.integer or use.offset or use.whole
+            covers = bool(self.rows.get(name)) and not _left_out(value, self._row(name), self.rows[name])
+            if covers or (use.switch and not works and any(type(each) is type(value) and each == value for each in use.compared)):
+                yield name
+
     def fill_blocks(self) -> None:
         """Widen sizes to the blocks that cover them, and type the descriptors by their blocks."""
         rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
@@ -325,7 +340,8 @@ def _guess(
         signature=draft.signature, constexprs=draft.constants, options=draft.options, assumptions=tuple(draft.assumptions), label=label,
         divisible=frozenset(draft.divisible), strides=draft.strides,
         untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
-        invented=tuple(draft.invented()), guessed=frozenset((*draft.guessed, *draft.described)), unread=unread or "",
+        invented=tuple(draft.invented()), settled=frozenset(draft.settled()),
+        guessed=frozenset((*draft.guessed, *draft.described)), unread=unread or "",
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.compiled.distinct import distinct_values
 from advisor.compiled.execution import Integers
 from advisor.compiled.places import Family, key_of
 
@@ -30,7 +31,7 @@ class Lattice:
 
     def add(self, array: Integers) -> None:
         """Add a set of integers: as even steps where it is that, else listed."""
-        rest = np.unique(array)
+        rest = distinct_values(array)
         self.offset += int(rest[0])
         rest = rest - rest[0]
         while len(rest) > 1:
@@ -104,7 +105,7 @@ def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
             part = part[: max(room // len(starts), 1)]
             starts = (starts[:, None] + part[None, :]).reshape(-1)
         listed += len(starts)
-        starts = np.unique(starts)
+        starts = distinct_values(starts)
         lows.append(starts)
         highs.append(starts + (run[1] if run else 1))
     low, high = np.concatenate(lows), np.concatenate(highs)
@@ -238,7 +239,7 @@ def _along_axes(
             offset += min(factor * (low // d), factor * (high // d))
         elif used:
             along = np.arange(low, min(high + 1, low + MOST_RUNS), dtype=np.int64)
-            found.append(np.unique(sum((f * (along // d) for d, f in used), np.zeros(len(along), np.int64))))
+            found.append(distinct_values(sum((f * (along // d) for d, f in used), np.zeros(len(along), np.int64))))
     return offset, found
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from advisor.compiled.compile import compile_kernel
 from advisor.compiled.contents import not_given
+from advisor.compiled.counted import Counted
 from advisor.compiled.counts import KernelDemand
-from advisor.compiled.demand import read_demand
 from advisor.compiled.errors import CompileError, IrError
 from advisor.compiled.execution import Inputs
 from advisor.compiled.guess_errors import with_guess
@@ -71,6 +71,7 @@ class Inspection:
     demand: KernelDemand
     guess: Guess
     attempts: tuple[str, ...]  # why earlier guesses failed
+    counted: Counted = field(default_factory=Counted, repr=False)  # of this launch, and of others where they share it
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -160,8 +161,10 @@ def _as_stored(
     return compiled, guess
 
 
-def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True) -> Inspection:
-    """Compile a launch and count what it asks for.
+def inspect_launch(
+    launch: KernelLaunch, target: Target, pool: Pool | None = None, sass: bool = True, counted: Counted | None = None
+) -> Inspection:
+    """Compile a launch and count what it asks for; `counted` holds what was counted of others.
 
     Raises:
         CompileError, InputError: See `compile_launch`.
@@ -170,8 +173,9 @@ def inspect_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
     inputs = inputs_of(launch, guess)
-    demand = certain_of_guesses(read_demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
-    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures)
+    counted = counted or Counted()
+    demand = certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled)), guess)
+    return Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
 
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.counted import Counted
+from advisor.compiled.file_kernels import options_by_kernel
 from advisor.compiled.inductor import inductor_launches
 from advisor.compiled.inference import UNKNOWN_STAGES
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
@@ -19,7 +21,7 @@ from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
 from advisor.compiled.triton_cache import CachedKernel, cached_kernels, cached_launch, inspect_cached, is_cache_target
 from advisor.configs.launches import is_launch_record
-from advisor.configs.source import read_source
+from advisor.configs.source import SourceFile, read_source
 from advisor.errors import AdvisorError, InputError, UsageError
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration, Family, Finding, Latency, LaunchReport, Problem
@@ -75,19 +77,14 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
     """
     asked = asked or LaunchOptions()
     if is_kernel_target(text) or _is_one_kernel(text):
-        source, kernel = open_kernel(text)
-        return [
-            KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
-            for each in launches(source, kernel, asked, gpu)
-        ]
+        return _of_kernel(*open_kernel(text), asked, gpu)
     if not is_launch_record(text) and is_cache_target(text):
         return [
             KernelTarget(id=entry.id, launch=cached_launch(entry, asked), source="Triton's cache", cached=entry)
             for entry in cached_kernels(text)
         ]  # fmt: skip
-    if asked != LaunchOptions() and text.endswith(".py") and not is_launch_record(text):
-        _, kernel = open_kernel(text)  # where there are several it names them all
-        raise UsageError("options of a launch are for one kernel of a file", text, f"{text}::{kernel}", "name the kernel after ::")
+    if text.endswith(".py") and not is_launch_record(text):
+        return _of_file(text, asked, gpu)
     if asked != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
@@ -95,10 +92,41 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
             KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device, source=_recorded(r))
             for r in record_target(text)
         ]  # fmt: skip
-    if text.endswith(".py"):
-        return [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
     raise UsageError("not a kernel", text,
                      "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
+
+
+def _of_kernel(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
+    return [
+        KernelTarget(id=each.id, launch=each.launch, source=each.source, space=each.space, chosen=each.chosen)
+        for each in launches(source, kernel, asked, gpu)
+    ]
+
+
+def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
+    """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options."""
+    source = read_source(text)
+    kernels = source.launched
+    if not kernels or any(function.inductor is not None for function in source.functions.values()):
+        found = [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
+        if asked != LaunchOptions():
+            raise UsageError("options of a launch are for one kernel of a file", text, f"{text}::{found[0].id}", "name the kernel after ::")
+        return found
+    source = source.on(*gpu.triton_target[:2]) if gpu is not None else source
+    given = options_by_kernel(source, kernels, asked)
+    return [target for kernel in kernels for target in _of_kernel(*source.named(kernel), given[kernel], gpu)]
+
+
+def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], list[KernelTarget]]:
+    """The targets to look at first, and those to leave until sizes are given: of configurations that cannot be compared, for no grid is
+    known of any, all but the one that runs untuned, or else the first."""
+    sized = {target.space for target in targets if target.launch.grid is not None}
+    first: dict[str, KernelTarget] = {}
+    for target in targets:
+        if target.space is not None and target.space not in sized and (target.chosen or target.space not in first):
+            first[target.space] = target
+    kept = [each for each in targets if each.space is None or each.space in sized or first[each.space] is each]
+    return kept, [each for each in targets if each not in kept]
 
 
 def _is_one_kernel(text: str) -> bool:
@@ -146,8 +174,7 @@ def _compiled_for(target: KernelTarget) -> str | None:
 def analyse_targets(
     targets: Sequence[KernelTarget], gpu: GpuSpec, cache: str = "warm", progress: Callable[[int, int], None] | None = None
 ) -> list[tuple[KernelTarget, KernelAnalysis | Unreadable]]:  # fmt: skip
-    """Compile and count every target for one GPU, as many at a time as there are cores, two at most; failures are values, the order is
-    kept.
+    """Compile and count every target for one GPU, as many at a time as the pool has workers; failures are values, the order is kept.
 
     Args:
         targets: What to look at.
@@ -156,8 +183,9 @@ def analyse_targets(
         progress: Called with (done, total) targets, from the calling thread.
     """
     found: dict[int, KernelAnalysis | Unreadable] = {}
+    counted = Counted()
     with Pool() as workers, ThreadPoolExecutor(max_workers=workers.size) as threads:
-        waiting = {threads.submit(_analyse, target, gpu, cache, workers): i for i, target in enumerate(targets)}
+        waiting = {threads.submit(_analyse, target, gpu, cache, workers, counted): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):
                 found[waiting[future]] = future.result()
@@ -170,10 +198,10 @@ def analyse_targets(
     return [(target, found[i]) for i, target in enumerate(targets)]
 
 
-def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis | Unreadable:
+def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis | Unreadable:
     try:
         if target.cached is None:
-            return _that_launches(target.launch, gpu, cache, workers)
+            return _that_launches(target.launch, gpu, cache, workers, counted)
         if target.cached.target != Target.of(gpu):
             raise InputError(f"compiled for {target.cached.target.name}", gpu.name, f"code for {Target.of(gpu).name}",
                              "name a GPU it runs on with --gpu")  # fmt: skip
@@ -184,12 +212,12 @@ def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool) -> K
         return Unreadable(id=target.id, reason=str(error))
 
 
-def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool) -> KernelAnalysis:
+def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted) -> KernelAnalysis:
     """What a launch is found to do; where its blocks or stages are guesses with which it cannot launch, with the most stages that can.
 
     What nobody said to run is no launch that fails.
     """
-    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers), gpu, cache)
+    analysis = first = kernel_analysis(inspect_launch(launch, Target.of(gpu), workers, counted=counted), gpu, cache)
     guess, options = first.inspection.guess, launch.given.options
     guessed = guess.invented or any(UNKNOWN_STAGES in text for text in launch.assumed)
     stages = first.inspection.compiled.num_stages
@@ -198,7 +226,7 @@ def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool
         note = f"num_stages = {stages}, the most with which what is guessed can launch"
         kept = tuple(text for text in launch.assumed if UNKNOWN_STAGES not in text)
         fewer = replace(launch, given=replace(launch.given, options={**options, "num_stages": stages}), assumed=(*kept, note))
-        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers), gpu, cache)
+        analysis = kernel_analysis(inspect_launch(fewer, Target.of(gpu), workers, counted=counted), gpu, cache)
     return analysis if analysis.predicted is not None else first
 
 

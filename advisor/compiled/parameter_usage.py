@@ -12,6 +12,7 @@ OF_LOADS = ("index", "counted", "tested")
 """What is done with the values that are loaded through a pointer."""
 OF_ARGUMENTS = (
     "extent", "range_bound", "boolean", "optional", "element_type", "descriptor", "number", "beside_floats", "integer", "offset", "whole",
+    "switch",
 )  # fmt: skip
 """What is done with an argument itself."""
 
@@ -42,6 +43,7 @@ class Usage:
     beside_floats: bool = False  # added to floats, multiplied by or compared with them
     whole: bool = False  # it is compared with an index, or divided as integers are
     compared: list[Any] = field(default_factory=list)
+    switch: bool = False  # whether it is above or below a constant is asked: `if cap > 0`
     range_bound: bool = False
     integer: bool = False  # in a bound of a loop
     offset: bool = False  # in an address

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled import values
+from advisor.compiled.distinct import distinct_values
 from advisor.compiled.execution import Active, Count, Integers, Part, Places, Running
 from advisor.compiled.remembered import Remembered
 from advisor.compiled.values import Value
@@ -135,7 +136,8 @@ class PlaceRecorder:
         profile = own - own[0]
         name = b""
         if profile.any():
-            name = key_of(profile) + (b"" if every else key_of(indices))
+            # Starts are told from lanes, which may be the same numbers and are kept as another array.
+            name = b"starts" + key_of(profile) + (b"" if every else key_of(indices))
             if name not in self.sets:
                 self.sets[name] = np.stack([indices, profile])
         found.setdefault((*kind, name), []).append(np.array([first]))
@@ -155,7 +157,7 @@ class PlaceRecorder:
             offsets, active = _lanes_of(group)
             low, own = _relative(offsets, active)
             label = _rows(own)
-            if len(np.unique(label)) > MOST_PATTERNS:
+            if len(distinct_values(label)) > MOST_PATTERNS:
                 if listed is None:
                     listed = (offsets, active)
                     continue
@@ -170,7 +172,7 @@ class PlaceRecorder:
     def _keys(self, rows: Iterable[Integers]) -> Iterator[bytes]:
         """Keys of the sets that rows of offsets are; of lanes that are not active an offset is below 0."""
         for row in rows:
-            lanes = np.unique(row)
+            lanes = distinct_values(row)
             lanes = lanes[lanes >= 0]
             if len(lanes) > 1:
                 name = key_of(lanes)
@@ -227,7 +229,7 @@ def tags_of(trips: Count, uniform: bool) -> Integers | None:
     """What the programs of a loop whose trips are sampled are told apart by: their trips, -1 where too many differ."""
     if uniform:
         return None
-    most = np.unique(trips)[-MOST_TRIPS_APART:]
+    most = distinct_values(trips)[-MOST_TRIPS_APART:]
     return np.where(trips >= most[0], trips, -1).astype(np.int64)
 
 
@@ -262,7 +264,7 @@ def _filled(where: list[int], shifts: list[Integers]) -> Integers:
     follows = [len(s) == len(start) and bool((s - start == step * (w - origin)).all()) for w, s in zip(where, shifts, strict=True)]
     runs = [np.arange(where[i], where[i + 1]) for i in range(len(where) - 1) if follows[i] and follows[i + 1]]
     runs.append(np.array([w for w, f in zip(where, follows, strict=True) if f], np.int64))
-    positions = np.unique(np.concatenate(runs))[: max(MOST_LISTED // len(start), 1)]
+    positions = distinct_values(np.concatenate(runs))[: max(MOST_LISTED // len(start), 1)]
     rest = [s for s, f in zip(shifts, follows, strict=True) if not f]
     along = np.zeros(1, np.int64) if step == 0 else step * (positions - origin)
     return np.concatenate([(start[:, None] + along[None, :]).reshape(-1), *rest])
@@ -275,7 +277,7 @@ def families(places: Places, sets: Mapping[bytes, NDArray[Any]]) -> list[Family]
     """What an access touched in one set of programs."""
     found = []
     for (_, keys, name), shifts in places.items():
-        moved = np.unique(np.concatenate(shifts))
+        moved = distinct_values(np.concatenate(shifts))
         indices, starts = (None, np.zeros(1, np.int64)) if not name else (sets[name][0], sets[name][1])
         found.append(Family(programs=indices, starts=starts, shifts=moved, patterns=tuple(sets[key] for key in keys)))
     return found

@@ -25,6 +25,10 @@ SLOW_S = 10.0
 STILL = ("advisor: Triton is still at work on %s after %g s; it is given up after %g s, a limit that no option raises, and left out of "
          "what is reported")  # fmt: skip
 
+MOST_WORKERS = 8
+"""Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
+of them would only wait for."""
+
 log = logging.getLogger("advisor.compiled")
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY")
 
@@ -116,11 +120,16 @@ class Worker:
             self.folder = None
 
 
+def _cores() -> int:
+    """Cores that this process may use: `taskset` and containers give it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Pool:
-    """As many workers as asked for. A context manager: leaving it ends them."""
+    """As many workers as asked for, or else as there are cores, `MOST_WORKERS` at most. A context manager: leaving it ends them."""
 
     def __init__(self, workers: int | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self.size = max(1, workers or min(2, os.cpu_count() or 1))
+        self.size = max(1, workers or min(_cores(), MOST_WORKERS))
         self.timeout_s = timeout_s
         self.idle: list[Worker] = []
         self.lock = threading.Lock()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.compiled.counts import AccessDemand
+from advisor.compiled.distinct import distinct_values
 from advisor.compiled.lattices import Lattice, distinct_bytes
 from advisor.compiled.values import Value
 
@@ -27,8 +28,8 @@ def sector_ratio(pointer: Value, element_bytes: int) -> float:
     if not pointer.varying:
         return 1.0
     offsets = functools.reduce(np.add, (part[part.shape[0] // 2] for part in pointer.varying))
-    elements = np.unique(offsets)
-    sectors = np.unique((elements - elements[0]) * element_bytes // SECTOR_BYTES)
+    elements = distinct_values(offsets)
+    sectors = distinct_values((elements - elements[0]) * element_bytes // SECTOR_BYTES)
     return max(len(sectors) * SECTOR_BYTES / (len(elements) * element_bytes), 1.0)
 
 

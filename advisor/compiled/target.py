@@ -13,11 +13,18 @@ from advisor.compiled.inference import Given, guesses, unknown_option
 from advisor.compiled.kernel import OPTION_NAMES, Target
 from advisor.compiled.launch import KernelLaunch
 from advisor.compiled.strides import launched
-from advisor.compiled.usage import Reader
+from advisor.compiled.usage import usage_of
 from advisor.compiled.written_values import bytes_of, known_type, literal, symbol_text, type_name
 from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.jit_function import MISSING, JitFunction
-from advisor.configs.launch_sites import LaunchCalls, grid_from_launches, needed_for_grid, only_launch, options_passed
+from advisor.configs.launch_sites import (
+    LaunchCalls,
+    grid_as_written,
+    grid_from_launches,
+    needed_for_grid,
+    only_launch,
+    options_passed,
+)
 from advisor.configs.literals import NotLiteralError
 from advisor.configs.source import SourceFile, read_source
 from advisor.errors import NothingMatchedError, UsageError
@@ -120,7 +127,9 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
                and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)]  # fmt: skip
     needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
     if needed is None or not needed[1]:
-        return launch
+        written = grid_as_written(source, launch.kernel)
+        note = f"The launch in line {written[0]} has the grid {written[1]}, which does not follow from arguments." if written else None
+        return replace(launch, notes=(*launch.notes, note)) if note else launch
     constants = {p.name for p in function.parameters if p.is_constexpr}
     options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
     note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
@@ -172,7 +181,7 @@ def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str
     """
     if None not in constants.values():
         return dict(constants)
-    usage = Reader(launch.source).usage(launch.source.kernel(launch.kernel))
+    usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
 
 
@@ -273,7 +282,7 @@ def open_kernel(text: str) -> tuple[SourceFile, str]:
     """
     if "::" not in text and text.endswith(".py"):
         source = read_source(text)
-        names = [n for n in source.definitions if n not in source.called] or list(source.definitions)
+        names = source.launched
         if not names:
             gluon = any("gluon" in f"{item.module}.{item.name}" for items in source.imports.values() for item in items)
             raise NothingMatchedError(f"{text}: no Triton kernel in this file", "Gluon, which is not supported" if gluon else None,

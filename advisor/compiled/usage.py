@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,34 @@ from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.source import SourceFile
 
 MAX_DEPTH = 6
+
+
+_ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+MOST_REMEMBERED = 16
+"""Kernels whose usage is remembered: those of a list of configurations that are looked at together, and of the other files at hand."""
+
+
+def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
+    """Usage by parameter, read once for all configurations of a kernel; not to be changed."""
+    return _read(_Kernel(source, function))
+
+
+class _Kernel:
+    """A kernel as a key: the same one of the same file only, for to compare two would be to read them."""
+
+    def __init__(self, source: SourceFile, function: JitFunction) -> None:
+        self.source, self.function = source, function
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kernel) and other.source is self.source and other.function is self.function
+
+    def __hash__(self) -> int:
+        return hash((id(self.source), id(self.function)))
+
+
+@functools.lru_cache(maxsize=MOST_REMEMBERED)
+def _read(kernel: _Kernel) -> dict[str, Usage]:
+    return Reader(kernel.source).usage(kernel.function)
 
 
 class Reader:
@@ -141,6 +170,7 @@ class _KernelReader:
             for use in uses:
                 use.element_type |= of_triton
                 use.compared.extend(values)
+                use.switch |= bool(values) and all(isinstance(op, _ORDER) for op in node.ops)
                 use.optional |= isinstance(side, ast.Constant) and side.value is None
         self.marks.counted(node)
 

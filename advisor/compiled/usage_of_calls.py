@@ -96,6 +96,10 @@ class CallReader:
         self.function = function
         self.marks = marks
         self.depth = depth
+        self._added_to: dict[int, list[ast.expr]] = {}  # by the `id` of what is added in place
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.AugAssign):
+                self._added_to.setdefault(id(node.value), []).append(node.target)
 
     def note(self, node: ast.Call) -> None:
         """Note what one call tells."""
@@ -221,7 +225,7 @@ class CallReader:
         if "out_dtype" in dot.keywords:
             return (dotted(dot.keywords["out_dtype"]) or "").endswith(".int32")
         sums = [*dot.node.args[2:3], *(value for name, value in dot.keywords.items() if name == "acc")]
-        sums += [n.target for n in ast.walk(self.function.node) if isinstance(n, ast.AugAssign) and n.value is dot.node]
+        sums += self._added_to.get(id(dot.node), ())
         made = [value for each in sums if isinstance(each, ast.Name) for value in self.marks.origins.reaching.values(each)]
         types = [t for call in made if isinstance(call, ast.Call) for t in (*call.args[1:], *(k.value for k in call.keywords))]
         return any((dotted(t) or "").endswith(".int32") for t in types)

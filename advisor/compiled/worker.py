@@ -184,12 +184,13 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         attributes = {tuple(path): value for path, value in request["attrs"]}
         source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":
-            text = only_ttir(source, target, request["options"])
-            return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__, "prefix": folder}
+            text = only_ttir(source, target, request["options"]).replace(folder + "/", "")
+            return {"asm": {"ttir": text}, "metadata": rewritten(), "triton": triton.__version__}
         compiled = triton.compile(source, target=target, options=request["options"])
         metadata = {k: plain(v) for k, v in compiled.metadata._asdict().items()} | rewritten()
         texts = {k: v for k, v in compiled.asm.items() if isinstance(v, str) and k in ("ttir", "ttgir", "ptx", "amdgcn")}
-        answer: dict[str, Any] = {"asm": texts, "metadata": metadata, "triton": triton.__version__, "prefix": folder}
+        texts = {k: v.replace(folder + "/", "") for k, v in texts.items()}  # alike where the same comes out of another compilation
+        answer: dict[str, Any] = {"asm": texts, "metadata": metadata, "triton": triton.__version__}
         cubin = compiled.asm.get("cubin")
         if isinstance(cubin, bytes):
             answer["tools"] = disassemble(cubin, Path(folder), request.get("sass", True))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisor.configs.bindings import Scope
+from advisor.configs.bindings import Scope, own_nodes
 from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.launch_calls import launches
 from advisor.configs.launch_site import LaunchSite
@@ -95,6 +95,41 @@ def needed_for_grid(
             if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
                 needed = fewer
         return call.lineno, needed
+    return None
+
+
+LONGEST_GRID = 120
+"""Characters of a grid that is shown as it is written."""
+
+
+def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
+    """The line of the first launch in the file that says its grid in one expression, and that; None: there is none, or it is too long.
+
+    `grid`, where the function around it assigns that once, is what it assigns: a tuple, or what a lambda or a function of one line returns.
+    """
+    for scopes, call in launches(source, kernel):
+        assert isinstance(call.func, ast.Subscript)
+        found: ast.expr | None = call.func.slice
+        if isinstance(found, ast.Name):
+            found = _assigned_once(found.id, scopes)
+        text = ast.unparse(found.body if isinstance(found, ast.Lambda) else found) if found is not None else ""
+        if 0 < len(text) <= LONGEST_GRID:
+            return call.lineno, text
+    return None
+
+
+def _assigned_once(name: str, scopes: Sequence[Scope]) -> ast.expr | None:
+    """What the innermost function that binds a name gives it, where that is one expression."""
+    for scope in reversed(scopes):
+        values: list[ast.expr | None] = []
+        for node in own_nodes(scope):
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+                values.append(node.value)
+            elif isinstance(node, ast.FunctionDef) and node.name == name:
+                last = node.body[-1]
+                values.append(last.value if isinstance(last, ast.Return) and len(node.body) == 1 else None)
+        if values:
+            return values[0] if len(values) == 1 else None
     return None
 
 

@@ -255,6 +255,16 @@ class SourceFile:
         return frozenset(names & set(self.definitions))
 
     @cached_property
+    def launched(self) -> tuple[str, ...]:
+        """Kernels of the file that may be launched, in its order: no other calls them, and they return nothing, which a launch would not
+        take. All of them where none is left."""
+        returning = {
+            name for name, nodes in self.definitions.items()
+            if any(isinstance(n, ast.Return) and n.value is not None for node in nodes for n in ast.walk(node))
+        }  # fmt: skip
+        return tuple(name for name in self.definitions if name not in self.called | returning) or tuple(self.definitions)
+
+    @cached_property
     def kernels_literal(self) -> dict[str, Any]:
         """The `KERNELS` literal (triton_kernels/README.md); empty where there is none."""
         node = self.assignments.get("KERNELS")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.advise import of_compiled
 from advisor.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,10 +73,10 @@ def test_a_kernel_in_source(tmp_path, capsys):
     file.write_text(SCALE)
     assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert len(result["launches"]) == 2
-    for launch in result["launches"]:
-        assert launch["occupancy"]["registers_origin"] == "compiled"
-        assert launch["bound"]["us"] <= launch["config_bound"]["us"] <= launch["predicted"]["us"]
+    [launch] = result["launches"]  # nothing could be compared without a grid, so that the other configuration is not compiled
+    assert launch["occupancy"]["registers_origin"] == "compiled"
+    assert launch["bound"]["us"] <= launch["config_bound"]["us"] <= launch["predicted"]["us"]
+    assert any("and 1 more is compiled once its grid is known" in unknown for unknown in result["verdict"]["unknowns"])
     assert any("guessed" in unknown for unknown in result["verdict"]["unknowns"])
 
 
@@ -100,8 +101,17 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert launch["configuration"]["parameters"] == {"BLOCK": 64} and launch["ceiling"] is None
     assert main(arguments) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert len(result["launches"]) == 2 and not result["searches"] and all(each["ceiling"] is None for each in result["launches"])
+    assert len(result["launches"]) == 1 and not result["searches"] and result["launches"][0]["ceiling"] is None
     assert result["verdict"]["sentence"].startswith("How long this launch takes is not known") and result["verdict"]["current_us"] == 0
+
+
+def test_the_first_configuration_that_compiles_stands_for_all_without_a_grid(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
+    file.write_text(SCALE.replace("triton.Config({\"BLOCK\": 64}", "triton.Config({\"BLOCK\": 65}"))  # no power of two
+    assert main(["advise", f"{file}::scale_kernel", "--gpu", "H200", "--output", str(tmp_path / "out")]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [launch["configuration"]["parameters"] for launch in result["launches"]] == [{"BLOCK": 1024}]
+    assert "scale_kernel-config0" in result["warnings"][0]
 
 
 def test_what_is_missing_for_a_time_is_the_first_thing_to_do(tmp_path, capsys):
@@ -208,7 +218,8 @@ def test_a_kernel_whose_configuration_differs_by_gpu_is_one_row(tmp_path, capsys
     assert len(rows) == 1 and rows[0].count("launch") == 2 and "-" not in rows[0]
 
 
-def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path, capsys):
+def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(of_compiled, "until_sized", lambda targets: (targets, []))  # as of a cache, where all are compiled already
     kernel = f"{ROOT / 'tests' / 'data' / 'scale_kernel.py'}::scale_kernel"
     assert main(["advise", kernel, "--gpu", "H200", "--gpu", "A100", "--output", str(tmp_path)]) == 0
     rows = capsys.readouterr().out.partition("Side by side:")[2].splitlines()[3:-1]
@@ -216,14 +227,94 @@ def test_configurations_of_one_problem_are_rows_with_their_own_figures(tmp_path,
     assert len(set(labels)) == len(rows) == 6 and all("BLOCK=" in label and "num_warps=" in label for label in labels)
 
 
-def test_a_file_without_a_kernels_name_says_which_there_are(tmp_path, capsys):
+PADDED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def norm(x, y, width, eps, HEADS: tl.constexpr, POW2: tl.constexpr, MODE: tl.constexpr, CAP: tl.constexpr, LEVEL: tl.constexpr):
+    at = tl.arange(0, POW2)
+    for head in range(HEADS):
+        row = tl.load(x + (tl.program_id(0) * HEADS + head) * width + at, mask=at < width)
+        if MODE == 0 or MODE == 1:
+            row = row.to(tl.float32)
+        if CAP > 0:
+            row = tl.minimum(row, CAP)
+        if LEVEL == 2:
+            y += LEVEL * width
+        tl.store(y + (tl.program_id(0) * HEADS + head) * width + at, row + eps, mask=at < width)
+"""
+
+
+def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
+    """POW2 follows from the width, and CAP is a switch; HEADS and LEVEL are part of the work, and so is which of two modes is meant."""
     file = tmp_path / "kernels.py"
-    file.write_text(SCALE + SCALE.partition("@triton.jit")[2].join(("@triton.jit", "")).replace("scale_kernel", "other_kernel"))
+    file.write_text(PADDED)
+    arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "  1. Say what was guessed: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
+    assert "CAP = 0" in shown, "what is taken for it is said all the same"
+    assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1", "--constexpr", "MODE=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "POW2 = 1024" in shown and "Say what was guessed" not in shown
+
+
+TWO = SCALE + """
+
+@triton.jit
+def other_kernel(x_ptr, y_ptr, m, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < m), mask=offsets < m)
+
+
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+def scale(x, y, n):
+    scale_kernel[(triton.cdiv(n, 1024),)](x, y, n)
+"""
+
+
+def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
+    """One report, with a command for each kernel that lacks something; what returns a value is no kernel that is launched."""
+    file = tmp_path / "kernels.py"
+    file.write_text(TWO)
     arguments = ["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    assert "kernels.py::scale_kernel, kernels.py::other_kernel" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
+    assert main(arguments) == 0
+    result, shown = json.loads((tmp_path / "out" / "result.json").read_text()), capsys.readouterr().out
+    assert [launch["kernel"] for launch in result["launches"]] == ["scale_kernel", "other_kernel"] and not result["warnings"]
+    commands = result["actions"][0]["snippet"].splitlines()
+    assert [line.split()[2].rpartition("::")[2] for line in commands] == ["scale_kernel", "other_kernel"]
+    assert "--arg n=…" in commands[0] and "--arg m=…" in commands[1] and "--grid …" in commands[1]
+    assert shown.endswith("\n" + "\n".join(commands) + "\n")
+    monkeypatch.setattr(sys, "argv", ["advisor", *arguments, "--arg", "n=4096"])
+    assert main([*arguments, "--arg", "n=4096"]) == 0
+    result, shown = json.loads((tmp_path / "out" / "result.json").read_text()), capsys.readouterr().out
+    assert result["launches"][0]["occupancy"]["ctas"] == 4 and len(result["searches"]) == 1
+    assert "How long 1 of the 2 launches takes is not known" in result["verdict"]["sentence"]
+    command = result["actions"][0]["snippet"]
+    assert command.partition("::")[2].startswith("other_kernel") and "n=4096" not in command and shown.endswith(f"\n{command}\n")
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (["--arg", "k=1"], "no kernel of kernels.py has an argument of that name (for --arg); got k; expected one of "),
+    (["--grid", "4"], "--grid is for one kernel of a file"), (["--signature", "*fp16"], "--signature is for one kernel of a file"),
+])  # fmt: skip
+def test_what_is_no_option_of_all_kernels_of_a_file_is_refused(tmp_path, capsys, more, words):
+    file = tmp_path / "kernels.py"
+    file.write_text(TWO)
+    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out"), *more]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_only_kernel_of_a_file_needs_no_name(tmp_path, capsys):
+    file = tmp_path / "kernels.py"
     file.write_text(SCALE)
-    assert main([*arguments, "--arg", "n=4096"]) == 0, "the only one needs no name"
+    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out"), "--arg", "n=4096"]) == 0
     assert "scale_kernel" in capsys.readouterr().out
     described = str(ROOT / "triton_kernels" / "softmax.py")
     assert main(["advise", described, "--gpu", "H200", "--sizes", "B=64,H=512", "--output", str(tmp_path / "out")]) == 0

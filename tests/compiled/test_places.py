@@ -340,3 +340,13 @@ def test_lanes_of_each_program_are_listed_as_far_as_there_is_room(monkeypatch: p
     assert elements(found) == {0, 5, 9, 11, 1, 2, 3, 40, 7} and recorder.listable == 1_000 - 12
     recorder, found = recorded(scattered, listable=11)
     assert not found and recorder.listable == 11
+
+
+@pytest.mark.parametrize("first", ["load", "store"])
+def test_as_many_programs_as_lanes(first: str, tmp_path: Path) -> None:
+    """Where programs start is then the same numbers as what their lanes add to it, and is not taken for it."""
+    load, store = "total = tl.sum(tl.load(x + pid * BLOCK + tl.arange(0, BLOCK)))", "tl.store(sums + pid, {})"
+    body = [load, store.format("total")] if first == "load" else [store.format("1.0"), load, "tl.store(other + 2 * pid, total)"]
+    kernel = "def k(x, sums, other, BLOCK: tl.constexpr):\n    pid = tl.program_id(0)\n    " + "\n    ".join(body) + "\n"
+    demand = demand_of(kernel, tmp_path, (64,), BLOCK=64)
+    assert demand.read_footprints["x"] == 2 * 64 * 64 and demand.written_footprints["sums"] == 2 * 64

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.pool import Worker
+from advisor.compiled.pool import MOST_WORKERS, Pool, Worker
 
 pytest.importorskip("triton")
 SLOW_PTXAS = """#!/bin/sh
@@ -120,3 +120,10 @@ assert len(keys) == 2, keys
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TRITON_DEFAULT_FP_FUSION": "1"}
     done = subprocess.run([sys.executable, "-c", run], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_pool_has_a_worker_for_each_core_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, workers in ((1, 1), (3, 3), (96, MOST_WORKERS)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)), raising=False)
+        assert Pool().size == workers
+    assert Pool(2).size == 2

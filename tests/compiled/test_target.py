@@ -171,7 +171,8 @@ def test_what_the_grid_needs_is_said(before: str, given: dict[str, int], needed:
     launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments=given))
     assert launch.grid is None
     said = f"The grid follows from the launch in line 12 once its sizes are given: {needed}."
-    assert launch.notes == ((said,) if needed else ())
+    otherwise = "The launch in line 12 has the grid (len(open('rows').read()),), which does not follow from arguments."
+    assert launch.notes == (said if needed else otherwise,)
 
 
 def test_with_what_the_grid_needs_it_is_known(tmp_path: Path) -> None:
