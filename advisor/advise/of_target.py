@@ -270,7 +270,7 @@ def _recommendation(
         reason += f", for the {len(choice.latencies)} launches that share this entry together"
     if now is None:
         reason += "; the current configuration cannot launch"
-    if choice.ceilings[launch.id][0] >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
+    if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
         reason += (f"; predicted {100 * (latency.us / ceiling.us - 1):.0f} % above the ceiling, for what is predicted faster ranks behind "
                    "it in the order learned from measurements")  # fmt: skip
     entry = launch.entry

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from advisor.advise import advise
 from advisor.advise.drafts import Measured
 from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines import problem_batch
+from advisor.pipelines.space import family_space
 from advisor.rendering import markdown, page, terminal
 from advisor.schema import Latency, LaunchReport
 from advisor.targets import Request
 from advisor.targets.resolve import resolve_target
-
-from .launches import tile
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 
@@ -75,24 +75,28 @@ def test_nothing_is_saved_where_what_was_measured_is_a_fault() -> None:
 
 
 def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is_predicted() -> None:
-    """The order is learned for itself: here 16/128/128 is predicted faster for both launches than what is ranked first."""
-    predictor = load_predictor(None)
-    target = resolve_target("fused_moe", Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(64,)))
+    """The order is learned for itself: what is predicted faster may rank behind."""
+    predictor, space = load_predictor(None), family_space("fused_moe")
+    target = resolve_target("fused_moe", Request(gpu="A40", model="Qwen3-30B-A3B", tokens=(8, 64, 512, 2048)))
     result = advise(target, predictor, command="")
-    faster = configuration_batch([tile(16, 128, 128, 1, 4, 3)])
+    overtaken = 0
     for launch in result.launches:
-        assert launch.recommendation is not None and launch.ceiling is not None and launch.predicted is not None
+        if launch.recommendation is None:
+            continue
+        assert launch.ceiling is not None and launch.predicted is not None
         shown = launch.recommendation.latency.us
-        assert predictor.predict(problem_batch([launch.problem]), faster, target.gpu).us[0] < shown
+        overtaken += bool(np.nanmin(predictor.predict(problem_batch([launch.problem]), space, target.gpu).us) < shown)
         assert launch.recommendation.reason.startswith("ranked first of the configuration space")
         assert launch.ceiling.us <= min(shown, launch.predicted.us)
+    assert overtaken
     assert "best predicted" not in f"{terminal.to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"
 
 
 def test_what_the_actions_change_the_table_of_sizes_changes_too() -> None:
-    """M=8: neither the first-ranked configuration nor another is worth a change, and no rule says that one is."""
-    result = advise(resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(8, 64))), load_predictor(None), command="")
+    """Where neither the first-ranked configuration nor another is worth a change, no rule says that one is."""
+    target = resolve_target(str(EXAMPLE), Request(model="Qwen3-30B-A3B", tokens=(1, 2, 4, 8, 16, 64)))
+    result = advise(target, load_predictor(None), command="")
     kept = {launch.id for launch in result.launches if launch.recommendation is None}
-    assert kept == {"w13-M8", "w2-M8"}
+    assert 0 < len(kept) < len(result.launches)
     assert not [finding for launch in result.launches if launch.id in kept for finding in launch.findings if finding.net_saving_us]
     assert all(action.snippet is not None and not kept & set(action.launches) for action in result.actions)

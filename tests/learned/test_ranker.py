@@ -83,12 +83,20 @@ def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
 
 
 def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
-    monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_LATENCY", 1e6)  # the latencies outvote the trees
-    moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("A100"), "bf16"), samples.problems(tokens=(8,))
+    moe, gpu = load_predictor().weights.moe, machine(load_gpu("A100"), "bf16")
     known = as_configuration(moe.ranker.known[fits(gpu, as_configuration(moe.ranker.known))])
-    fastest = moe.core.estimate(moe_launch(problem, known, gpu), EXACT).log_us.argmin()
-    order = np.argsort(moe.ranker.scores(moe.core, problem, known, gpu), kind="stable").tolist()
-    assert order.index(fastest) == AGREED
+    heard = 0
+    for problem in (samples.problems(tokens=(tokens,)) for tokens in (4, 8, 16, 32, 64, 256)):
+        fastest = moe.core.estimate(moe_launch(problem, known, gpu), EXACT).log_us.argmin()
+
+        def place(share: float, problem=problem, fastest=fastest) -> int:
+            monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_LATENCY", share)
+            return np.argsort(moe.ranker.scores(moe.core, problem, known, gpu), kind="stable").tolist().index(fastest)
+
+        if place(0.0) >= AGREED:
+            assert place(1e6) == AGREED  # the latencies outvote the trees
+            heard += 1
+    assert heard
 
 
 @pytest.mark.parametrize(("gpu", "tokens", "swept", "heard"), [

@@ -28,7 +28,7 @@ def test_what_is_predicted_faster_is_reached_and_nothing_is_below_the_bound() ->
 def test_commands_differ_only_in_the_configurations_they_know(gpu: str) -> None:
     """`predict` knows the launch; a search the first-ranked one as well; `advise` both, and what it recommends."""
     predictor = load_predictor(None)
-    target = resolve_target("fused_moe", Request(gpu=gpu, model="Qwen3-30B-A3B", tokens=(1, 64, 4096)))
+    target = resolve_target("fused_moe", Request(gpu=gpu, model="Qwen3-30B-A3B", tokens=(4, 64, 4096)))
     space = SearchSpace.from_batch(family_space("fused_moe"))
     for launch in advise(target, predictor, command="").launches:
         assert launch.ceiling is not None and launch.configuration is not None and launch.predicted is not None
