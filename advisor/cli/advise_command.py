@@ -1,12 +1,21 @@
 """Diagnose launches and recommend configurations.
 
-TARGET is a tuned table of vLLM or SGLang (E=...,N=...,device_name=....json, or a block-scaled GEMM table), a folder of tables, a
-bundled kernel (fused_moe, gemm, attention, ...), a kernel of yours (FILE.py::KERNEL, or FILE.py for all of its kernels; parsed and
-compiled, never imported), a record of `advisor record`, a cache of Triton (a folder such as ~/.triton/cache, or an entry of it), or a
-cache of @advisor.autotune (`cache`: the one of this machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel
-of a cache. Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side
-at the end, which DIR/side-by-side.html has too (--format json prints one list of their results). Of a folder of tables a line each is
-printed, the worst first, of all GPUs together; DIR/overview.html has them too, and leads to the report of each.
+TARGET is one of
+  a tuned table       of vLLM or SGLang: E=…,N=…,device_name=….json, or a block-scaled GEMM table
+  a folder            of such tables: a line each, the worst first, of all GPUs together; DIR/overview.html leads to the report of each
+  a bundled kernel    fused_moe, gemm, attention, …
+  a kernel of yours   FILE.py::KERNEL, or FILE.py for all of its kernels; parsed and compiled, never imported
+  a record            that `advisor record` wrote
+  a cache             of Triton (a folder such as ~/.triton/cache, or an entry of it) or of @advisor.autotune (`cache`: the one of this
+                      machine; its file; an export of `advisor cache export`); CACHE::KERNEL is one kernel of it
+
+Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them side by side at the end,
+which DIR/side-by-side.html has too (--format json prints one list of their results).
+
+examples:
+  advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --model Qwen3-30B-A3B --tokens 1,64,4096
+  advisor advise fused_moe --model DeepSeek-V3 --gpu H100 --gpu H200 --tensor-parallel 8
+  advisor advise my_kernels.py::scale_kernel --sizes B=4096,H=8192 --gpu A100
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Finds files that cannot be read, names no launch asks for, entries that cannot fit the GPU, block sizes the launcher clamps, holes
 between token counts, and entries that are predicted to be slower than a better configuration (a prediction, not a measurement).
 Where not one table could be read, the exit code is 2.
+
+examples:
+  advisor audit vllm/model_executor/layers/fused_moe/configs
+  advisor audit configs --no-regret --fail-on error
 """
 
 from __future__ import annotations

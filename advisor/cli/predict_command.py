@@ -1,20 +1,34 @@
 """Predict the latency of every launch of a CSV file.
 
-Adds to each row bound_us, config_bound_us, predicted_us, predicted_low_us, predicted_high_us, ceiling_us, binding_pipeline and
-p_speedup_10pct. Columns: gpu; family, op and dtype where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that
-operator; bf16, but fp8 where the file's name says so, fp32 for published library operators with the published columns or the kernel that
-ran, and no configuration); the sizes M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2); weight_dtype, output_dtype and block_shape (128
-128) where the weights, the output or blocks of scales are not as dtype implies; BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M,
-num_warps, num_stages. A row without a configuration is predicted as the serving stack would launch it. Where bf16 is assumed of rows that
-are no fused MoE, a line on stderr says so. ceiling_us is what the model gives for the best of the space, or predicted_us where that is
-lower; `advise` and `tune` rank the space, and may name a configuration that is predicted faster still. bound_us of an fp32 product is that
-of an exact one, on the vector units: tf32 and tf32x3 (dtype tf32) can go below it. Where latency_us is given, p_speedup_10pct is the
-probability that at least 10 % of it can be won. Of a sweep's summary (best_us, default_us) the default is the launch: its columns
-default_BLOCK_SIZE_M, … are read as the configuration, default_us as latency_us. A library kernel (any family but fused MoE, without a
-configuration) chooses its own configuration: its ceiling is its prediction, and p_speedup_10pct stays empty. For fp8 and fp32
-products, which library launches were learned from, that is none that splits the depth: of few tiles and a long depth `rank` and `advise`
-may predict many times less. Of a configuration that cannot launch nothing is predicted. Warnings on stderr name such rows, and those
-whose latency_us is below the bound.
+columns added to each row (empty where there is nothing to say):
+  bound_us            no kernel can be faster; of an fp32 product on the vector units: tf32 and tf32x3 (dtype tf32) can go below it
+  config_bound_us     no launch with this configuration can be faster
+  predicted_us        the latency; empty where the configuration cannot launch
+  predicted_low_us    and predicted_high_us: where it lies in 80 % of cases
+  ceiling_us          the best of the configurations, or predicted_us where that is lower; `advise` and `tune` rank them, and may name one
+                      that is predicted faster still
+  binding_pipeline    what the bound is made of
+  p_speedup_10pct     the probability that another configuration wins at least 10 % of latency_us where that is given, else of predicted_us
+
+columns read:
+  gpu                 or --gpu for all rows
+  family, op, dtype   where they do not follow from the others (E: fused_moe; M, N, K: gemm; op: that operator; bf16, but fp8 where the
+                      file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
+  sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2)
+  storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
+  configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages; a fused-MoE row without one is
+                      predicted as the serving stack would launch it
+  latency_us          measured, if known
+
+Of a sweep's summary (best_us, default_us) the default is the launch: default_BLOCK_SIZE_M, … are its configuration, default_us its
+latency_us. A library kernel (any family but fused MoE, without a configuration) chooses its own configuration: its ceiling is its
+prediction, and p_speedup_10pct stays empty. For fp8 and fp32 products that is one that does not split the depth: of few tiles and a long
+depth `rank` and `advise` may predict many times less. Warnings on stderr name rows that cannot launch, and those whose latency_us is
+below the bound.
+
+examples:
+  advisor predict launches.csv -o predicted.csv
+  advisor predict launches.csv --gpu H200 -o - | head
 """
 
 from __future__ import annotations

@@ -1,10 +1,16 @@
 """Rank the configuration space for every problem of a CSV file, with no measurement.
 
-For each row of SHAPES.csv (a problem: gpu, and its sizes) writes the K best configurations, best first: adds rank, the columns of the
-configuration and predicted_us. The order is learned for itself, apart from the latencies, because it finds the best configuration sooner
-than they do: so predicted_us need not grow with rank. Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of
-decoding (NUM_KV_SPLITS): for a kernel that cannot, take the rows with 1, and raise --top. Configurations of one tile that score the same
-stand apart, so that a short list names different tiles. A problem that no configuration fits has no line; a warning on stderr names it.
+For each row of SHAPES.csv (a problem: gpu, and its sizes, as `advisor predict --help` has them) writes the K best configurations, best
+first: adds rank, the columns of the configuration and predicted_us. The order is learned for itself, apart from the latencies, because it
+finds the best configuration sooner than they do: so predicted_us need not grow with rank. Configurations of one tile that score the same
+stand apart, so that a short list names different tiles.
+
+Products may be split (SPLIT_K; not block-scaled ones), and so may the keys of decoding (NUM_KV_SPLITS): for a kernel that cannot, take
+the rows with 1, and raise --top. A problem that no configuration fits has no line; a warning on stderr names it.
+
+examples:
+  advisor rank shapes.csv -o ranked.csv
+  advisor rank shapes.csv --gpu A100 --top 20 -o -
 """
 
 from __future__ import annotations

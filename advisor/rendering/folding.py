@@ -22,6 +22,7 @@ _WORD = re.compile(r"[^\W\d_]+\Z")
 _UNITS = ("µs", "us", "%")
 _JOINTS = ("=", "->", "→")
 _MARKS = ("!", "?", ">", "*")
+_ENTRY = re.compile(r" +\S+(?: \S+)* {2,}(?=\S)")
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -50,21 +51,37 @@ def fold(line: Text, width: int, continued: int = CONTINUED) -> list[Text]:
 def reflow(prose: str, width: int) -> str:
     """Prose of lines that were broken by hand, broken anew where one is wider than `width` columns.
 
-    Blank lines, headings (`#`) and indented lines stay lines of their own.
+    Blank lines, headings (`#`) and indented lines stay lines of their own; what an indented line says behind a gap (`  name   what it is`)
+    goes on, in lines that begin in the same column, below itself.
     """
     if all(cell_len(line) <= width for line in prose.splitlines()):
         return prose
     paragraphs: list[str] = []
     begins = True
     for line in prose.splitlines():
-        if begins or not line or line.startswith(("#", " ")):
+        if paragraphs and _goes_on(paragraphs[-1], line):
+            paragraphs[-1] += f" {line.lstrip()}"
+        elif begins or not line or line.startswith(("#", " ")):
             paragraphs.append(line)
         else:
             paragraphs[-1] += f" {line}"
         begins = not line or line.startswith(("#", " "))
-    return "\n".join(
-        part.plain for paragraph in paragraphs for part in fold(Text(paragraph), width, CONTINUED if paragraph.startswith(" ") else 0)
-    )
+    return "\n".join(line for paragraph in paragraphs for line in _folded(paragraph, width))
+
+
+def _goes_on(entry: str, line: str) -> bool:
+    """Whether a line continues an entry, in the column in which that says what it is."""
+    named = _ENTRY.match(entry)
+    return named is not None and bool(line.strip()) and len(line) - len(line.lstrip(" ")) == named.end()
+
+
+def _folded(paragraph: str, width: int) -> list[str]:
+    named = _ENTRY.match(paragraph)
+    column = named.end() if named else 0
+    if not 0 < column <= width // 2:
+        return [part.plain for part in fold(Text(paragraph), width, CONTINUED if paragraph.startswith(" ") else 0)]
+    first, *others = [part.plain for part in fold(Text(paragraph[column:]), width - column, 0)]
+    return [paragraph[:column] + first, *(" " * column + other for other in others)]
 
 
 def _pieces(plain: str, width: int, indent: int) -> Iterator[tuple[int, int]]:
