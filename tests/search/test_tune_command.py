@@ -73,7 +73,7 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
     assert result.verdict.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
+    assert "Slices" in page and "Optimization history" not in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
     for tokens in (16, 64, 256):
         assert entry_us(tokens, table[str(tokens)]) <= 1.05 * min(latencies(tokens).values())
@@ -224,7 +224,7 @@ def test_a_study_of_another_kernel_or_device_is_not_gone_on_with(tmp_path, capsy
 
 def test_the_refusal_names_what_differs(tmp_path, capsys):
     assert tune(tmp_path, "--trials", "1") == 0
-    assert "the limit of 1 trial;" in (out := capsys.readouterr().out) and "1 trials" not in out
+    assert "stopped: the limit of 1 trial; " in (out := capsys.readouterr().out) and "1 trials" not in out
     assert tune(tmp_path, "--trials", "1", "--cache", "cold") == 2
     error = capsys.readouterr().err
     assert "it was made with --cache warm, and this run asks for cold; give another --study name" in error
@@ -280,10 +280,10 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, "--trials", "6", *export) == 0
     first = (tmp_path / "tables" / "before-after.md").read_text()
     table = (tmp_path / "tables" / TABLE).read_text()
-    assert "1 of 1 entries changed" in first
+    assert "1 of 1 decisions changed" in first
     assert tune(tmp_path, *export) == 0
     second = (tmp_path / "tables" / "before-after.md").read_text()
-    assert "1 of 1 entries changed" in second and "an earlier run" in second
+    assert "1 of 1 decisions changed" in second and "an earlier run" in second
     before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
     assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
     # A table that somebody else changed since is what ran before.
@@ -490,7 +490,7 @@ def test_what_was_not_compared_in_time_is_said_and_not_exported(tmp_path, capsys
     output = ["--time-limit", "9m", "--trials", "3", "--output", str(tmp_path / "out"), "--export", str(tmp_path / "tables")]
     assert main(["tune", *arguments, *output]) == 0
     printed = capsys.readouterr()
-    assert "0 of 1 improved" in printed.out and "not compared: the time limit ended it" in printed.out
+    assert "0 of 1 improved" in printed.out and "not compared: the time limit ended it; what runs today is kept" in printed.out
     assert "1 of 1 decisions were not compared" in printed.err and "540 s" in printed.err
     assert json.loads((tmp_path / "tables" / TABLE).read_text()) == {"4096": slow}
     assert "it found nothing better" not in (tmp_path / "out" / "result.json").read_text()
