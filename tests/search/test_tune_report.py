@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 import statistics
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from advisor.cli import main
 from advisor.configs.defaults import default_configuration
@@ -139,6 +143,17 @@ def test_where_nothing_ran_before_the_report_is_of_what_was_found(tmp_path, caps
     (action,) = result.actions
     assert action.title == "Use the configuration that the search found" and action.snippet in result.exports[0].content
     assert not any("Nothing was measured" in each for each in result.verdict.unknowns)
+    first, decision, *_ = capsys.readouterr().out.splitlines()
+    assert ": 1 of 1 new in " in first
+    assert re.fullmatch(rf"  softmax-B4096-H2048  {launch.measured.us:.2f} µs  \d trials  new: nothing ran before", decision)
+
+
+def test_the_printed_study_opens_with_optunas_own_interface(tmp_path, capsys):
+    result = tuned(tmp_path, "softmax", "--device", "fake,gpu=H200", "--sizes", "B=4096,H=2048", "--trials", "2", "--study", "mine")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  study: ")]
+    name, _, path = line.removeprefix("  study: ").rpartition(" in ")
+    study = optuna.load_study(study_name=name, storage=JournalStorage(JournalFileBackend(path)))
+    assert study.best_value == min(trial.latency_us for trial in result.searches[0].trials if trial.latency_us is not None)
 
 
 def test_no_finding_promises_what_a_configuration_would_bring(tmp_path, capsys):
