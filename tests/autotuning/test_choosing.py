@@ -58,7 +58,7 @@ def test_a_known_family_is_ranked_and_only_the_first_are_measured():
     assert len(measured) == 8 and all(timing.predicted_us > 0 for timing in measured)
     predicted = [timing.predicted_us for timing in decision.timings if timing.predicted_us]
     assert predicted[:8] == sorted(predicted)[:8]
-    assert "predicted" in decision.explain()
+    assert "predicted" in decision.explain() and str(decision) == decision.explain() and "0x" not in str(decision)
 
 
 def test_one_launch_is_not_measured_twice_where_few_are_measured():
