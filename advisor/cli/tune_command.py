@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
     from advisor.result_json import to_json
-    from advisor.search.storage import without_password
+    from advisor.search.storage import opened_by_optuna, without_password
     from advisor.tuning import tune
     from advisor.tuning.export import markdown, write_exports
     from advisor.worker_processes import sigterm_as_interrupt
@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if "://" not in order.storage and not Path(order.storage).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
-        raise
+        saved = f"what was finished is saved in {without_password(order.storage)}"
+        raise KeyboardInterrupt(f"interrupted; {saved}; run the same command again to go on") from None
     finally:
         watch.end()
     if find_spec("plotly") is None:
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.format == "md":
         sys.stdout.write(before_after)
     else:
-        _print(tuned, without_password(order.storage), [str(path) for path in [*written, output / "report.html"]])
+        _print(tuned, opened_by_optuna(order.storage), [str(path) for path in [*written, output / "report.html"]])
     return 0 if any(trial.latency_us is not None for search in tuned.result.searches for trial in search.trials) else 3
 
 

@@ -176,6 +176,11 @@ def _whole_bytes(path: Path) -> int:
         return 0 if size else size
 
 
+def opened_by_optuna(where: str) -> str:
+    """A storage as Optuna's own interface opens it on this machine, with the driver that is installed; without its password."""
+    return without_password(_with_driver(where))
+
+
 def without_password(text: str) -> str:
     """A storage, or an argument that may hold one (`--storage=URL`), without the password of a URL: of the user, or an option."""
     head, separator, tail = text.partition("://")

@@ -264,7 +264,7 @@ def test_an_interrupt_before_anything_is_there_promises_nothing(tmp_path, capsys
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.journal").write_text("")
     assert tune(tmp_path) == 130
-    assert "what was finished is saved" in capsys.readouterr().err
+    assert f"what was finished is saved in {tmp_path / 'out' / 'study.journal'}; run the same" in capsys.readouterr().err
 
 
 def test_a_real_gpu_is_no_fake_one():
@@ -372,13 +372,18 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
     [
         (["fused_moe", *MODEL, "--tokens", "64"], 4, "no usable GPU"),
         (["fused_moe", *MODEL, "--recorded", "nosuch.csv"], 2, "no such file"),
-        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5, "has none of the"),
+        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5,
+         "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
+         "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check"),
         (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
-        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5, "no launch of operator"),
+        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5,
+         "no launch of this operator; got nosuch; expected one of w13, w2; check --op"),
+        (["softmax", "--device", "fake", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of softmax; check --op"),
+        (["softmax", "--device", "fake", "--model", "Qwen3-30B-A3B"], 2, "--model is for fused_moe and its tables; got softmax"),
         (["nosuch", *MODEL, "--recorded", str(SWEEP)], 2, "no such kernel"),
         (["fused_moe", *MODEL, "--tokens", "64", "--recorded", str(SWEEP), "--storage", "nosuch://x"], 2, "storage cannot be opened"),
     ],
-)
+)  # fmt: skip
 def test_errors(arguments, code, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["tune", *arguments, "--output", str(tmp_path)]) == code
@@ -555,7 +560,8 @@ def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_p
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said == "advisor: error: interrupted; what was finished is saved\n"
+    saved = f"what was finished is saved in {tmp_path / 'study.journal'}; run the same command again to go on"
+    assert said == f"advisor: error: interrupted; {saved}\n"
 
 
 def workers_of(pid: int) -> int:
