@@ -81,9 +81,19 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
             open_storage(order.storage)  # the same; and a new database has its tables before they all want to create them
             _run_workers(order, workers, deadlines)
         backend = stack.enter_context(open_backend(plan, deadlines))
-        tuner = make_tuner(plan, watch)
+        tuner = make_tuner(plan, None if watch is None else _numbered(watch, plan))
         tuner.run(backend, deadlines.search)  # all of it where this is the only worker; else what dead workers left
         return report(plan, tuner, backend, command, deadlines.compare)
+
+
+def _numbered(watch: Watch, plan: Plan) -> Watch:
+    """The watch, told of each decision which of them it is: `M64 (3 of 18)`."""
+    numbers = {decision.task.id: number for number, decision in enumerate(plan.decisions, 1)}
+
+    def told(task: str, trials: int, best_us: float | None) -> None:
+        watch(f"{task} ({numbers[task]} of {len(numbers)})" if len(numbers) > 1 else task, trials, best_us)
+
+    return told
 
 
 def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:

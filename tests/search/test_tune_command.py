@@ -248,6 +248,16 @@ def test_only_what_differs_is_told(own, was, asks):
     assert differences("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", own) == (was, asks)
 
 
+def test_progress_says_which_decision_it_is_at(tmp_path):
+    from advisor import tuning
+
+    told: list[str] = []
+    order = Order(target="fused_moe", request=Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(16, 64)), recorded=str(SWEEP), trials=1,
+                  storage=str(tmp_path / "s.journal"))  # fmt: skip
+    tuning.tune(order, watch=lambda task, trials, best_us: told.append(task))
+    assert told == ["M16 (1 of 2)", "M64 (2 of 2)"]
+
+
 def test_rows_and_a_device_exclude_each_other(tmp_path, capsys):
     assert tune(tmp_path, "--device", "fake,gpu=H200") == 2
     error = capsys.readouterr().err
