@@ -156,7 +156,8 @@ def launches_of_target(arguments: argparse.Namespace, folder: Path | None) -> li
     else:
         found = _kernel_launches(arguments)
     cache = arguments.cache
-    return [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+    found = [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in found}.values())  # each once, however often it is named
 
 
 def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str, remedy: str) -> None:
@@ -243,7 +244,7 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
             launches.append(Launch(kernel=kernel, problem=row.problem, configuration=row.configuration))
         else:
             launches += launches_of(kernel, [row.problem], gpu, arguments.configurations)
-    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in launches}.values())
+    return launches
 
 
 def _kernel_for(name: str, problem: Problem) -> Any:

@@ -136,12 +136,15 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
     trials = sum(row.tried for row in tuned.rows)
     print(f"{tuned.result.target} on {tuned.result.gpu}: {_counted(tuned.rows)} in {_trials(trials)} ({tuned.source})")
+    failures = {search.study_name: search.failures for search in tuned.result.searches}
     for row in tuned.rows:
         print(f"  {row.task}  {_latencies(row)}  {_trials(row.tried)}  {row.verdict}: {row.note}")
         chosen = {"before": row.before, "after": row.after} if row.changed else {"keeps": row.before, "best": row.candidate}
         for name, configuration in chosen.items():
             if configuration is not None:
                 print(f"    {name:6} {configuration.label()}")
+        if failed := failures.get(f"{tuned.study}/{row.task}"):
+            print(f"    failed: {', '.join(f'{kind} {count}' for kind, count in failed.items())}")
         print(f"    stopped: {row.stopped}")
     print(f"  study: {tuned.study}/{tuned.rows[0].task}{', …' if len(tuned.rows) > 1 else ''} in {storage}")
     for path in files:

@@ -79,7 +79,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     found = best_of(tuner, decision, tuner.noise_floor(decision.task.id))
     today = decision.incumbent
     if found is None:
-        return Winner(configuration=today, changed=False, us=None, best=None, note="nothing was measured with success; unchanged")
+        return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
     best, us, parts = found
     least = min(us for us, _ in _may_win(tuner, decision).values())
     fastest = least if least < us else None

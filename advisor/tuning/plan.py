@@ -257,6 +257,8 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         elif _launches(order):
             target = with_kernels_scales(target)
         return target, None
+    if Path(text).is_dir():
+        raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
     kernels = find_kernels(text)
     named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
              "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}  # fmt: skip
@@ -285,14 +287,13 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         known = ", ".join(kernel.target for kernel in kernels)
         raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
     kernel = problems[0][0]
-    launches = []
+    launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
     for _, problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
-        launches.append(
-            PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label)
-        )  # fmt: skip
+        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
+                                        source="kernel's default", share=label)  # fmt: skip
     space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
-    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space, warnings=left_out), kernel
+    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
 
 
 def _launches(order: Order) -> bool:

@@ -50,6 +50,12 @@ def test_options_that_nothing_would_read_are_refused(arguments, code, message, t
     assert message in capsys.readouterr().err and not (tmp_path / "rows.csv").exists()
 
 
+def test_a_launch_that_is_named_twice_is_measured_once(tmp_path):
+    named = ["--sizes", "B=1,H=2"]
+    assert main(["measure", "softmax", *named, *named, "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 0
+    assert len(rows(tmp_path / "rows.csv")) == 1
+
+
 def test_only_a_record_needs_a_temporary_folder(tmp_path, monkeypatch):
     """A killed run leaves nothing to clean up where nothing had to be written."""
     monkeypatch.setattr(measure_command, "temporary_folder", lambda purpose: pytest.fail(f"a folder to {purpose}"))

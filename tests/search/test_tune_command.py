@@ -391,6 +391,7 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
         (["softmax", "--device", "fake", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of softmax; check --op"),
         (["softmax", "--device", "fake", "--model", "Qwen3-30B-A3B"], 2, "--model is for fused_moe and its tables; got softmax"),
         (["nosuch", *MODEL, "--recorded", str(SWEEP)], 2, "no such kernel"),
+        ([str(SWEEP.parent), *MODEL, "--recorded", str(SWEEP)], 2, "tune one table at a time; got the folder"),
         (["fused_moe", *MODEL, "--tokens", "64", "--recorded", str(SWEEP), "--storage", "nosuch://x"], 2, "storage cannot be opened"),
     ],
 )  # fmt: skip
@@ -406,6 +407,21 @@ def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     assert "softmax" in capsys.readouterr().out
     result = from_json((tmp_path / "result.json").read_text())
     assert result.searches[0].trials[0].latency_us
+
+
+def test_a_problem_that_is_named_twice_is_tuned_once(tmp_path):
+    sizes = ["--sizes", "B=64,H=512"]
+    for named in (sizes, [*sizes, *sizes]):  # the second goes on with the first's study
+        assert main(["tune", "softmax", "--device", "fake,gpu=H200", *named, "--trials", "2", "--output", str(tmp_path)]) == 0
+    (launch,) = from_json((tmp_path / "result.json").read_text()).launches
+    assert launch.id == "softmax-B64-H512"
+
+
+def test_failures_are_printed_by_class(tmp_path, capsys):
+    device = ["--device", "fake,gpu=H200,faults=compile-error:1"]
+    assert main(["tune", "softmax", *device, "--sizes", "B=64,H=512", "--trials", "3", "--output", str(tmp_path)]) == 3
+    printed = capsys.readouterr().out
+    assert "  no latency  3 trials  unchanged: no trial gave a latency\n    failed: compile-error 3\n    stopped: " in printed
 
 
 def test_a_file_is_tuned_without_its_kernels_of_other_types(tmp_path, capsys):
