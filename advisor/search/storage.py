@@ -128,14 +128,14 @@ def database_errors_named(where: str) -> Iterator[None]:
 
 
 def _lock(path: Path) -> JournalFileOpenLock:
-    """The journal's lock: a file, which Optuna takes for abandoned when it has stayed the same for half a minute.
+    """The journal's lock: a file, which is free as soon as the process that made it is dead.
 
-    Its default, a link to the journal, it waits for without end where a killed writer left it and it leads nowhere: because the path was
-    relative, or the folder has moved since.
+    Optuna's default, a link to the journal, it waits for without end where a killed writer left it and it leads nowhere: because the path
+    was relative, or the folder has moved since.
     """
-    from optuna.storages.journal import JournalFileOpenLock
+    from advisor.search.file_lock import OwnedFileLock
 
-    return JournalFileOpenLock(os.fspath(path))
+    return OwnedFileLock(os.fspath(path))
 
 
 def _unlink_dangling_lock(path: Path) -> None:

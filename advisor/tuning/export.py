@@ -271,14 +271,14 @@ def _write(path: Path, content: str) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keeps other runs from a file while it is read, changed and written; one that was killed in between holds it up half a minute.
+    """Keeps other runs from a file while it is read, changed and written; one that was killed in between does not hold it up.
 
     Raises:
         UsageError: Nothing can be written beside it.
     """
-    from optuna.storages.journal import JournalFileOpenLock
+    from advisor.search.file_lock import OwnedFileLock
 
-    lock = JournalFileOpenLock(os.fspath(path))
+    lock = OwnedFileLock(os.fspath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()

@@ -351,6 +351,7 @@ def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkey
     def run_workers(order, workers, deadlines):
         with sqlite3.connect(database) as connection:
             found.extend(connection.execute("SELECT version_num FROM alembic_version"))
+        return ()
 
     monkeypatch.setattr("advisor.tuning._run_workers", run_workers)
     assert tune(tmp_path, "--workers", "4", "--trials", "2", "--storage", f"sqlite:///{database}") == 0
@@ -580,7 +581,7 @@ def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_p
                "--output", str(tmp_path)]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
     began = time.monotonic()
-    while workers_of(process.pid) < 2 and process.poll() is None and time.monotonic() - began < 60:
+    while len(workers_of(process.pid)) < 2 and process.poll() is None and time.monotonic() - began < 60:
         time.sleep(0.01)
     time.sleep(0.1)  # Python itself is up by then, which takes a tenth of what the imports take
     os.killpg(process.pid, signal.SIGINT)
@@ -590,10 +591,25 @@ def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_p
     assert said == f"advisor: error: interrupted; {saved}\n"
 
 
-def workers_of(pid: int) -> int:
-    """How many processes of `multiprocessing` a process has started."""
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
+def test_a_killed_worker_is_told_and_the_search_goes_on(tmp_path):
+    command = [sys.executable, "-m", "advisor", "tune", "softmax", "--device", "fake,sleep_ms=100", "--sizes", "B=64,H=512", "--workers",
+               "2", "--trials", "4", "--margin", "0", "--output", str(tmp_path)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    journal, began = tmp_path / "study.journal", time.monotonic()
+    while not (journal.exists() and CHOICE in journal.read_text()) and process.poll() is None and time.monotonic() - began < 60:
+        time.sleep(0.05)
+    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and "  4 trials  new: nothing ran before" in printed
+    assert re.search(r"warning: worker [12] of 2 was killed by SIGKILL: what it measured is kept, and the search went on without it", said)
+    assert "was killed by SIGKILL" in (tmp_path / "result.json").read_text()
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes of `multiprocessing` that a process has started."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sum(b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
     except OSError:
-        return 0
+        return []
