@@ -26,6 +26,7 @@ from advisor.cli.options import (
     LARGEST_SIZE,
     add_model_arguments,
     add_size,
+    existing_file,
     file_output,
     positive_integer,
     positive_integers,
@@ -96,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
+    if arguments.plan:
+        existing_file(arguments.plan)
     watch = _Watch()
     common: dict[str, Any] = {
         "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
@@ -109,6 +112,11 @@ def run(arguments: argparse.Namespace) -> int:
             with _folder_for(arguments.target) as folder:
                 launches = launches_of_target(arguments, folder)
                 summary = measure(launches, arguments.output, seed=arguments.seed, **common)
+    except KeyboardInterrupt:
+        if not Path(arguments.output).exists():
+            raise KeyboardInterrupt("interrupted before anything was saved") from None
+        saved = f"what was finished is saved in {arguments.output}"
+        raise KeyboardInterrupt(f"interrupted; {saved}; run the same command again to go on") from None
     finally:
         watch.end()
     if named not in (None, summary.gpu):
@@ -119,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(summary: Summary) -> int:
     failed = sum(summary.failed.values())
     parts = [f"{summary.measured} measured", f"{failed} failed", f"{summary.skipped} in the file already"]
-    print(f"{summary.output}: {', '.join(parts)} on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
+    print(f"{summary.output}: {', '.join(parts)}, on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
         print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
     if summary.ceilings is not None:
