@@ -44,6 +44,8 @@ def test_dtypes_are_part_of_the_key():
 def test_ties_go_to_the_first():
     kernel, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003})
     assert call(kernel) == 32
+    shown = [line.split()[0] for line in str(kernel.decision).splitlines() if line.startswith("  ")]
+    assert shown == ["1,000", "1,003", "1,004"], "the fastest first"
     exact, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003}, noise=0.0, cache_results=False)
     assert call(exact) == 64
 
