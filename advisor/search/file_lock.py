@@ -31,12 +31,13 @@ class OwnedFileLock(JournalFileOpenLock):
         Raises:
             OSError: No file can be made there.
         """
+        own = _owner()  # before the file is made: whoever is killed between that and the writing leaves a lock that says nothing
         wait_s, seen, since = _FIRST_WAIT_S, None, time.monotonic()
         while True:
             with contextlib.suppress(FileExistsError):
                 handle = os.open(self._lock_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
                 try:
-                    os.write(handle, _owner())
+                    os.write(handle, own)
                 finally:
                     os.close(handle)
                 return True

@@ -90,3 +90,12 @@ def test_a_living_ones_lock_that_came_in_the_meantime_is_put_back(tmp_path):
     lock._take_away(b"of a dead one\n1\n1\n")
     assert (tmp_path / "s.journal.lock").read_bytes() == mine and waits(path, 0.3) is not None
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_who_holds_it_is_known_before_the_file_is_made(tmp_path, monkeypatch):
+    """Whoever is killed between the two leaves a lock that says nothing, for which everybody waits: under contention that is many."""
+    lock, owner = tmp_path / "s.journal.lock", file_lock._owner
+    there = []
+    monkeypatch.setattr(file_lock, "_owner", lambda: there.append(lock.exists()) or owner())
+    OwnedFileLock(str(tmp_path / "s.journal")).acquire()
+    assert there == [False] and lock.read_bytes() == owner()
