@@ -40,7 +40,7 @@ def autotune(
     the kernel's family only the `top_k` configurations it ranks best are measured; timings are kept between processes.
 
     A kernel's family is known from a `KERNELS` literal in its module (triton_kernels/README.md) or from `problem=`. Where it is not,
-    every configuration is measured in the given order, as triton.autotune would. `kernel.decision` says what happened and why.
+    every configuration is measured in the given order, as triton.autotune would. `print(kernel.decision)` says what happened and why.
 
     Args:
         configs: A list of `triton.Config`, or a space: {"BLOCK_SIZE_M": [64, 128], …, "num_warps": [4, 8]}.

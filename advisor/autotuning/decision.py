@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,12 +45,16 @@ class Decision:
     provisional: bool = False  # made while a CUDA graph was captured: decided anew afterwards
 
     def explain(self) -> str:
-        """The decision as text: one line, then one per configuration."""
+        """The decision as text, as `print` shows it: one line, then one per configuration, the fastest first."""
+        from advisor.rendering.figures import microseconds
+
         lines = [f"{self.how}: {self.config} ({self.reason})"]
         if self.ranked_by:
             lines.append(f"ranked by {self.ranked_by}")
-        for timing in self.timings:
-            shown = f"{timing.us:.2f} us" if timing.us is not None else timing.state
-            predicted = f", predicted {timing.predicted_us:.2f} us" if timing.predicted_us is not None else ""
+        for timing in sorted(self.timings, key=lambda each: math.inf if each.us is None else each.us):
+            shown = f"{microseconds(timing.us)} µs" if timing.us is not None else timing.state
+            predicted = f", predicted {microseconds(timing.predicted_us)} µs" if timing.predicted_us is not None else ""
             lines.append(f"  {shown}{predicted}: {timing.config}" + (f" ({timing.reason})" if timing.reason else ""))
         return "\n".join(lines)
+
+    __str__ = explain

@@ -76,27 +76,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.exchange import entries
-    from advisor.rendering.figures import clean
+    from advisor.rendering.figures import clean, microseconds
 
     found = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
         print(json.dumps([_document(entry) for entry in found], indent=2, ensure_ascii=False))
     for entry in found if arguments.format == "text" else ():
-        latency = f"{entry.best_us:.2f} us" if entry.best_us is not None else "not measured"
+        latency = f"{microseconds(entry.best_us)} µs" if entry.best_us is not None else "not measured"
         how = entry.decided[0][2] if entry.decided else "undecided"
         measured = sum(row.us is not None for row in entry.rows)
         key = "  ".join(filter(None, (entry.key.key, entry.key.constants)))
         print(clean(f"{entry.key.kernel}  {entry.key.gpu}  {key}  Triton {entry.key.triton or 'unknown'}"))
         print(clean(f"  {how}: {_label(entry.best)}  {latency}  ({measured} measured, {len(entry.rows) - measured} left out)"))
         for row in entry.rows if arguments.timings else ():
-            shown = f"{row.us:10.2f} us" if row.us is not None else f"{row.state:>13}"
-            predicted = f"  predicted {row.predicted_us:.2f} us" if row.predicted_us is not None else ""
+            shown = f"{microseconds(row.us):>10} µs" if row.us is not None else f"{row.state:>13}"
+            predicted = f"  predicted {microseconds(row.predicted_us)} µs" if row.predicted_us is not None else ""
             print(clean(f"  {shown}  {_label(row.config)}{predicted}" + (f"  {row.reason}" if row.reason else "")))
     if not found:
         asked = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
         raise NothingMatchedError(f"{cache.path}: no problem like it", asked or None, None,
                                   "without --kernel and --gpu it lists them all" if asked else "the cache is empty")  # fmt: skip
-    print(f"advisor: {len(found)} problems in {cache.path}", file=sys.stderr)
+    print(f"advisor: {_several(len(found), 'problem')} in {cache.path}", file=sys.stderr)
     return 0
 
 

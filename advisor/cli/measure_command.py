@@ -14,8 +14,8 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +26,7 @@ from advisor.cli.options import (
     LARGEST_SIZE,
     add_model_arguments,
     add_size,
+    existing_file,
     file_output,
     positive_integer,
     positive_integers,
@@ -35,6 +36,7 @@ from advisor.cli.options import (
 from advisor.cli.progress import StatusLine
 from advisor.errors import NothingMatchedError, UsageError
 from advisor.hardware import load_gpu, match_device_name
+from advisor.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
@@ -95,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
+    if arguments.plan:
+        existing_file(arguments.plan)
     watch = _Watch()
     common: dict[str, Any] = {
         "device": arguments.device, "rounds": arguments.rounds or (None if arguments.plan else 10), "resume": arguments.resume,
@@ -105,9 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.plan:
             summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
         else:
-            with tempfile.TemporaryDirectory(prefix="advisor-measure-") as folder:
-                launches = launches_of_target(arguments, Path(folder))
+            with _folder_for(arguments.target) as folder:
+                launches = launches_of_target(arguments, folder)
                 summary = measure(launches, arguments.output, seed=arguments.seed, **common)
+    except KeyboardInterrupt:
+        if not Path(arguments.output).exists():
+            raise KeyboardInterrupt("interrupted before anything was saved") from None
+        saved = f"what was finished is saved in {arguments.output}"
+        raise KeyboardInterrupt(f"interrupted; {saved}; run the same command again to go on") from None
     finally:
         watch.end()
     if named not in (None, summary.gpu):
@@ -118,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(summary: Summary) -> int:
     failed = sum(summary.failed.values())
     parts = [f"{summary.measured} measured", f"{failed} failed", f"{summary.skipped} in the file already"]
-    print(f"{summary.output}: {', '.join(parts)} on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
+    print(f"{summary.output}: {', '.join(parts)}, on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
         print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
     if summary.ceilings is not None:
@@ -132,16 +141,21 @@ def _report(summary: Summary) -> int:
     return 3 if failed and not summary.measured else 0
 
 
-def launches_of_target(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
+def _folder_for(target: str) -> contextlib.AbstractContextManager[Path | None]:
+    """Where the kernels of a record are written, for as long as they are measured; other targets have files of their own."""
+    from advisor.configs.launches import is_launch_record
+
+    return temporary_folder("measure") if is_launch_record(target.partition("::")[0]) else contextlib.nullcontext()
+
+
+def launches_of_target(arguments: argparse.Namespace, folder: Path | None) -> list[Launch]:
     """The launches that the target and its options name; `folder` takes the kernels of a record.
 
     Raises:
         UsageError, InputError: It names none, or cannot be read.
     """
-    from advisor.configs.launches import is_launch_record
-
     target = arguments.target
-    if is_launch_record(target.partition("::")[0]):
+    if folder is not None:
         found = _recorded_launches(arguments, folder)
     elif target.endswith(".json"):
         found = _table_launches(arguments)
@@ -150,7 +164,8 @@ def launches_of_target(arguments: argparse.Namespace, folder: Path) -> list[Laun
     else:
         found = _kernel_launches(arguments)
     cache = arguments.cache
-    return [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+    found = [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
+    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in found}.values())  # each once, however often it is named
 
 
 def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str, remedy: str) -> None:
@@ -228,6 +243,8 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches of a file of rows; a row without a configuration gets the kernel's default ones."""
     from advisor.measurement import Launch, launches_of, read_measured
 
+    said = {name: usual for name, usual in PROBLEM_OPTIONS.items() if name != "gpu"}
+    _refuse(arguments, said, "the rows say which problems are launched", "leave them out, or keep those rows only that are wanted")
     launches, gpu = [], _ordering_gpu(arguments)
     for row in read_measured(arguments.target):
         kernel = _kernel_for(row.kernel, row.problem)
@@ -235,7 +252,7 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
             launches.append(Launch(kernel=kernel, problem=row.problem, configuration=row.configuration))
         else:
             launches += launches_of(kernel, [row.problem], gpu, arguments.configurations)
-    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in launches}.values())
+    return launches
 
 
 def _kernel_for(name: str, problem: Problem) -> Any:
@@ -256,6 +273,7 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
     from advisor.measurement import find_kernels, launches_of
     from advisor.measurement.kernel_file import check_runnable, kernels_made_for
 
+    _refuse_unread_by_kernels(arguments)
     launches, gpu = [], _ordering_gpu(arguments)
     kernels, left_out = kernels_made_for(find_kernels(arguments.target), arguments.op, arguments.dtype)
     for text in left_out:
@@ -266,6 +284,21 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
             check_runnable(kernel)
         launches += launches_of(kernel, problems, gpu, arguments.configurations)
     return launches
+
+
+def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
+    """Options that name the problems of a table, or of another family's kernels."""
+    from advisor.measurement import find_kernels
+    from advisor.measurement.kernel_file import kernel_entry
+
+    table = ("hidden_size", "top_k")
+    split = ("tensor_parallel", "expert_parallel")
+    if all(kernel_entry(kernel)["family"] != "fused_moe" for kernel in find_kernels(arguments.target)):
+        _refuse(arguments, dict.fromkeys((*table, *split, "model", "routing")), f"{arguments.target} is not fused_moe, nor a table of it",
+                "leave them out, and give --sizes NAME=VALUE,…")  # fmt: skip
+    _refuse(arguments, dict.fromkeys(table), "these sizes are asked for where a table does not say them", "give --model NAME, or --sizes")
+    if arguments.model is None:
+        _refuse(arguments, dict.fromkeys(split), "only a model is split over GPUs", "give --model NAME, or the sizes of one GPU's part")
 
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:

@@ -17,6 +17,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from advisor.cli.progress import StatusLine
 from advisor.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from advisor.tuning import Order, Tuned
+    from advisor.tuning import Order, Row, Tuned
 
 HELP = "search for better configurations, on a GPU or in recorded rows"
 INTERVAL_S = 10.0
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
     from advisor.rendering.page import to_html
     from advisor.result_json import to_json
-    from advisor.search.storage import without_password
+    from advisor.search.storage import opened_by_optuna, without_password
     from advisor.tuning import tune
     from advisor.tuning.export import markdown, write_exports
     from advisor.worker_processes import sigterm_as_interrupt
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if "://" not in order.storage and not Path(order.storage).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
-        raise
+        saved = f"what was finished is saved in {without_password(order.storage)}"
+        raise KeyboardInterrupt(f"interrupted; {saved}; run the same command again to go on") from None
     finally:
         watch.end()
     if find_spec("plotly") is None:
@@ -102,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.format == "md":
         sys.stdout.write(before_after)
     else:
-        _print(tuned, [str(path) for path in [*written, output / "report.html"]])
+        _print(tuned, opened_by_optuna(order.storage), [str(path) for path in [*written, output / "report.html"]])
     return 0 if any(trial.latency_us is not None for search in tuned.result.searches for trial in search.trials) else 3
 
 
@@ -130,27 +132,53 @@ def _order(arguments: argparse.Namespace) -> Order:
     )  # fmt: skip
 
 
-def _print(tuned: Tuned, files: list[str]) -> None:
+def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
-    from advisor.search.backend import NOT_RECORDED
-    from advisor.tuning.export import cells
-
-    improved, new = (sum(row.verdict == verdict for row in tuned.rows if row.changed) for verdict in ("improved", "new"))
-    unknown = sum(row.verdict == NOT_RECORDED for row in tuned.rows)
-    counted = f"{improved} of {len(tuned.rows)} improved" + (f", {new} new" if new else "")
-    counted += f", {unknown} not recorded as they run today" if unknown else ""
     trials = sum(row.tried for row in tuned.rows)
-    print(f"{tuned.result.target} on {tuned.result.gpu}: {counted} in {trials} {'trial' if trials == 1 else 'trials'} ({tuned.source})")
+    print(f"{tuned.result.target} on {tuned.result.gpu}: {_counted(tuned.rows)} in {_trials(trials)} ({tuned.source})")
+    failures = {search.study_name: search.failures for search in tuned.result.searches}
     for row in tuned.rows:
-        task, before, before_us, after, after_us, speedup, tried, outcome = cells(row)
-        print(f"  {task}  {before_us} -> {after_us} µs  speedup {speedup}  {tried} {'trial' if row.tried == 1 else 'trials'}  {outcome}")
-        print(f"    before {before}")
-        print(f"    after  {after}")
-    reasons = {search.study_name: search.stopped_because for search in tuned.result.searches}
-    for name, reason in reasons.items():
-        print(f"  {name}: stopped: {reason}")
+        print(f"  {row.task}  {_latencies(row)}  {_trials(row.tried)}  {row.verdict}: {row.note}")
+        chosen = {"before": row.before, "after": row.after} if row.changed else {"keeps": row.before, "best": row.candidate}
+        for name, configuration in chosen.items():
+            if configuration is not None:
+                print(f"    {name:6} {configuration.label()}")
+        if failed := failures.get(f"{tuned.study}/{row.task}"):
+            print(f"    failed: {', '.join(f'{kind} {count}' for kind, count in failed.items())}")
+        print(f"    stopped: {row.stopped}")
+    print(f"  study: {tuned.study}/{tuned.rows[0].task}{', …' if len(tuned.rows) > 1 else ''} in {storage}")
     for path in files:
         print(f"  written: {path}")
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    """How many decisions came to what."""
+    from advisor.search.backend import NOT_RECORDED
+
+    improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
+    unknown = sum(row.verdict == NOT_RECORDED for row in rows)
+    if new == len(rows):
+        return f"{new} of {len(rows)} new"
+    counted = f"{improved} of {len(rows)} improved" + (f", {new} new" if new else "")
+    return counted + (f", {unknown} not recorded as they run today" if unknown else "")
+
+
+def _trials(number: int) -> str:
+    return f"{number} {'trial' if number == 1 else 'trials'}"
+
+
+def _latencies(row: Row) -> str:
+    """What a decision takes, as far as it is known; of one that stays as it is, what the search's best takes too."""
+    from advisor.rendering.figures import microseconds
+
+    if row.changed:
+        now = "no latency" if row.after_us is None else f"{microseconds(row.after_us)} µs"
+        if row.before_us is None or row.speedup is None:
+            return now
+        return f"{microseconds(row.before_us)} -> {now}  speedup {row.speedup:.3f}"
+    known = [] if row.before_us is None else [f"{microseconds(row.before_us)} µs"]
+    known += [] if row.candidate is None or row.candidate_us is None else [f"best found {microseconds(row.candidate_us)} µs"]
+    return ", ".join(known) or "no latency"
 
 
 def _share(text: str) -> float:
@@ -172,9 +200,10 @@ class _Watch(StatusLine):
         self.said_at = self.clock()
 
     def __call__(self, task: str, trials: int, best_us: float | None) -> None:
+        from advisor.rendering.figures import microseconds
+
         if not self.live and self.clock() - self.said_at < INTERVAL_S:
             return
         self.said_at = self.clock()
-        best = "nothing yet" if best_us is None else f"best {best_us:.4g} µs"
-        text = f"tuning {task}: {trials} {'trial' if trials == 1 else 'trials'}, {best}"
-        self.say(text)
+        best = "nothing yet" if best_us is None else f"best {microseconds(best_us)} µs"
+        self.say(f"tuning {task}: {_trials(trials)}, {best}")

@@ -151,7 +151,7 @@ def _change(gains: list[_Gain]) -> Action:
     detail += f" ({best.launch.recommendation.reason if best.launch.recommendation else ''})"
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=detail + _losers(gains),
+        detail=detail + _losers(gains) + _measured_against_predicted(gains),
         saving_us=total,
         origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
@@ -163,6 +163,31 @@ def _origins(launch: LaunchReport) -> set[Origin]:
     """Where both figures come from that a gain is the difference of."""
     both = (launch.measured or launch.predicted, launch.recommendation.latency if launch.recommendation is not None else None)
     return {latency.origin for latency in both if latency is not None}
+
+
+def _measured_against_predicted(gains: list[_Gain]) -> str:
+    """What a saving is that takes a predicted latency from a measured one: how far off the prediction is here counts as saved, or lost.
+
+    Says what it is where every prediction lies at an end of its interval, and what of predictions alone.
+    """
+    mixed = [(gain, now, gain.launch.predicted, then.latency) for gain in gains
+             if (now := gain.launch.measured) is not None and (then := gain.launch.recommendation) is not None
+             and then.latency.origin == "predicted" and gain.launch.predicted is not None]  # fmt: skip
+    if not mixed:
+        return ""
+    rest = sum(gain.us for gain in gains) - sum(gain.us for gain, *_ in mixed)
+    like = rest + sum(predicted.us - then.us for _, _, predicted, then in mixed if predicted is not None)
+    said = f"; the saving is from {mixed[0][1].origin} now to predicted then"
+    known = [(now.us, then.low_us, then.high_us) for _, now, _, then in mixed if then.low_us is not None and then.high_us is not None]
+    if len(known) == len(mixed):
+        least, most = (rest + sum(now - ends[side] for now, *ends in known) for side in (1, 0))
+        said += f" ({_signed(least)} to {_signed(most)} where every prediction lies at an end of its interval)"
+    return f"{said}, and {_signed(like)} from predicted now"
+
+
+def _signed(us: float) -> str:
+    """Microseconds; a loss with a minus."""
+    return f"−{microseconds(-us)}" if us < 0 else microseconds(us)
 
 
 def _losers(gains: list[_Gain]) -> str:

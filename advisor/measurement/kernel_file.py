@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from advisor.configs.described import kernel_problem, problem_dtype
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.gpu_description import FMA_DTYPES, TENSOR_DTYPES
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import SIZES
@@ -210,9 +210,14 @@ def kernels_made_for(kernels: Sequence[KernelRef], op: str | None, dtype: str | 
     """Those of a target's kernels that do the operator on operands of the type, and what to say of those that take other types.
 
     Raises:
+        NothingMatchedError: None of them does the operator.
         UsageError: Every kernel that does the operator takes other types.
     """
     made, refused = [], []
+    known = dict.fromkeys(each for kernel in kernels for each in kernel_entry(kernel)["ops"])
+    if op is not None and op not in known:
+        raise NothingMatchedError(f"{', '.join(kernel.label for kernel in kernels)}: no such operator", op, f"one of {', '.join(known)}",
+                                  "check --op")  # fmt: skip
     for kernel in kernels:
         entry = kernel_entry(kernel)
         if op is not None and op not in entry["ops"]:

@@ -14,6 +14,9 @@ Watch = Callable[[int, float], bool]
 NOT_RECORDED = "not recorded"
 """Verdict where what runs today has no recorded latency: neither better nor worse is known."""
 
+BY_RECORD = "by recorded latencies"
+"""Why one configuration won over another where rows are replayed."""
+
 NOT_COMPARED = "not compared"
 """Verdict where the time was up before both were measured in the same rounds."""
 
@@ -116,10 +119,10 @@ def recorded_versus(before: float | None, after: float | None, least_gain: float
     if after is None:
         return Versus(better=False, base_us=before, head_us=None, verdict="failed", reason="not recorded", measured=False)
     if before is None:
-        reason = f"nothing says whether {after:.2f} µs is faster than the present configuration"
+        reason = "no row says whether the search's best is faster than what runs today"
         return Versus(better=False, base_us=None, head_us=after, verdict=NOT_RECORDED, reason=reason, measured=False)
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
-    return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason="recorded", measured=False)
+    return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason=BY_RECORD, measured=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
         if kind.startswith("failed: "):
             failures[kind.removeprefix("failed: ")] += 1
     usable = np.isfinite(sampler.prior.mean)
-    reason = str(study.user_attrs.get(STOPPED) or "interrupted; run it again to go on")
+    reason = stopped_because(study)
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
     if sampler.prior.stopped_by:
         reason += f" ({', '.join(f'{name} {count}' for name, count in sampler.prior.stopped_by.items())})"
@@ -48,7 +48,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     deadly = len(sampler.deadly(trials))
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
-    figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
+    figures, precedents = plots(study, decision.task.launches), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     found = []
     for number, launch in enumerate(decision.task.launches):
@@ -76,6 +76,16 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     return tuple(found)
 
 
+def stopped_because(study: Study) -> str:
+    """Why the search of a study ended, in words."""
+    return str(study.user_attrs.get(STOPPED) or "interrupted; run it again to go on")
+
+
+def can_be_tried(tuner: Tuner, decision: Decision) -> int:
+    """How many configurations of the space are not known to fail, or to be out of reach of what measures."""
+    return int(np.isfinite(tuner.sampler(decision.task.id).prior.mean).sum())
+
+
 def state_of(trial: FrozenTrial) -> str:
     """complete, pruned, skipped, or `failed: CLASS`."""
     if SKIPPED in trial.user_attrs:
@@ -93,17 +103,21 @@ def state_of(trial: FrozenTrial) -> str:
     return "complete" if trial.state == TrialState.COMPLETE else "pruned"
 
 
-def plots(study: Study) -> dict[str, dict]:
-    """Optuna's plots of a study as plotly figures of plain lists; those that need more trials than there are are left out."""
+def plots(study: Study, launches: Sequence[str] = ()) -> dict[str, dict]:
+    """Optuna's plots of a study as plotly figures of plain lists; those that need more trials than there are are left out.
+
+    The history is of the sum of several `launches`: that of a single one is what the report shows as the best so far.
+    """
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(done) < 2:
         return {}
     varied = [name for name in done[0].params if len({str(t.params.get(name)) for t in done}) > 1]
-    wanted: list[tuple[str, Callable[[], Any]]] = [
-        ("Optimization history", lambda: optuna.visualization.plot_optimization_history(study, target_name="latency (µs)")),
-    ]
+    wanted: list[tuple[str, Callable[[], Any]]] = []
+    target = f"{' + '.join(launches) if len(launches) > 1 else 'latency'} (µs)"
+    if len(launches) > 1:
+        wanted.append(("Optimization history", lambda: optuna.visualization.plot_optimization_history(study, target_name=target)))
     if varied:
-        wanted.append(("Slices", lambda: optuna.visualization.plot_slice(study, params=varied, target_name="latency (µs)")))
+        wanted.append(("Slices", lambda: optuna.visualization.plot_slice(study, params=varied, target_name=target)))
     if len(done) >= LEAST_FOR_IMPORTANCE and len(varied) > 1 and len({t.value for t in done}) > 1:
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         draw_importance = optuna.visualization.plot_param_importances

@@ -71,8 +71,8 @@ class StoppingRule:
         # And where the best lies below the ceiling's interval, the ceiling is refuted and stops nothing.
         ceiling = min(ceiling_us[0], float(np.exp(mean[usable].min())))
         if ceiling_us[1] <= best_us <= (1 + self.margin) * ceiling:
-            nearness = f"within {100 * self.margin:g} % of the ceiling ({best_us:.4g} µs found, {ceiling:.4g} µs predicted)"
-            return Stop("ceiling", nearness)
+            nearness = "at the ceiling" if best_us <= ceiling else f"within {100 * self.margin:g} % of the ceiling"
+            return Stop("ceiling", f"{nearness} ({best_us:.4g} µs found, {ceiling:.4g} µs predicted)")
         gain = float(expected_gain(np.where(usable, mean, np.inf), deviation, math.log(best_us)).max())
         limit = max(self.noise_floor, self.least_gain)
         if tried >= self.least_trials and gain < limit:

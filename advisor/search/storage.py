@@ -128,14 +128,14 @@ def database_errors_named(where: str) -> Iterator[None]:
 
 
 def _lock(path: Path) -> JournalFileOpenLock:
-    """The journal's lock: a file, which Optuna takes for abandoned when it has stayed the same for half a minute.
+    """The journal's lock: a file, which is free as soon as the process that made it is dead.
 
-    Its default, a link to the journal, it waits for without end where a killed writer left it and it leads nowhere: because the path was
-    relative, or the folder has moved since.
+    Optuna's default, a link to the journal, it waits for without end where a killed writer left it and it leads nowhere: because the path
+    was relative, or the folder has moved since.
     """
-    from optuna.storages.journal import JournalFileOpenLock
+    from advisor.search.file_lock import OwnedFileLock
 
-    return JournalFileOpenLock(os.fspath(path))
+    return OwnedFileLock(os.fspath(path))
 
 
 def _unlink_dangling_lock(path: Path) -> None:
@@ -174,6 +174,11 @@ def _whole_bytes(path: Path) -> int:
                 return start + found + 1
             end = start
         return 0 if size else size
+
+
+def opened_by_optuna(where: str) -> str:
+    """A storage as Optuna's own interface opens it on this machine, with the driver that is installed; without its password."""
+    return without_password(_with_driver(where))
 
 
 def without_password(text: str) -> str:

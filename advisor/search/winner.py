@@ -22,6 +22,7 @@ class Winner:
         us: Its latency in microseconds where it was measured.
         parts_us: The same by launch.
         best: The search's best, even where it was not kept.
+        best_us: Its latency in microseconds: from the comparison where there was one, else from the search.
         fastest_us: Of the search, where noise alone could have put that before `best`; None where `best` is the fastest.
         versus: How it fared against the incumbent; None: they are the same, or there is only one.
         fails: Why the incumbent cannot be launched, where that is known: it was not measured.
@@ -33,6 +34,7 @@ class Winner:
     us: float | None
     best: Configuration | None
     note: str
+    best_us: float | None = None
     parts_us: Mapping[str, float] = field(default_factory=dict)
     versus: Versus | None = None
     fastest_us: float | None = None
@@ -77,7 +79,7 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     found = best_of(tuner, decision, tuner.noise_floor(decision.task.id))
     today = decision.incumbent
     if found is None:
-        return Winner(configuration=today, changed=False, us=None, best=None, note="nothing was measured with success; unchanged")
+        return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
     best, us, parts = found
     least = min(us for us, _ in _may_win(tuner, decision).values())
     fastest = least if least < us else None
@@ -90,11 +92,12 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
         return Winner(configuration=today, changed=False, us=us, parts_us=parts, best=today,
                       note="nothing that was measured beats what runs today by more than the noise")  # fmt: skip
     if tuner.space.index_of(today) in tuner.sampler(decision.task.id).deadly(tuner.study(decision.task.id).get_trials(deepcopy=False)):
-        return Winner(configuration=today, changed=False, us=None, best=best,
+        return Winner(configuration=today, changed=False, us=None, best=best, best_us=us,
                       note=f"kept, and not compared with the search's best: the worker that measured it died {MAX_LOST} times")  # fmt: skip
     versus = backend.compare(decision.task, today, best, deadline)
+    best_us = versus.head_us if versus.head_us is not None else us
     if versus.better:
-        return Winner(configuration=best, changed=True, us=versus.head_us if versus.head_us is not None else us, best=best,
-                      parts_us=versus.head_parts_us or parts, versus=versus, fastest_us=fastest, note=versus.reason)  # fmt: skip
-    return Winner(configuration=today, changed=False, us=versus.base_us, parts_us=versus.base_parts_us, best=best, versus=versus,
-                  note=f"kept: the search's best did not win ({versus.verdict}: {versus.reason})")  # fmt: skip
+        return Winner(configuration=best, changed=True, us=best_us, best=best, best_us=best_us, parts_us=versus.head_parts_us or parts,
+                      versus=versus, fastest_us=fastest, note=versus.reason)  # fmt: skip
+    return Winner(configuration=today, changed=False, us=versus.base_us, parts_us=versus.base_parts_us, best=best, best_us=best_us,
+                  versus=versus, note=f"the search's best did not win ({versus.reason})")  # fmt: skip

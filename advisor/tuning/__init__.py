@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,17 +74,29 @@ def tune(order: Order, *, workers: int = 1, command: str = "", watch: Watch | No
 
     plan = make_plan(order)
     deadlines = Deadlines.of(plan, began)
+    killed: tuple[str, ...] = ()
     with ExitStack() as stack:
         stack.enter_context(database_errors_named(order.storage))
         if workers > 1:
             with open_backend(plan, deadlines):  # what is wrong with it is said once, not by every worker
                 pass
             open_storage(order.storage)  # the same; and a new database has its tables before they all want to create them
-            _run_workers(order, workers, deadlines)
+            killed = _run_workers(order, workers, deadlines)
         backend = stack.enter_context(open_backend(plan, deadlines))
-        tuner = make_tuner(plan, watch)
+        tuner = make_tuner(plan, None if watch is None else _numbered(watch, plan))
         tuner.run(backend, deadlines.search)  # all of it where this is the only worker; else what dead workers left
-        return report(plan, tuner, backend, command, deadlines.compare)
+        tuned = report(plan, tuner, backend, command, deadlines.compare)
+    return replace(tuned, result=replace(tuned.result, warnings=(*tuned.result.warnings, *killed)))
+
+
+def _numbered(watch: Watch, plan: Plan) -> Watch:
+    """The watch, told of each decision which of them it is: `M64 (3 of 18)`."""
+    numbers = {decision.task.id: number for number, decision in enumerate(plan.decisions, 1)}
+
+    def told(task: str, trials: int, best_us: float | None) -> None:
+        watch(f"{task} ({numbers[task]} of {len(numbers)})" if len(numbers) > 1 else task, trials, best_us)
+
+    return told
 
 
 def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:
@@ -148,8 +161,12 @@ def work(order: Order, number: int, deadlines: Deadlines) -> None:
         sys.exit(INTERRUPTED)
 
 
-def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
-    """Runs workers to their end. One that dies costs its trial and nothing else: the others, or the caller, go on."""
+def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> tuple[str, ...]:
+    """Runs workers to their end. One that dies costs its trial and nothing else: the others, or the caller, go on.
+
+    Returns:
+        A sentence on each that a signal ended: it could say nothing itself.
+    """
     cuda = order.recorded is None and find_device(order.device, look=False).kind == "cuda"
     if cuda and (found := _count_gpus()) < workers:
         raise UsageError("more workers than GPUs", workers, f"at most {found}", "several workers on one GPU disturb each other's "
@@ -169,6 +186,9 @@ def _run_workers(order: Order, workers: int, deadlines: Deadlines) -> None:
             process.terminate()
         _wait(begun, 10.0)
         raise
+    codes = [process.exitcode or 0 for process in running]
+    return tuple(f"worker {number} of {workers} was killed by {signal.Signals(-code).name}: what it measured is kept, and the search went "
+                 "on without it" for number, code in enumerate(codes, 1) if code < 0)  # fmt: skip
 
 
 def _wait(running: Sequence[BaseProcess], seconds: float) -> None:

@@ -19,6 +19,7 @@ from advisor.configs.names import TableName
 from advisor.configs.neighbourhood import STANDARD_TOKENS, restated, running
 from advisor.configs.tables import Table, merge, new_table, read_table, render_table
 from advisor.hardware import GpuSpec
+from advisor.rendering.figures import microseconds
 from advisor.schema import Configuration, Export
 from advisor.search.winner import Winner
 from advisor.tuning.plan import Plan
@@ -33,7 +34,19 @@ MOST_TOKENS = 1 << 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One decision, before and after; latencies in microseconds, None where not known. `verdict` is one of the report's."""
+    """One decision, before and after; latencies in microseconds, None where not known.
+
+    Attributes:
+        task: The decision.
+        tokens: Its token count, where it is an entry of a table.
+        before, before_us: What ran.
+        after, after_us: What runs now.
+        tried: Trials.
+        verdict: One of the report's.
+        note: Why, in words.
+        stopped: Why the search ended.
+        candidate, candidate_us: The search's best, where that did not come to run.
+    """
 
     task: str
     tokens: int | None
@@ -41,9 +54,12 @@ class Row:
     before_us: float | None
     after: Configuration | None
     after_us: float | None
-    tried: int  # trials
+    tried: int
     verdict: str
     note: str
+    stopped: str = ""
+    candidate: Configuration | None = None
+    candidate_us: float | None = None
 
     @property
     def speedup(self) -> float | None:
@@ -63,21 +79,25 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
 
     def us(value: float | None) -> str:
-        return "not known" if value is None else f"{value:.2f}"
+        return "not known" if value is None else microseconds(value)
 
     def label(configuration: Configuration | None) -> str:
         return "-" if configuration is None else configuration.label()
 
     speedup = "-" if row.speedup is None else f"{row.speedup:.3f}"
     after = "as before" if row.after == row.before else label(row.after)
-    return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), f"{row.verdict}: {row.note}")
+    outcome = f"{row.verdict}: {row.note}"
+    if row.candidate is not None:
+        takes = "" if row.candidate_us is None else f" ({microseconds(row.candidate_us)} µs)"
+        outcome += f"; the search's best: {label(row.candidate)}{takes}"
+    return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), outcome)
 
 
 def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[str] = ()) -> str:
     """The before/after table for a pull request, losses included, and what to warn of in what is exported."""
     changed = sum(row.changed for row in rows)
-    lines = [f"### {title}", "", f"{changed} of {len(rows)} entries changed ({source}). A candidate that did not win against the present "
-             "entry in the same rounds is listed with its verdict, and not used.", "", "| " + " | ".join(HEADER) + " |",
+    lines = [f"### {title}", "", f"{changed} of {len(rows)} decisions changed ({source}). A search's best that did not win against what "
+             "runs today is listed with its latency, and not used.", "", "| " + " | ".join(HEADER) + " |",
              "|" + " --- |" * len(HEADER)]  # fmt: skip
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
@@ -251,14 +271,14 @@ def _write(path: Path, content: str) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keeps other runs from a file while it is read, changed and written; one that was killed in between holds it up half a minute.
+    """Keeps other runs from a file while it is read, changed and written; one that was killed in between does not hold it up.
 
     Raises:
         UsageError: Nothing can be written beside it.
     """
-    from optuna.storages.journal import JournalFileOpenLock
+    from advisor.search.file_lock import OwnedFileLock
 
-    lock = JournalFileOpenLock(os.fspath(path))
+    lock = OwnedFileLock(os.fspath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()

@@ -6,6 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,8 @@ def make_plan(order: Order) -> Plan:
     if order.op is not None:
         launches = tuple(launch for launch in target.launches if launch.problem.op == order.op)
         if not launches:
-            raise NothingMatchedError(f"{target.title}: no launch of operator {order.op}", None, None, "check --op")
+            known = ", ".join(dict.fromkeys(launch.problem.op for launch in target.launches))
+            raise NothingMatchedError(f"{target.title}: no launch of this operator", order.op, f"one of {known}", "check --op")
         target = replace(target, launches=launches)
     if order.export is not None:
         check_exported(target)
@@ -255,7 +257,13 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         elif _launches(order):
             target = with_kernels_scales(target)
         return target, None
+    if Path(text).is_dir():
+        raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
     kernels = find_kernels(text)
+    named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
+             "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}  # fmt: skip
+    if given := [name for name, value in named.items() if value is not None]:
+        raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
     made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in made:
@@ -279,14 +287,13 @@ def _target(order: Order) -> tuple[Target, KernelRef | None]:
         known = ", ".join(kernel.target for kernel in kernels)
         raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
     kernel = problems[0][0]
-    launches = []
+    launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
     for _, problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
-        launches.append(
-            PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label)
-        )  # fmt: skip
+        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
+                                        source="kernel's default", share=label)  # fmt: skip
     space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
-    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches), space=space, warnings=left_out), kernel
+    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
 
 
 def _launches(order: Order) -> bool:
@@ -341,14 +348,31 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
     """The launches whose problem the recording has, and a sentence on the others."""
     found = tuple(launch for launch in target.launches if launch.problem in recording)
     if not found:
-        raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}", None,
-                                  "rows of the same GPU, operator, sizes, types and cache state",
-                                  "check --model, --tokens, --gpu and --cache")  # fmt: skip
+        wanted = target.launches[0].problem
+        nearest = max(recording, key=lambda problem: len(_words(problem) & _words(wanted)))
+        told = partial(_told, wanted=wanted, cache=nearest.cache != wanted.cache)
+        others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
+        raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}",
+                                  f"{told(wanted)}{others}", f"a problem that has rows; the nearest is {told(nearest)}",
+                                  "check --model, --tokens, --dtype, --gpu and --cache")  # fmt: skip
     if len(found) == len(target.launches):
         return target, []
     gone = [launch.id for launch in target.launches if launch not in found]
     shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
     return replace(target, launches=found), [f"{recording.source} has no rows of {shown}: left out, and not part of any decision"]
+
+
+def _words(problem: Problem) -> set[str]:
+    """What a problem is, in words that another one may share."""
+    words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
+    return set(words)
+
+
+def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:
+    """A problem by its operator, its sizes in the order of the wanted one's, its type, and on demand its cache state."""
+    names = dict.fromkeys([*(name for name in wanted.sizes if name in problem.sizes), *problem.sizes])
+    words = [problem.op, *(f"{name}={problem.sizes[name]}" for name in names), problem.dtype]
+    return " ".join([*words, *([f"{problem.cache} cache"] if cache else [])])
 
 
 def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,

@@ -31,7 +31,7 @@ from advisor.schema import (
     SearchReport,
 )
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
-from advisor.search.report import search_reports
+from advisor.search.report import can_be_tried, search_reports, stopped_because
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
 from advisor.search.winner import Winner, decide
 from advisor.targets import PlannedLaunch, Target
@@ -113,15 +113,18 @@ def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:
 
 def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
     """One line of the before/after table."""
-    versus = winner.versus
+    versus, study = winner.versus, tuner.study(decision.task.id)
     better = "improved" if decision.incumbent is not None else "new"
-    unrecorded = versus is not None and versus.verdict == NOT_RECORDED
+    left = versus is not None and versus.verdict in (NOT_RECORDED, NOT_COMPARED)
     return Row(
         task=decision.task.id, tokens=plan.tokens.get(decision.task.id), before=decision.incumbent,
         before_us=versus.base_us if versus is not None else None if winner.changed else winner.us,
-        after=winner.configuration, after_us=winner.us, note=f"{versus.reason}, which is kept" if versus and unrecorded else winner.note,
+        after=winner.configuration, after_us=winner.us,
         verdict=better if winner.changed else versus.verdict if versus is not None else "unchanged",
-        tried=sum(counts(t) for t in tuner.study(decision.task.id).get_trials(deepcopy=False)),
+        note=f"{versus.reason}; what runs today is kept" if versus is not None and left else winner.note,
+        tried=sum(counts(t) for t in study.get_trials(deepcopy=False)),
+        stopped=f"{stopped_because(study)}; {can_be_tried(tuner, decision)} of {len(tuner.space)} configurations can be tried",
+        candidate=None if winner.best == winner.configuration else winner.best, candidate_us=winner.best_us,
     )  # fmt: skip
 
 

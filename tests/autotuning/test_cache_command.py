@@ -28,7 +28,7 @@ def filled(fresh_cache):
 def test_ls(filled, capsys):
     assert main(["cache", "ls", "--timings"]) == 0
     out = capsys.readouterr().out
-    assert "scale  H200  (1024, 'torch.bfloat16')" in out and "BLOCK=64" in out and "1000.00 us" in out and "3000.00 us" in out
+    assert "scale  H200  (1024, 'torch.bfloat16')" in out and "BLOCK=64" in out and "1,000 µs" in out and "3,000 µs" in out
     assert main(["cache", "ls", "--format", "json", "--gpu", "NVIDIA_H200"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["configuration"]["BLOCK"] == 64 and entry["latency_us"] == 1000.0 and len(entry["timings"]) == 3

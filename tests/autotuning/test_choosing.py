@@ -44,6 +44,8 @@ def test_dtypes_are_part_of_the_key():
 def test_ties_go_to_the_first():
     kernel, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003})
     assert call(kernel) == 32
+    shown = [line.split()[0] for line in str(kernel.decision).splitlines() if line.startswith("  ")]
+    assert shown == ["1,000", "1,003", "1,004"], "the fastest first"
     exact, _ = tuned({32: 1.004, 64: 1.0, 128: 1.003}, noise=0.0, cache_results=False)
     assert call(exact) == 64
 
@@ -58,7 +60,7 @@ def test_a_known_family_is_ranked_and_only_the_first_are_measured():
     assert len(measured) == 8 and all(timing.predicted_us > 0 for timing in measured)
     predicted = [timing.predicted_us for timing in decision.timings if timing.predicted_us]
     assert predicted[:8] == sorted(predicted)[:8]
-    assert "predicted" in decision.explain()
+    assert "predicted" in decision.explain() and str(decision) == decision.explain() and "0x" not in str(decision)
 
 
 def test_one_launch_is_not_measured_twice_where_few_are_measured():

@@ -105,6 +105,23 @@ def test_what_one_launch_of_an_entry_loses_is_counted_and_named() -> None:
     assert all(action.rule is not None for action in actions([w13, losing])), "an entry that loses in all is no action"
 
 
+def test_a_saving_from_measured_to_predicted_says_so_and_how_far_it_may_be_off() -> None:
+    """A prediction that is too fast here would pass for time that the change saves."""
+    told = "the saving is from"
+    guessed = report(moe(256), BAD, key=256, better=GOOD)
+    assert guessed.predicted is not None and guessed.recommendation is not None and told not in actions([guessed])[0].detail
+    then = replace(guessed.recommendation.latency, us=100.0, low_us=90.0, high_us=120.0)
+    now = Latency(us=300.0, origin="measured", source="rows")
+    known = replace(guessed, predicted=replace(guessed.predicted, us=150.0), measured=now,
+                    recommendation=replace(guessed.recommendation, latency=then, speedup=3.0))  # fmt: skip
+    (first, *_) = actions([known])
+    assert first.saving_us == pytest.approx(200.0) and first.origin == "predicted"
+    assert first.detail.endswith(f"; {told} measured now to predicted then (180.0 µs to 210.0 µs where every prediction lies at an end of "
+                                 "its interval), and 50.0 µs from predicted now")  # fmt: skip
+    reached = replace(known, recommendation=replace(guessed.recommendation, latency=replace(then, origin="measured"), speedup=3.0))
+    assert told not in actions([reached])[0].detail, "both were measured"
+
+
 def test_an_entry_takes_one_remedy_and_counts_what_it_saves_in_all() -> None:
     finding = report(moe(512), BAD).findings[0]
     w13 = replace(report(moe(512), GOOD), decision="M512", findings=(replace(finding, saving_us=100.0, net_saving_us=70.0),))

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from advisor.cli import main
+from advisor.cli import main, measure_command
 from advisor.cli.measure_command import duration_s
 from advisor.measurement import nvml, probe, read_measured
 from advisor.measurement.probe import Probe
@@ -30,11 +30,49 @@ def test_a_bundled_kernel(tmp_path, capsys):
         == 0
     )
     captured = capsys.readouterr()
-    assert "2 measured, 0 failed, 0 in the file already on H200" in captured.out and "\x1b" not in captured.err
+    assert "2 measured, 0 failed, 0 in the file already, on H200" in captured.out and "\x1b" not in captured.err
     assert [row.problem.sizes["M"] for row in rows(out)] == [1, 64] and rows(out)[0].problem.sizes["E"] == 128
     again = ["measure", "fused_moe", "--model", "Qwen3-30B-A3B", "--tokens", "1,64", "--op", "w13", "--device", "fake", "-o", str(out)]
     assert main(again) == 0 and "0 measured, 0 failed, 2 in the file already" in capsys.readouterr().out
     assert main([*again, "--no-resume"]) == 2 and "has rows already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (["softmax", "--model", "Qwen3-30B-A3B"], 2, "softmax is not fused_moe, nor a table of it; got --model"),
+    (["fused_moe", "--hidden-size", "2048", "--top-k", "8"], 2, "got --hidden-size, --top-k"),
+    (["fused_moe", "--tensor-parallel", "2"], 2, "only a model is split over GPUs; got --tensor-parallel"),
+    (["fused_moe", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of w13, w2, "),
+    (["--plan", "nosuch.toml"], 2, "nosuch.toml: no such file; check the path"),
+    (["rows.csv", "--op", "w13"], 2, "the rows say which problems are launched; got --op"),
+])  # fmt: skip
+def test_options_that_nothing_would_read_are_refused(arguments, code, message, tmp_path, capsys):
+    """A latency of other problems than were asked for must not pass for theirs."""
+    assert main(["measure", *arguments, "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == code
+    assert message in capsys.readouterr().err and not (tmp_path / "rows.csv").exists()
+
+
+def test_an_interrupt_says_where_the_rows_are_and_promises_none_that_are_not(tmp_path, capsys, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("advisor.measurement.measure", interrupted)
+    command = ["measure", "softmax", "--sizes", "B=1,H=2", "--device", "fake", "-o", str(tmp_path / "rows.csv")]
+    assert main(command) == 130 and "interrupted before anything was saved" in capsys.readouterr().err
+    (tmp_path / "rows.csv").touch()
+    assert main(command) == 130
+    assert f"what was finished is saved in {tmp_path / 'rows.csv'}; run the same command again" in capsys.readouterr().err
+
+
+def test_a_launch_that_is_named_twice_is_measured_once(tmp_path):
+    named = ["--sizes", "B=1,H=2"]
+    assert main(["measure", "softmax", *named, *named, "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 0
+    assert len(rows(tmp_path / "rows.csv")) == 1
+
+
+def test_only_a_record_needs_a_temporary_folder(tmp_path, monkeypatch):
+    """A killed run leaves nothing to clean up where nothing had to be written."""
+    monkeypatch.setattr(measure_command, "temporary_folder", lambda purpose: pytest.fail(f"a folder to {purpose}"))
+    assert main(["measure", "softmax", "--sizes", "B=1,H=2", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 0
 
 
 def test_a_users_file_with_many_configurations(tmp_path):

@@ -180,7 +180,17 @@ def test_the_stopping_rule_ends_it_early_with_a_reason(tmp_path):
     assert len(tried(tuner)) < 15
     report = search_reports(tuner, tuner.decisions[0], "x")[0]
     assert "ceiling" in report.stopped_because or "what is worth one" in report.stopped_because
-    assert report.study_name == "test/M16" and "Optimization history" in report.plots
+    assert report.study_name == "test/M16" and list(report.plots) == ["Slices"]
+
+
+def test_the_history_of_a_decision_is_drawn_where_it_is_of_several_launches(tmp_path):
+    """Of a single launch the report draws the best so far itself."""
+    tuner = make_tuner(str(tmp_path / "j"), trials=4)
+    tuner.run(backend_of(tuner))
+    study = tuner.study("M16")
+    assert "Optimization history" not in plots(study, ("w13-M16",))
+    history = plots(study, ("w13-M16", "w2-M16"))["Optimization history"]
+    assert history["layout"]["yaxis"]["title"]["text"] == "w13-M16 + w2-M16 (µs)"
 
 
 @pytest.mark.parametrize(("trials", "said"), [(49, False), (50, True)])
@@ -433,7 +443,7 @@ def test_winner_is_kept_only_if_it_wins(tmp_path):
             return replace(super().compare(task, base, head), better=False, verdict="inconclusive", reason="noise")
 
     lost = decide(tuner, tuner.decisions[0], Refuted(backend.latencies))
-    assert not lost.changed and lost.configuration == tuner.space.configurations[0] and "inconclusive" in lost.note
+    assert not lost.changed and lost.configuration == tuner.space.configurations[0] and lost.versus.verdict == "inconclusive"
     at_best = make_tuner(str(tmp_path / "k"), incumbent=int(np.argmin(truth(tuner.space))))
     at_best.run(backend)
     assert not decide(at_best, at_best.decisions[0], backend).changed

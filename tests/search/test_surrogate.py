@@ -140,6 +140,8 @@ def test_stopping_says_why():
     assert reason(best_us=None) is None
     assert "tried all: every configuration" in reason(usable=np.array([False, False]))
     assert "ceiling: within 2 % of the ceiling" in reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4), mean=np.log(np.array([10.5, 12.0])))
+    reached = reason(StoppingRule(margin=0.0), best_us=10.0, ceiling_us=(10.1, 9.5, 10.4), mean=np.log(np.array([10.5, 12.0])))
+    assert reached == "ceiling: at the ceiling (10 µs found, 10.1 µs predicted)"
     assert reason(ceiling_us=(11.0, 10.5, 11.5), mean=np.log(np.array([10.5, 12.0]))) is None  # a refuted ceiling stops nothing
     assert reason(best_us=10.0, ceiling_us=(9.9, 9.5, 10.4)) is None  # measurements say that something left is 20 % faster
     assert "what is worth one, 1 %" in reason(mean=np.log(np.array([14.0, 15.0])), deviation=np.array([0.05, 0.05]))

@@ -73,7 +73,7 @@ def test_replays_a_sweep_and_writes_everything(tmp_path, capsys):
     assert f"{gaining} of them would gain at least 10 %" in result.verdict.sentence
     assert result.verdict.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches))
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Optimization history" in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
+    assert "Slices" in page and "Optimization history" not in page and "bdata" not in (tmp_path / "out" / "result.json").read_text()
     table = json.loads((tmp_path / "tables" / TABLE).read_text())
     for tokens in (16, 64, 256):
         assert entry_us(tokens, table[str(tokens)]) <= 1.05 * min(latencies(tokens).values())
@@ -224,7 +224,7 @@ def test_a_study_of_another_kernel_or_device_is_not_gone_on_with(tmp_path, capsy
 
 def test_the_refusal_names_what_differs(tmp_path, capsys):
     assert tune(tmp_path, "--trials", "1") == 0
-    assert "the limit of 1 trial;" in (out := capsys.readouterr().out) and "1 trials" not in out
+    assert "stopped: the limit of 1 trial; " in (out := capsys.readouterr().out) and "1 trials" not in out
     assert tune(tmp_path, "--trials", "1", "--cache", "cold") == 2
     error = capsys.readouterr().err
     assert "it was made with --cache warm, and this run asks for cold; give another --study name" in error
@@ -248,6 +248,16 @@ def test_only_what_differs_is_told(own, was, asks):
     assert differences("a H200; recorded rows 12ab, x; w13 [('E', 8), ('M', 16)] bf16 warm None None", own) == (was, asks)
 
 
+def test_progress_says_which_decision_it_is_at(tmp_path):
+    from advisor import tuning
+
+    told: list[str] = []
+    order = Order(target="fused_moe", request=Request(gpu="H200", model="Qwen3-30B-A3B", tokens=(16, 64)), recorded=str(SWEEP), trials=1,
+                  storage=str(tmp_path / "s.journal"))  # fmt: skip
+    tuning.tune(order, watch=lambda task, trials, best_us: told.append(task))
+    assert told == ["M16 (1 of 2)", "M64 (2 of 2)"]
+
+
 def test_rows_and_a_device_exclude_each_other(tmp_path, capsys):
     assert tune(tmp_path, "--device", "fake,gpu=H200") == 2
     error = capsys.readouterr().err
@@ -264,7 +274,7 @@ def test_an_interrupt_before_anything_is_there_promises_nothing(tmp_path, capsys
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.journal").write_text("")
     assert tune(tmp_path) == 130
-    assert "what was finished is saved" in capsys.readouterr().err
+    assert f"what was finished is saved in {tmp_path / 'out' / 'study.journal'}; run the same" in capsys.readouterr().err
 
 
 def test_a_real_gpu_is_no_fake_one():
@@ -280,10 +290,10 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, "--trials", "6", *export) == 0
     first = (tmp_path / "tables" / "before-after.md").read_text()
     table = (tmp_path / "tables" / TABLE).read_text()
-    assert "1 of 1 entries changed" in first
+    assert "1 of 1 decisions changed" in first
     assert tune(tmp_path, *export) == 0
     second = (tmp_path / "tables" / "before-after.md").read_text()
-    assert "1 of 1 entries changed" in second and "an earlier run" in second
+    assert "1 of 1 decisions changed" in second and "an earlier run" in second
     before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
     assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
     # A table that somebody else changed since is what ran before.
@@ -341,6 +351,7 @@ def test_a_new_database_has_its_tables_before_the_workers_start(tmp_path, monkey
     def run_workers(order, workers, deadlines):
         with sqlite3.connect(database) as connection:
             found.extend(connection.execute("SELECT version_num FROM alembic_version"))
+        return ()
 
     monkeypatch.setattr("advisor.tuning._run_workers", run_workers)
     assert tune(tmp_path, "--workers", "4", "--trials", "2", "--storage", f"sqlite:///{database}") == 0
@@ -372,13 +383,19 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
     [
         (["fused_moe", *MODEL, "--tokens", "64"], 4, "no usable GPU"),
         (["fused_moe", *MODEL, "--recorded", "nosuch.csv"], 2, "no such file"),
-        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5, "has none of the"),
+        (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5,
+         "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
+         "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check"),
         (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
-        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5, "no launch of operator"),
+        (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5,
+         "no launch of this operator; got nosuch; expected one of w13, w2; check --op"),
+        (["softmax", "--device", "fake", "--op", "nosuch"], 5, "no such operator; got nosuch; expected one of softmax; check --op"),
+        (["softmax", "--device", "fake", "--model", "Qwen3-30B-A3B"], 2, "--model is for fused_moe and its tables; got softmax"),
         (["nosuch", *MODEL, "--recorded", str(SWEEP)], 2, "no such kernel"),
+        ([str(SWEEP.parent), *MODEL, "--recorded", str(SWEEP)], 2, "tune one table at a time; got the folder"),
         (["fused_moe", *MODEL, "--tokens", "64", "--recorded", str(SWEEP), "--storage", "nosuch://x"], 2, "storage cannot be opened"),
     ],
-)
+)  # fmt: skip
 def test_errors(arguments, code, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert main(["tune", *arguments, "--output", str(tmp_path)]) == code
@@ -391,6 +408,21 @@ def test_a_kernel_on_the_fake_device(tmp_path, capsys):
     assert "softmax" in capsys.readouterr().out
     result = from_json((tmp_path / "result.json").read_text())
     assert result.searches[0].trials[0].latency_us
+
+
+def test_a_problem_that_is_named_twice_is_tuned_once(tmp_path):
+    sizes = ["--sizes", "B=64,H=512"]
+    for named in (sizes, [*sizes, *sizes]):  # the second goes on with the first's study
+        assert main(["tune", "softmax", "--device", "fake,gpu=H200", *named, "--trials", "2", "--output", str(tmp_path)]) == 0
+    (launch,) = from_json((tmp_path / "result.json").read_text()).launches
+    assert launch.id == "softmax-B64-H512"
+
+
+def test_failures_are_printed_by_class(tmp_path, capsys):
+    device = ["--device", "fake,gpu=H200,faults=compile-error:1"]
+    assert main(["tune", "softmax", *device, "--sizes", "B=64,H=512", "--trials", "3", "--output", str(tmp_path)]) == 3
+    printed = capsys.readouterr().out
+    assert "  no latency  3 trials  unchanged: no trial gave a latency\n    failed: compile-error 3\n    stopped: " in printed
 
 
 def test_a_file_is_tuned_without_its_kernels_of_other_types(tmp_path, capsys):
@@ -490,7 +522,7 @@ def test_what_was_not_compared_in_time_is_said_and_not_exported(tmp_path, capsys
     output = ["--time-limit", "9m", "--trials", "3", "--output", str(tmp_path / "out"), "--export", str(tmp_path / "tables")]
     assert main(["tune", *arguments, *output]) == 0
     printed = capsys.readouterr()
-    assert "0 of 1 improved" in printed.out and "not compared: the time limit ended it" in printed.out
+    assert "0 of 1 improved" in printed.out and "not compared: the time limit ended it; what runs today is kept" in printed.out
     assert "1 of 1 decisions were not compared" in printed.err and "540 s" in printed.err
     assert json.loads((tmp_path / "tables" / TABLE).read_text()) == {"4096": slow}
     assert "it found nothing better" not in (tmp_path / "out" / "result.json").read_text()
@@ -549,19 +581,35 @@ def test_workers_that_are_still_importing_leave_an_interrupt_to_the_caller(tmp_p
                "--output", str(tmp_path)]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
     began = time.monotonic()
-    while workers_of(process.pid) < 2 and process.poll() is None and time.monotonic() - began < 60:
+    while len(workers_of(process.pid)) < 2 and process.poll() is None and time.monotonic() - began < 60:
         time.sleep(0.01)
     time.sleep(0.1)  # Python itself is up by then, which takes a tenth of what the imports take
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said == "advisor: error: interrupted; what was finished is saved\n"
+    saved = f"what was finished is saved in {tmp_path / 'study.journal'}; run the same command again to go on"
+    assert said == f"advisor: error: interrupted; {saved}\n"
 
 
-def workers_of(pid: int) -> int:
-    """How many processes of `multiprocessing` a process has started."""
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells which processes a process has started")
+def test_a_killed_worker_is_told_and_the_search_goes_on(tmp_path):
+    command = [sys.executable, "-m", "advisor", "tune", "softmax", "--device", "fake,sleep_ms=100", "--sizes", "B=64,H=512", "--workers",
+               "2", "--trials", "4", "--margin", "0", "--output", str(tmp_path)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    journal, began = tmp_path / "study.journal", time.monotonic()
+    while not (journal.exists() and CHOICE in journal.read_text()) and process.poll() is None and time.monotonic() - began < 60:
+        time.sleep(0.05)
+    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+    printed, said = process.communicate(timeout=120)
+    assert process.returncode == 0 and "  4 trials  new: nothing ran before" in printed
+    assert re.search(r"warning: worker [12] of 2 was killed by SIGKILL: what it measured is kept, and the search went on without it", said)
+    assert "was killed by SIGKILL" in (tmp_path / "result.json").read_text()
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes of `multiprocessing` that a process has started."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sum(b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
     except OSError:
-        return 0
+        return []

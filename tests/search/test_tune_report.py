@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 import statistics
 from pathlib import Path
 
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from advisor.cli import main
+from advisor.configs.defaults import default_configuration
 from advisor.result_json import from_json
-from advisor.schema import Result
+from advisor.schema import Recommendation, Result
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
 TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
@@ -98,7 +103,13 @@ def test_a_present_latency_that_is_not_recorded_is_not_improved_on(tmp_path, cap
     arguments = ["--tokens", "64", "--trials", "8", "--export", str(tmp_path / "tables")]
     result = tuned_table(tmp_path, {"64": SLOW}, *arguments, recorded=near_optimal(tmp_path / "near.csv"))
     printed = capsys.readouterr().out
-    assert "0 of 1 improved, 1 not recorded as they run today" in printed and "not recorded: nothing says whether" in printed
+    assert "0 of 1 improved, 1 not recorded as they run today" in printed and "not recorded: no row says whether" in printed
+    lines = printed.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["keeps", "best", "failed:", "stopped:"] and "not known" not in printed
+    (best,) = [each for each in result.searches[0].trials if each.configuration.label() == lines[3].split(maxsplit=1)[1]]
+    assert lines[1].startswith(f"  M64  best found {best.latency_us:.1f} µs  {len(result.searches[0].trials)} trials  not recorded: ")
+    listed = (tmp_path / "tables" / "before-after.md").read_text()
+    assert f"the search's best: {best.configuration.label()} ({best.latency_us:.1f} µs) |" in listed
     (launch,) = result.launches
     assert launch.measured is None and launch.recommendation is None and result.actions == ()
     assert any(trial.state == "failed: not-recorded" for trial in result.searches[0].trials)  # what is absent is a trial that lost
@@ -132,6 +143,17 @@ def test_where_nothing_ran_before_the_report_is_of_what_was_found(tmp_path, caps
     (action,) = result.actions
     assert action.title == "Use the configuration that the search found" and action.snippet in result.exports[0].content
     assert not any("Nothing was measured" in each for each in result.verdict.unknowns)
+    first, decision, *_ = capsys.readouterr().out.splitlines()
+    assert ": 1 of 1 new in " in first
+    assert re.fullmatch(rf"  softmax-B4096-H2048  {launch.measured.us:.2f} µs  \d trials  new: nothing ran before", decision)
+
+
+def test_the_printed_study_opens_with_optunas_own_interface(tmp_path, capsys):
+    result = tuned(tmp_path, "softmax", "--device", "fake,gpu=H200", "--sizes", "B=4096,H=2048", "--trials", "2", "--study", "mine")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  study: ")]
+    name, _, path = line.removeprefix("  study: ").rpartition(" in ")
+    study = optuna.load_study(study_name=name, storage=JournalStorage(JournalFileBackend(path)))
+    assert study.best_value == min(trial.latency_us for trial in result.searches[0].trials if trial.latency_us is not None)
 
 
 def test_no_finding_promises_what_a_configuration_would_bring(tmp_path, capsys):
@@ -170,16 +192,21 @@ def test_the_rounds_of_what_runs_against_the_best_are_shown(tmp_path, capsys):
 def test_what_is_within_noise_of_the_fastest_is_not_called_the_best(tmp_path, capsys):
     """Of what noise alone could have ordered, what is ranked first is taken: here it is recorded as barely slower than the fastest."""
     header, rows = sweep_rows(16)
-    search = ("fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "16", "--recorded")
-    present, tried, *others = tuned(tmp_path / "as-recorded", *search, str(SWEEP)).searches[0].trials
-    assert present.latency_us == 206.16  # what runs without a table is measured first
-    first = tried.configuration
-    fields = {**first.parameters, "num_warps": first.num_warps, "num_stages": first.num_stages}
-    (ranked_first,) = [row for row in rows if all(int(row[name]) == value for name, value in fields.items())]
-    fastest = min(trial.latency_us for trial in others if trial.latency_us is not None)
-    ranked_first["latency_us"] = str(fastest * 1.001)
-    result = tuned(tmp_path, *search, str(write(tmp_path / "noisy.csv", header, rows)))
-    (launch,) = [launch for launch in result.launches if launch.recommendation is not None]
-    assert launch.recommendation.configuration == first and launch.recommendation.latency.us > fastest
-    within = f"within noise of the search's fastest ({fastest:.1f} µs), and ranked before it"
-    assert launch.recommendation.reason == f"{within}; faster than the present configuration (recorded)"
+    today = default_configuration("vllm", 16, 128).flat()
+    (present,) = [row for row in rows if all(int(row[name]) == value for name, value in today.items())]
+    alike = [{**row, "latency_us": "195.0"} for row in rows[:2]]
+
+    def searched(name: str) -> Recommendation:
+        recorded = write(tmp_path / f"{name}.csv", header, [present, *alike])
+        arguments = ["--model", "Qwen3-30B-A3B", "--gpu", "H200", "--tokens", "16", "--margin", "0", "--recorded", str(recorded)]
+        (launch,) = tuned(tmp_path / name, "fused_moe", *arguments).launches
+        assert launch.recommendation is not None
+        return launch.recommendation
+
+    first = searched("as-fast").configuration
+    (ranked_first,) = [row for row in alike if all(int(row[name]) == value for name, value in first.flat().items())]
+    ranked_first["latency_us"] = "195.2"
+    found = searched("noisy")
+    assert found.configuration == first and found.latency.us == 195.2
+    assert found.reason == ("within noise of the search's fastest (195.0 µs), and ranked before it; faster than the present configuration "
+                            "(by recorded latencies)")  # fmt: skip
