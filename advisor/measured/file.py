@@ -14,7 +14,9 @@ from advisor.advise.drafts import Measured
 from advisor.configs.row_status import failed
 from advisor.configs.rows import Rows, parse_rows, read_rows
 from advisor.errors import InputError
-from advisor.measurement.rows import RowSource, read_configuration, read_rounds
+from advisor.measurement.row_configuration import read_configuration
+from advisor.measurement.row_source import RowSource
+from advisor.measurement.rows import read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds
 

@@ -65,6 +65,14 @@ def test_a_kernel_without_a_block_size_is_another_than_one_with(tmp_path):
     assert [(its.parameters, latency.us) for its, latency in measured.others] == [({}, 25)]
 
 
+@pytest.mark.parametrize("option", ["num_ctas", "maxnreg"])
+def test_rows_with_another_launch_option_are_another_configuration(tmp_path, option):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"gpu,op,B,H,BLOCK_SIZE,num_warps,{option},latency_us\nH200,softmax,64,512,4096,8,,18\nH200,softmax,64,512,4096,8,2,25\n")
+    (measured,) = match(resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512})), rows).measured.values()
+    assert measured.latency.us == 18 and [(getattr(its, option), latency.us) for its, latency in measured.others] == [(2, 25)]
+
+
 def test_rows_of_another_kernel_of_the_family_are_not_its(tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("gpu,kernel,M,N,K,latency_us\nH200,gemm_persistent_kernel,64,512,512,5.0\nH200,gemm_kernel,64,512,512,9.0\n")
