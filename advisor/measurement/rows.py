@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
+from advisor.configs.cells import LATENCY_LIMIT, is_latency
 from advisor.configs.routing import check_routing
 from advisor.configs.row_status import failed
 from advisor.configs.rows import read_rows as read_columns
@@ -191,8 +192,8 @@ def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dt
     )  # fmt: skip
     status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
     latency = source.number("default_us" if summary else "latency_us")
-    if latency is not None and latency <= 0:
-        raise source.error("latency_us", "a positive latency in microseconds")
+    if latency is not None and not is_latency(latency):
+        raise source.error("default_us" if summary else "latency_us", LATENCY_LIMIT)
     return MeasuredRow(
         gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
         configuration=read_configuration(source, "default_" if summary else ""),
@@ -235,8 +236,8 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
         )  # fmt: skip
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
-    if not all(math.isfinite(sample) and sample > 0 for each in rounds for sample in each.samples_us):
-        raise source.error("samples_us", "positive, finite microseconds")
+    if not all(is_latency(sample) for each in rounds for sample in each.samples_us):
+        raise source.error("samples_us", f"samples that are each {LATENCY_LIMIT}")
     return rounds
 
 
