@@ -12,8 +12,8 @@ from advisor.errors import InputError
 
 REMEDY = "correct the cell; the columns are described in `advisor predict --help`"
 
-LATENCY_RANGE_US = (1e-6, 1e15)
-"""A picosecond to thirty years: what lies outside is no latency, and sums and ratios of such numbers need not be finite."""
+LATENCY_RANGE_US = (1e-3, 1e12)
+"""What a latency may be: outside of it (a nanosecond, eleven days) it is damage; no chart can show it, and sums need not be finite."""
 LATENCY_LIMIT = "a latency of {:g} to {:g} microseconds".format(*LATENCY_RANGE_US)
 
 
