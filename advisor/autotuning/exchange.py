@@ -200,6 +200,8 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             key = ProblemKey(**text)
             rows = [_row(each) for each in problem["timings"]]
             decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
+            for _, config, _ in decided:
+                parameters(config)  # raises where it is no configuration
             cache.add_problem(key)
             cache.record_all(key.id, rows, replace_existing=False)
             for name, config, how in decided:

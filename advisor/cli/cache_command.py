@@ -104,18 +104,26 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
 def _label(config: str | None) -> str:
     if config is None:
         return "nothing measured"
-    values = json.loads(config)
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    values = _told(config)
+    return " ".join(f"{name}={value}" for name, value in values.items()) if isinstance(values, dict) else config
+
+
+def _told(text: str | None) -> object:
+    """What a cache holds as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
 
 
 def _document(entry: Entry) -> dict[str, object]:
     return {
         "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "constants": entry.key.constants,
         "triton": entry.key.triton, "family": entry.key.family,
-        "problem": json.loads(entry.key.problem) if entry.key.problem else None,
+        "problem": _told(entry.key.problem),
         "decided": entry.decided[0][2] if entry.decided else None,
-        "configuration": json.loads(entry.best) if entry.best else None, "latency_us": entry.best_us,
-        "timings": [{**asdict(row), "config": json.loads(row.config)} for row in entry.rows],
+        "configuration": _told(entry.best), "latency_us": entry.best_us,
+        "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
     }  # fmt: skip
 
 
