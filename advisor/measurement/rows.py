@@ -23,6 +23,7 @@ from advisor import pipelines
 from advisor.configs.cells import LATENCY_LIMIT, is_latency
 from advisor.configs.routing import check_routing
 from advisor.configs.row_status import failed
+from advisor.configs.rows import SIZE_COLUMNS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import AdvisorError, InputError
@@ -35,7 +36,6 @@ from advisor.measurement.statistics import median_interval, outliers
 from advisor.schema import Configuration, Fingerprint, Problem, Round
 
 PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
-SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
 MEASURED_COLUMNS = (
     "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
     "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
