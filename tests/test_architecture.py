@@ -16,7 +16,7 @@ PACKAGE = ROOT / "advisor"
 # Lower layers first; a module may import from its own layer's package and from layers below it.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"schema", "errors", "resources", "folders", "reading", "writing", "settings", "comparison_schema", "worker_processes"})
-    | frozenset({"processes", "temporary", "triton_install", "gpu_description"}),
+    | frozenset({"processes", "temporary", "triton_install", "gpu_description", "counting"}),
     frozenset({"result_json", "comparison_json", "hardware"}),
     frozenset({"configs"}),
     frozenset({"pipelines", "compiled"}),

@@ -17,6 +17,7 @@ from advisor.autotuning.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.cache_file import took_s_of
 from advisor.autotuning.configurations import parameters
 from advisor.autotuning.models import gpu_model
+from advisor.configs.cells import LATENCY_LIMIT, is_latency
 from advisor.configs.parameter_names import family_names, needed_parameters
 from advisor.configs.rows import CONFIG_COLUMNS, FAMILY_PARAMETERS, parse_rows
 from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
@@ -25,8 +26,6 @@ from advisor.settings import read_settings
 FORMAT = "triton-advisor tuning cache"
 VERSION = 1
 SIMULATED = "simulated"
-LATENCIES_US = (1e-3, 1e12)
-"""What a latency may be, in microseconds: outside of it (a nanosecond, eleven days) it is damage, and no chart can show it."""
 
 _FOREIGN_NAMES = ("cache.json",)
 _SQLITE = b"SQLite format 3\0"
@@ -201,12 +200,14 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             key = ProblemKey(**text)
             rows = [_row(each) for each in problem["timings"]]
             decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
+            for _, config, _ in decided:
+                parameters(config)  # raises where it is no configuration
             cache.add_problem(key)
             cache.record_all(key.id, rows, replace_existing=False)
             for name, config, how in decided:
                 cache.decide(key.id, name, config, how)
             count, timings = count + 1, timings + len(rows)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:  # the last: an integer beyond what a float holds
         raise InputError(f"{path}: a damaged export", f"{type(error).__name__}: {error}") from None
     return Imported(problems=count, timings=timings, origin="export")
 
@@ -284,11 +285,10 @@ def _checked(row: Row) -> Row:
     Raises:
         ValueError: They are not.
     """
-    least, most = LATENCIES_US
     for name in ("us", "low_us", "high_us"):
         value = getattr(row, name)
-        if value is not None and not least <= value <= most:
-            raise ValueError(f"a latency, {name}, of {value!r}; expected {least:g} to {most:g} microseconds")
+        if value is not None and not is_latency(value):
+            raise ValueError(f"a latency, {name}, of {value!r}; expected {LATENCY_LIMIT}")
     if row.took_s is not None and not 0 <= row.took_s < math.inf:
         raise ValueError(f"a run, took_s, of {row.took_s!r}; expected 0 or more seconds")
     if row.us is None and row.state == "measured":

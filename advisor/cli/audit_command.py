@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.configs.names import TableName, is_table_name, parse_table_name
+from advisor.counting import several
 from advisor.errors import UsageError
 from advisor.hardware import match_device_name
 from advisor.rendering.figures import clean
@@ -138,7 +139,7 @@ def _text(
             print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")
     counts = Counter(issue.check for issue in issues)
     files = {check: len({issue.path for issue in issues if issue.check == check}) for check in counts}
-    print(f"\n{_counted(found.files, 'file')}, {_counted(len(found.tables), 'table')} read, {predicted} predicted")
+    print(f"\n{several(found.files, 'file')}, {several(len(found.tables), 'table')} read, {predicted} predicted")
     slow = f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration, with probability {SURE}"
     described = {**CHECKS, "predicted-regret": slow}
     for check, count in counts.most_common():
@@ -155,11 +156,6 @@ def _text(
         print(f"    {100 * entries[0].regret:4.0f} %  M = {entries[0].tokens:<6} {others:<12}{clean(path)}{basis}")
     if not everything:
         print("  (errors and warnings are listed above; --all lists the rest)")
-
-
-def _counted(count: int, thing: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _gpu(name: TableName) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.counting import agree, several
 from advisor.errors import InputError, NothingMatchedError, NotOursError, UsageError
 from advisor.settings import read_settings
 
@@ -96,25 +97,33 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
         asked = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
         raise NothingMatchedError(f"{cache.path}: no problem like it", asked or None, None,
                                   "without --kernel and --gpu it lists them all" if asked else "the cache is empty")  # fmt: skip
-    print(f"advisor: {_several(len(found), 'problem')} in {cache.path}", file=sys.stderr)
+    print(f"advisor: {several(len(found), 'problem')} in {cache.path}", file=sys.stderr)
     return 0
 
 
 def _label(config: str | None) -> str:
     if config is None:
         return "nothing measured"
-    values = json.loads(config)
-    return " ".join(f"{name}={value}" for name, value in values.items())
+    values = _told(config)
+    return " ".join(f"{name}={value}" for name, value in values.items()) if isinstance(values, dict) else config
+
+
+def _told(text: str | None) -> object:
+    """What a cache holds as JSON; where that is damaged, the text itself: a listing is how the damage is found."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
 
 
 def _document(entry: Entry) -> dict[str, object]:
     return {
         "kernel": entry.key.kernel, "gpu": entry.key.gpu, "key": entry.key.key, "constants": entry.key.constants,
         "triton": entry.key.triton, "family": entry.key.family,
-        "problem": json.loads(entry.key.problem) if entry.key.problem else None,
+        "problem": _told(entry.key.problem),
         "decided": entry.decided[0][2] if entry.decided else None,
-        "configuration": json.loads(entry.best) if entry.best else None, "latency_us": entry.best_us,
-        "timings": [{**asdict(row), "config": json.loads(row.config)} for row in entry.rows],
+        "configuration": _told(entry.best), "latency_us": entry.best_us,
+        "timings": [{**asdict(row), "config": _told(row.config)} for row in entry.rows],
     }  # fmt: skip
 
 
@@ -127,11 +136,11 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
     path = Path(arguments.file)
     if path.suffix != ".csv":
         options.write_text(path, to_json(found), "name another file")
-        print(f"advisor: {_several(len(found), 'problem')} written to {path}", file=sys.stderr)
+        print(f"advisor: {several(len(found), 'problem')} written to {path}", file=sys.stderr)
         return 0
     rows = csv_rows(found)
-    left_out = [f"{_several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in rows.problems_left_out.items()]
-    left_out += [f"{_several(count, 'configuration')} left out ({why})" for why, count in rows.rows_left_out.items()]
+    left_out = [f"{several(len(names), 'problem')} left out ({why}): {_listed(names)}" for why, names in rows.problems_left_out.items()]
+    left_out += [f"{several(count, 'configuration')} left out ({why})" for why, count in rows.rows_left_out.items()]
     said = "; ".join(left_out)
     if not rows.table:
         raise NothingMatchedError(f"{path}: not written; {said}", None, None, "export as JSON: FILE.json holds every problem")
@@ -139,12 +148,8 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
         options.warn(f"{said}; FILE.json would hold them")
     options.write_text(path, rows_as_csv(rows.table), "name another file")
     written = len(found) - sum(map(len, rows.problems_left_out.values()))
-    print(f"advisor: {_several(len(rows.table), 'row')} of {_several(written, 'problem')} written to {path}", file=sys.stderr)
+    print(f"advisor: {several(len(rows.table), 'row')} of {several(written, 'problem')} written to {path}", file=sys.stderr)
     return 0
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def _listed(names: list[str]) -> str:
@@ -156,12 +161,12 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
 
     problems = files = 0
     for text in arguments.paths:
-        several = Path(text).is_dir()
+        in_folder = Path(text).is_dir()
         for path in files_below(Path(text)):
             try:
                 brought = import_path(cache, path, arguments.gpu)
             except NotOursError as error:
-                if not several:
+                if not in_folder:
                     raise
                 options.warn(f"skipped {error}")
                 continue
@@ -169,7 +174,8 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
     if not files:
         raise NothingMatchedError("nothing to import", " ".join(arguments.paths), "exports, *.autotune.json or cache.json")
     _check_kept(cache)
-    print(f"advisor: {problems} problems from {files} files are in {cache.path}", file=sys.stderr)
+    brought_in = f"{several(problems, 'problem')} from {several(files, 'file')} {agree(problems, 'is', 'are')}"
+    print(f"advisor: {brought_in} in {cache.path}", file=sys.stderr)
     return 0
 
 
@@ -204,7 +210,7 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     cache.forget(chosen)
     if not arguments.dry_run:
         _check_kept(cache)
-    print(f"advisor: {_several(len(doomed), 'problem')} {'would be ' if arguments.dry_run else ''}forgotten", file=sys.stderr)
+    print(f"advisor: {several(len(doomed), 'problem')} {'would be ' if arguments.dry_run else ''}forgotten", file=sys.stderr)
     return 0
 
 

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
+from advisor.counting import several
 from advisor.hardware import GpuSpec, load_gpu
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
     from advisor.learned.caveats import unmeasured_vendor
 
     if found.untunable:
-        options.note(f"p_speedup_10pct is left empty for {found.untunable} launches of library kernels: they choose their own "
+        options.note(f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
                      "configuration, so there is nothing to tune")  # fmt: skip
     if found.extrapolated:
         options.note(f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, "

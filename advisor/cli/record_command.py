@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
+from advisor.counting import several
 from advisor.errors import UsageError
 from advisor.writing import unwritable
 
@@ -64,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
-    print(f"advisor: {times} launches of {len(kernels)} kernels, {len(records.launches)} distinct, in {arguments.output}", file=sys.stderr)
+    found = f"{several(times, 'launch')} of {several(len(kernels), 'kernel')}, {len(records.launches)} distinct"
+    print(f"advisor: {found}, in {arguments.output}", file=sys.stderr)
     problems = list(dict.fromkeys(records.problems))  # several processes may say the same
     for problem in problems[:SHOWN]:
         print(f"advisor: warning: {problem}", file=sys.stderr)

@@ -84,8 +84,10 @@ def factors(mask: Value | None) -> Parts:
 
 
 def number(value: Any, shape: tuple[int, ...] = ()) -> Value:
-    """The same number in every lane of every program."""
+    """The same number in every lane of every program. Integers of the IR have no sign: one of 64 bits that is unsigned wraps around."""
     boolean = isinstance(value, bool)
+    if type(value) is int and value >= 2**63:
+        value -= 2**64
     kind: Any = np.bool_ if boolean else (np.float64 if isinstance(value, float) else np.int64)
     return Value((np.full((1,) * (len(shape) + 1), value, dtype=kind),), shape, boolean)
 

@@ -12,6 +12,10 @@ from advisor.errors import InputError
 
 REMEDY = "correct the cell; the columns are described in `advisor predict --help`"
 
+LATENCY_RANGE_US = (1e-3, 1e12)
+"""What a latency may be: outside of it (a nanosecond, eleven days) it is damage; no chart can show it, and sums need not be finite."""
+LATENCY_LIMIT = "a latency of {:g} to {:g} microseconds".format(*LATENCY_RANGE_US)
+
 
 def integers(
     label: str, name: str, cells: Sequence[str], high: int, *, power: bool = False, allow_zero: bool = False
@@ -59,8 +63,14 @@ def _integer(label: str, name: str, row: int, cell: str) -> int:
     return int(value)
 
 
+def is_latency(us: float) -> bool:
+    """Whether a number of microseconds can be a latency (`LATENCY_RANGE_US`); NaN cannot."""
+    least, most = LATENCY_RANGE_US
+    return least <= us <= most
+
+
 def latencies(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
-    """A column of positive latencies in microseconds; NaN where the cell is empty.
+    """A column of latencies in microseconds, `LATENCY_RANGE_US`; NaN where the cell is empty.
 
     Raises:
         InputError: Names file, row, column, value and remedy.
@@ -72,10 +82,11 @@ def latencies(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
             try:
                 float(cell or "nan")
             except ValueError:
-                raise InputError(f"{label}: row {row}: {name}", cell, "a latency in microseconds", REMEDY) from None
+                raise InputError(f"{label}: row {row}: {name}", cell, LATENCY_LIMIT, REMEDY) from None
         raise
-    bad = (values <= 0) | np.isinf(values)
+    least, most = LATENCY_RANGE_US
+    bad = (values < least) | (values > most)
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], "a positive latency in microseconds", REMEDY)
+        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], LATENCY_LIMIT, REMEDY)
     return values

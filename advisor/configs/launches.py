@@ -16,6 +16,8 @@ from advisor.errors import InputError
 FORMAT = "triton-advisor launches 1"
 MAX_BYTES = 1_000_000_000
 MAX_LINES = 1_000_000
+MAX_INTEGER = 2**64
+"""No integer that a kernel takes is as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +141,11 @@ def read_launches(path: str | Path) -> LaunchRecords:
 
 
 def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], at_most: list[float]) -> RecordedLaunch:
-    if not all(isinstance(tensor, dict) for tensor in value["tensors"].values()):
-        raise ValueError("a tensor that is not described")
+    _check_tensors(value["tensors"])
+    _check_numbers(value["arguments"], value["signature"], value.get("contents") or {})
+    for name in ("source", "device"):
+        if not isinstance(value.get(name), (str, type(None))):
+            raise ValueError(f"a {name} that is no text")
     return RecordedLaunch(
         id=key, kernel=str(value["kernel"]), line=int(value.get("line", 0)), source=value.get("source"),
         signature={str(k): str(v) for k, v in value["signature"].items()},
@@ -152,6 +157,36 @@ def _launch(key: str, value: Mapping[str, Any], count: int, times: list[float], 
         device=value.get("device"), tuning=bool(value.get("tuning")), count=count, times_us=tuple(times),
         at_most_us=tuple(at_most),
     )  # fmt: skip
+
+
+def _check_tensors(tensors: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not described as the recorder describes them: sizes and strides are lists of integers.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, dict):
+            raise ValueError("a tensor that is not described")
+        for field_ in ("shape", "strides", "descriptor_shape", "descriptor_strides"):
+            sizes = tensor.get(field_, [])
+            if not isinstance(sizes, list) or not all(type(n) is int and abs(n) < MAX_INTEGER for n in sizes):
+                raise ValueError(f"{field_} of {name}: no list of integers")
+
+
+def _check_numbers(arguments: Mapping[str, Any], types: Mapping[str, Any], contents: Mapping[str, Any]) -> None:
+    """Refuse what no integer argument can be, and contents that are no integers: of other tensors none are recorded.
+
+    Raises:
+        ValueError: There is one.
+    """
+    for name, value in arguments.items():
+        whole = not str(types.get(name, "")).startswith(("i", "u")) or isinstance(value, int)
+        if not whole or (isinstance(value, int) and abs(value) >= MAX_INTEGER):
+            raise ValueError(f"argument {name}: no integer of 64 bits")
+    for name, held in contents.items():
+        if not isinstance(held, list) or not all(isinstance(n, int) and abs(n) < MAX_INTEGER for n in held):
+            raise ValueError(f"contents of {name}: no list of integers")
 
 
 def constant(value: Any) -> Any:

@@ -13,8 +13,11 @@ import numpy as np
 from advisor.advise.drafts import Measured
 from advisor.configs.row_status import failed
 from advisor.configs.rows import Rows, parse_rows, read_rows
+from advisor.counting import agree, part
 from advisor.errors import InputError
-from advisor.measurement.rows import RowSource, read_configuration, read_rounds
+from advisor.measurement.row_configuration import read_configuration
+from advisor.measurement.row_source import RowSource
+from advisor.measurement.rows import read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds
 
@@ -92,6 +95,11 @@ def read_file(path: str | os.PathLike[str], text: str | None) -> MeasuredFile:
         raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
     wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
     return MeasuredFile(label=label, rows=rows, latency=latency, simulated=_simulated_rows(rows), failed=wrong)
+
+
+def coverage(label: str, measured: int, launches: int) -> str:
+    """How many of a target's launches a file has latencies of."""
+    return f"{label}: {part(measured, launches, 'launch')} {agree(measured, 'has', 'have')} a measurement"
 
 
 def simulated(cells: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from statistics import median
 
 from advisor.advise.drafts import Measured
 from advisor.errors import NothingMatchedError
+from advisor.measured.file import coverage
 from advisor.measured.rows import Matched, match
 from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile
@@ -66,7 +67,7 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
                                   "check --tokens and --gpu, or give --measured ROWS.csv")  # fmt: skip
     unmatched = None
     if reasons or len(measured) < len(target.launches):
-        unmatched = f"{label}: {len(measured)} of {len(target.launches)} launches have a measurement"
+        unmatched = coverage(label, len(measured), len(target.launches))
         unmatched += f"; left out: {said}" if said else ""
     if profile.format == NSIGHT_COMPUTE:
         doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."

@@ -15,9 +15,10 @@ from advisor.advise.drafts import Measured
 from advisor.configs.names import row_dtypes
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows
+from advisor.counting import agree, several
 from advisor.errors import NothingMatchedError
 from advisor.hardware import match_device_name
-from advisor.measured.file import MeasuredFile, Row, read_file
+from advisor.measured.file import MeasuredFile, Row, coverage, read_file
 from advisor.schema import Configuration, Latency, Problem, result_dtype
 from advisor.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 
@@ -72,8 +73,8 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
         unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
     missing, spare, failures = len(launches) - len(measured), int((~used & ~lost).sum()), int(lost.sum())
-    left = f"{file.label}: {len(measured)} of {len(launches)} launches have a measurement; {spare} rows belong to none"
-    left += f"; {failures} failed and have no latency" if failures else ""
+    left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
+    left += f"; {failures} failed and {agree(failures, 'has', 'have')} no latency" if failures else ""
     return Matched(target=target, measured=measured, unmatched=left if missing or spare or failures else None)
 
 
@@ -118,7 +119,8 @@ def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray) -> NothingMat
         return NothingMatchedError(f"{file.label}: of {target.title} on {target.gpu.name} it has only launches that failed",
                                    ", ".join(kinds), "rows whose status is ok or empty",
                                    "measure a configuration whose output is right")  # fmt: skip
-    return NothingMatchedError(f"{file.label}: none of {len(file.rows)} rows belongs to {target.title} on {target.gpu.name}", None,
+    none = f"{file.label}: none of {several(len(file.rows), 'row')} belongs to {target.title} on {target.gpu.name}"
+    return NothingMatchedError(none, None,
                                "rows with the same GPU, sizes, types, cache state and configuration",
                                "check the columns, and --cache and --dtype")  # fmt: skip
 
@@ -218,9 +220,9 @@ def _of_problem(rows: Rows, problem: Problem, kernel: str, target: Target) -> np
     same &= _cells(rows, "weight_dtype", lambda cell: (_dtype(cell) or problem.dtype) == (problem.weight_dtype or problem.dtype))
     same &= _cells(rows, "output_dtype", lambda cell: (_dtype(cell) or result) == (problem.output_dtype or result))
     same &= _cells(rows, "cache", lambda cell: (cell or "warm") == problem.cache)
-    same &= _cells(rows, "routing", lambda cell: _numbers(cell) == (problem.routing or ()))
+    same &= _cells(rows, "routing", lambda cell: _says(cell, problem.routing or ()))
     if target.table is not None:  # which kernel serves a table is the stack's word, and rows may call it otherwise
-        return same & _cells(rows, "block_shape", lambda cell: _numbers(cell) == (problem.block_shape or ()))
+        return same & _cells(rows, "block_shape", lambda cell: _says(cell, problem.block_shape or ()))
     # A bundled kernel scales fp8 by blocks without its target saying so; another kernel of its family is not it.
     return same & _cells(rows, "kernel", lambda cell: cell in ("", kernel.lower()))
 
@@ -238,6 +240,6 @@ def _dtype(cell: str) -> str:
     return DTYPES.get(cell.removeprefix("torch."), cell)
 
 
-def _numbers(cell: str) -> tuple[int, ...]:
-    """`128 128` or `[128, 128]`; of a word such as "uniform", none."""
-    return tuple(map(int, re.findall(r"\d+", cell)))
+def _says(cell: str, numbers: Sequence[int]) -> bool:
+    """Whether `128 128` or `[128, 128]` is these numbers; a word such as "uniform" has none."""
+    return [digits.lstrip("0") or "0" for digits in re.findall(r"[0-9]+", cell)] == [str(number) for number in numbers]

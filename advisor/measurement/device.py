@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from advisor.errors import NoGpuError, UsageError
-from advisor.hardware import GpuSpec
+from advisor.hardware import GpuSpec, load_gpu
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
@@ -101,22 +102,20 @@ class DeviceSpec:
 
 
 _OPTION = re.compile(r"[a-z_]+=[^,=]*")
+_MAY_BE_NEGATIVE = ("drift", "seed")
 
 
 def parse_device(text: str) -> DeviceSpec:
     """`auto`, `cuda`, `fake`, `recorded:FILE`; the latter two may be followed by options: `fake,gpu=A100,noise=0.02`.
 
     Raises:
-        UsageError: Neither; or an option that the device does not have.
+        UsageError: Neither; an option that the device does not have, or a value that it cannot have; no such GPU is described.
     """
     parts = text.split(",")
     options: dict[str, float | str] = {}
     while len(parts) > 1 and _OPTION.fullmatch(parts[-1]):  # from the right: a file name may hold commas
         name, _, value = parts.pop().partition("=")
-        try:
-            options[name] = float(value)
-        except ValueError:
-            options[name] = value
+        options[name] = value if name == "gpu" else _number_or_text(value)
     kind, _, path = ",".join(parts).partition(":")
     if kind not in KINDS or bool(path) != (kind == "recorded"):
         raise UsageError("no such device", text, "auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME]", "check the spelling")
@@ -124,9 +123,21 @@ def parse_device(text: str) -> DeviceSpec:
     for name, given in options.items():
         if name not in known:
             raise UsageError(f"the {kind} device has no option {name}", text, f"one of {', '.join(known) or 'none'}")
-        if isinstance(given, str) and name not in ("gpu", "faults"):
+        if name == "gpu":
+            if kind == "fake":
+                load_gpu(str(given))  # a misspelt one is told here, and not by a worker
+        elif isinstance(given, str) and name != "faults":
             raise UsageError(f"device option {name}", given, "a number")
+        elif not isinstance(given, str) and not (math.isfinite(given) and (given >= 0 or name in _MAY_BE_NEGATIVE)):
+            raise UsageError(f"device option {name}", given, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
     return DeviceSpec(kind=kind, path=path or None, options=options)
+
+
+def _number_or_text(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def known_options(kind: str) -> tuple[str, ...]:

@@ -20,24 +20,22 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
+from advisor.configs.cells import LATENCY_LIMIT, is_latency
 from advisor.configs.routing import check_routing
 from advisor.configs.row_status import failed
-from advisor.configs.rows import FAMILY_PARAMETERS
+from advisor.configs.rows import SIZE_COLUMNS
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
 from advisor.measurement.launch import Launch, Outcome
+from advisor.measurement.row_configuration import OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
+from advisor.measurement.row_source import RowSource
 from advisor.measurement.statistics import median_interval, outliers
 from advisor.schema import Configuration, Fingerprint, Problem, Round
 
 PROBLEM_COLUMNS = ("gpu", "family", "op", "gemm", "dtype", "weight_dtype", "output_dtype", "block_shape", "cache", "routing", "kernel")
-SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
-PARAMETER_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
-OPTION_COLUMNS = ("num_warps", "num_stages")
-_FURTHER_COLUMNS = tuple(dict.fromkeys(name for parameters in FAMILY_PARAMETERS.values() for name in parameters))
-"""Parameters that other files (what `advisor rank` writes, say) have as columns, and these in `parameters`."""
 MEASURED_COLUMNS = (
     "latency_us", "low_us", "high_us", "status", "reason", "rounds", "outliers", "noise_floor", "bound_us", "fault", "timer",
     "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
@@ -177,55 +175,6 @@ def read_measured(path: str | os.PathLike[str]) -> Iterator[MeasuredRow]:
         yield _read_row(RowSource(label, i + 1, cells), sizes, str(rows.family[i]), str(rows.op[i]), str(rows.dtype[i]), summary)
 
 
-@dataclass(frozen=True, slots=True)
-class RowSource:
-    """The cells of a row by column, and where they are from: the file's name and the row's number, from 1."""
-
-    label: str
-    row: int
-    cells: Mapping[str, str]
-
-    def get(self, name: str) -> str:
-        return self.cells.get(name, "").strip()
-
-    def error(self, column: str, limit: str) -> InputError:
-        return InputError(f"{self.label}: row {self.row}: {column}", self.get(column), limit, "correct the cell, or leave the row out")
-
-    def number(self, name: str) -> float | None:
-        if not self.get(name):
-            return None
-        try:
-            value = float(self.get(name))
-        except ValueError:
-            raise self.error(name, "a number") from None
-        if not math.isfinite(value):
-            raise self.error(name, "a finite number")
-        return value
-
-    def integer(self, name: str) -> int | None:
-        value = self.number(name)
-        if value is not None and (value != int(value) or not 0 < value < 2**31):
-            raise self.error(name, "a positive integer")
-        return None if value is None else int(value)
-
-    def integers(self, name: str, separator: str | None = None) -> tuple[int, ...] | None:
-        try:
-            return tuple(int(part) for part in re.split(r"[\s,;\[\]x]+", self.get(name)) if part) or None
-        except ValueError:
-            raise self.error(name, "integers separated by blanks") from None
-
-    def document(self, name: str) -> dict[str, Any]:
-        if not self.get(name):
-            return {}
-        try:
-            value = json.loads(self.get(name))
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise self.error(name, "a JSON object")
-        return value
-
-
 def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dtype: str, summary: bool) -> MeasuredRow:
     if family == "attention":
         sizes.setdefault("H_kv", sizes["H"])
@@ -243,24 +192,15 @@ def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dt
     )  # fmt: skip
     status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
     latency = source.number("default_us" if summary else "latency_us")
-    if latency is not None and latency <= 0:
-        raise source.error("latency_us", "a positive latency in microseconds")
+    if latency is not None and not is_latency(latency):
+        raise source.error("default_us" if summary else "latency_us", LATENCY_LIMIT)
     return MeasuredRow(
         gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
-        configuration=_read_configuration(source, "default_" if summary else ""),
+        configuration=read_configuration(source, "default_" if summary else ""),
         latency_us=latency if failure is None else None, status=status, rounds=read_rounds(source) if failure is None else (),
         noise_floor=source.number("noise_floor"), session=source.get("session") or None,
         fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
     )  # fmt: skip
-
-
-def read_configuration(source: RowSource) -> Configuration | None:
-    """The configuration in the cells of a row, None where they have none.
-
-    Raises:
-        InputError: A cell is off.
-    """
-    return _read_configuration(source, "")
 
 
 def _read_failure(source: RowSource) -> Failure | None:
@@ -271,24 +211,6 @@ def _read_failure(source: RowSource) -> Failure | None:
         return Failure(kind="crash", message=f"status {status}: {source.get('reason')}"[:MESSAGE_LIMIT], stage="")
     stage, _, message = source.get("reason").partition(": ")
     return Failure(kind=status, message=message, stage=stage)
-
-
-def _read_configuration(source: RowSource, prefix: str) -> Configuration | None:
-    rest = source.document("parameters")
-    parameters = {name: source.integer(prefix + name) for name in (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS)}
-    given: dict[str, int | bool | str] = {name: value for name, value in parameters.items() if value is not None}
-    warps, stages = source.integer(prefix + "num_warps"), source.integer(prefix + "num_stages")
-    if not given and not rest and warps is None and stages is None:
-        return None
-    for name, value in rest.items():
-        if not isinstance(value, (int, str)):
-            raise source.error("parameters", "numbers and texts")
-        if name not in ("num_ctas", "maxnreg"):
-            given[name] = value
-    return Configuration(
-        parameters=given, num_warps=warps or 4, num_stages=stages or 3, num_ctas=int(rest.get("num_ctas", 1)),
-        maxnreg=rest.get("maxnreg"),
-    )  # fmt: skip
 
 
 def read_rounds(source: RowSource) -> tuple[Round, ...]:
@@ -314,8 +236,8 @@ def read_rounds(source: RowSource) -> tuple[Round, ...]:
         )  # fmt: skip
     except ValueError:
         raise source.error("samples_us", "numbers: samples separated by blanks, rounds by semicolons") from None
-    if not all(math.isfinite(sample) and sample > 0 for each in rounds for sample in each.samples_us):
-        raise source.error("samples_us", "positive, finite microseconds")
+    if not all(is_latency(sample) for each in rounds for sample in each.samples_us):
+        raise source.error("samples_us", f"samples that are each {LATENCY_LIMIT}")
     return rounds
 
 

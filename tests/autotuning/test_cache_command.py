@@ -61,6 +61,29 @@ def test_export_import(filled, tmp_path, capsys):
     assert "BLOCK=64" in capsys.readouterr().out
 
 
+def test_ls_shows_what_is_damaged(fresh_cache, capsys):
+    cache = Cache(fresh_cache)
+    for number, problem in enumerate(("not JSON", "[" * 100_000)):
+        cache.add_problem(key := ProblemKey(kernel="k", source="", triton="", gpu="H200", key=str(number), family="gemm", problem=problem))
+        cache.record_all(key.id, [Row(config=each, state="measured", us=1.0) for each in ("[1]", "half a {")])
+        cache.decide(key.id, "list", "[1]", "measured")
+    cache.close()
+    for format_ in ("text", "json"):
+        assert main(["cache", "ls", "--timings", "--format", format_]) == 0
+        out = capsys.readouterr().out
+        assert out.count("half a {") == 2 and "[1]" in out.replace("\n", "").replace(" ", "")
+
+
+def test_a_decision_for_no_configuration_is_damage(filled, tmp_path, capsys):
+    file = tmp_path / "tuned.json"
+    assert main(["cache", "export", str(file)]) == 0
+    document = json.loads(file.read_text())
+    document["problems"][0]["decisions"][0][1] = "[1]"
+    file.write_text(json.dumps(document))
+    assert main(["cache", "import", str(file), "--dir", str(tmp_path / "new")]) == 2
+    assert "a damaged export" in capsys.readouterr().err
+
+
 def test_import_from_a_folder(tmp_path, capsys):
     document = {"key": [1], "configs_timings": [[{"kwargs": {"BLOCK": 1}, "num_warps": 4}, [1.0, 1.0, 1.0]]]}
     (tmp_path / "in" / "deep").mkdir(parents=True)

@@ -133,6 +133,7 @@ def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):
 
 @pytest.mark.parametrize(("field", "value"), [
     ("us", -5), ("us", 0), ("us", 1e-300), ("us", 1e300), ("us", float("nan")), ("us", float("inf")), ("us", None), ("high_us", 1.0),
+    pytest.param("us", 10**400, id="us-beyond floats"),
     ("low_us", 1e9), ("at", float("nan")), ("config", "[1]"), ("config", "3"), ("family", {}), ("problem", []), ("state", float("inf")),
 ])  # fmt: skip
 def test_what_no_cache_holds_is_damage(field, value, tmp_path, capsys):

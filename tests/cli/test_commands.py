@@ -231,7 +231,7 @@ def test_a_profile_is_matched_to_the_launches(tmp_path, capsys, name):
     profile.write_text(text.replace("12288", str(launched_ctas(launch, target.gpu))))
     assert main(["advise", *FUSED_MOE, "--measured", str(profile), "--output", str(tmp_path / "out")]) == 0
     error = capsys.readouterr().err
-    assert f"{name}: 1 of 2 launches have a measurement; left out: " in error and "kernel" in error
+    assert f"{name}: 1 of 2 launches has a measurement; left out: " in error and "kernel" in error
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     (measured,) = (each["measured"] for each in result["launches"] if each["measured"])
     assert measured["us"] == pytest.approx(61.44, rel=0.02) and measured["origin"] == "measured" and name in measured["source"]
@@ -245,7 +245,7 @@ def test_measurements_come_through_a_pipe(tmp_path, capsys, rows):
     source = ROOT / "tests" / ("data/sweep.csv" if rows else "measurement/fixtures/torch_trace.json")
     threading.Thread(target=pipe.write_bytes, args=(source.read_bytes(),), daemon=True).start()
     assert main(["advise", *FUSED_MOE, "--measured", str(pipe), "--output", str(tmp_path / "out")]) == (0 if rows else 5)
-    assert ("1 of 2 launches have a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
+    assert ("1 of 2 launches has a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "name", "words"), [

@@ -68,6 +68,13 @@ def test_trips_and_masks_per_program(n: int) -> None:
     assert got.store_bytes == 5 * 64 * 4
 
 
+@pytest.mark.parametrize("n", [2**63, 2**64 - 1])
+def test_an_unsigned_argument_wraps_around_as_the_ir_has_it(n: int) -> None:
+    """A seed of 64 bits: the IR's integers have no sign, and here the loop runs below zero, which is not at all."""
+    assert values.number(n).array().item() == n - 2**64
+    assert read_demand(LOOP, (5,), Inputs(scalars={"n": n}), ("k.py",)).loops[0].trips == 0
+
+
 @pytest.mark.parametrize("n", [6400, 10_001, 64_000])
 def test_sampled_loops_agree_with_walked_ones(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = read_demand(LOOP, (4,), Inputs(scalars={"n": n}), ("k.py",))

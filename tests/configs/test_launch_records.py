@@ -9,8 +9,8 @@ import pytest
 from advisor.configs.launches import read_launches
 
 FORMAT = {"format": "triton-advisor launches 1"}
-LAUNCH = {"launch": "l1", "kernel": "k", "line": 1, "source": "s", "signature": {}, "constexprs": {}, "arguments": {}, "tensors": {},
-          "grid": [1]}  # fmt: skip
+LAUNCH = {"launch": "l1", "kernel": "k", "line": 1, "source": "s", "signature": {"i": "i32"}, "constexprs": {}, "arguments": {},
+          "tensors": {}, "grid": [1]}  # fmt: skip
 COUNT = {"count_of": "l1", "process": 1, "count": 3, "times_us": [4.0]}
 
 
@@ -33,8 +33,12 @@ def test_counts_and_times_that_are_none_are_damage(tmp_path, field, value, said)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("tensors", {"x": 1}), ("tensors", []), ("grid", [float("inf")]), ("grid", 1), ("options", [1])]
-)
+    ("field", "value"), [("tensors", {"x": 1}), ("tensors", []), ("grid", [float("inf")]), ("grid", 1), ("options", [1]),
+                       ("tensors", {"x": {"shape": 5}}), ("tensors", {"x": {"shape": ["5"]}}), ("arguments", {"i": float("nan")}),
+                       ("tensors", {"x": {"strides": [float("inf")]}}),
+                       ("contents", {"x": [1, None]}), ("contents", {"x": [10**40]}), ("contents", {"x": [float("nan")]}),
+                       ("arguments", {"n": 10**40}), ("source", {"a": 1}), ("device", -0.5)]
+)  # fmt: skip
 def test_a_launch_that_is_none_is_damage(tmp_path, field, value):
     found = read(tmp_path, {**LAUNCH, field: value}, COUNT)
     assert not found.launches and found.damaged and found.problems[0].startswith("launch l1: ")

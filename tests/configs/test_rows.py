@@ -107,6 +107,8 @@ def test_a_bad_configuration(column: str, value: str) -> None:
         ("M,N,K,op,family\n1,2,3,softmax,gemm\n", "operator"),
         ("M,N,K,latency_us\n1,2,3,-4\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,fast\n", "latency_us"),
+        ("M,N,K,latency_us\n1,2,3,5e-324\n", "latency_us"),
+        ("M,N,K,latency_us\n1,2,3,1e308\n", "latency_us"),
         ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
     ],
 )

@@ -65,6 +65,14 @@ def test_a_kernel_without_a_block_size_is_another_than_one_with(tmp_path):
     assert [(its.parameters, latency.us) for its, latency in measured.others] == [({}, 25)]
 
 
+@pytest.mark.parametrize("option", ["num_ctas", "maxnreg"])
+def test_rows_with_another_launch_option_are_another_configuration(tmp_path, option):
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"gpu,op,B,H,BLOCK_SIZE,num_warps,{option},latency_us\nH200,softmax,64,512,4096,8,,18\nH200,softmax,64,512,4096,8,2,25\n")
+    (measured,) = match(resolve_target("softmax", Request(gpu="H200", sizes={"B": 64, "H": 512})), rows).measured.values()
+    assert measured.latency.us == 18 and [(getattr(its, option), latency.us) for its, latency in measured.others] == [(2, 25)]
+
+
 def test_rows_of_another_kernel_of_the_family_are_not_its(tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("gpu,kernel,M,N,K,latency_us\nH200,gemm_persistent_kernel,64,512,512,5.0\nH200,gemm_kernel,64,512,512,9.0\n")
@@ -214,10 +222,20 @@ def test_rounds_clocks_and_floor_of_a_row_reach_the_page(tmp_path):
     assert 'id="measurement"' in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("samples", ["0 0 0", "nan nan", "9 -9", "9;inf"])
+@pytest.mark.parametrize("samples", ["0 0 0", "nan nan", "9 -9", "9;inf", "1e308 1e308", "5e-324"])
 def test_samples_that_are_no_times_are_refused_by_row(tmp_path, layer, samples):
-    with pytest.raises(InputError, match=f"rows.csv: row 1: samples_us.*{samples}.*positive, finite"):
+    with pytest.raises(InputError, match=f"rows.csv: row 1: samples_us.*{samples}.*microseconds"):
         match(layer, written(tmp_path, "samples_us", f"{samples},100"))
+
+
+@pytest.mark.parametrize("column", ["routing", "block_shape"])
+def test_numbers_of_thousands_of_digits_are_no_launchs(tmp_path, column):
+    rows = written(tmp_path, column, f"{'9' * 5000},100", ",200")
+    table = tmp_path / "E=128,N=768,device_name=NVIDIA_H200.json"
+    table.write_text('{"64": {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}}')
+    found = match(resolve_target(str(table), Request(hidden_size=2048, top_k=8)), rows)
+    assert [each.latency.us for each in found.measured.values()] == [200.0]
+    assert "1 of 2 launches has a measurement; 1 row belongs to none" in found.unmatched
 
 
 @pytest.mark.parametrize("status", ["wrong-output", "FAILED", "Timeout after 60 s"])

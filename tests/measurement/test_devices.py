@@ -65,9 +65,17 @@ def test_no_such_device(text):
         open_device(parse_device(text))
 
 
+@pytest.mark.parametrize("option", ["noise=nan", "noise=-1", "sample_noise=inf", "drift=nan", "gpu=H2000"])
+def test_an_option_no_device_can_have_is_a_usage_error(option):
+    """Said of what was written, before a worker process is started with it."""
+    with pytest.raises(UsageError):
+        parse_device(f"fake,{option}")
+
+
 def test_device_texts():
     spec = parse_device("recorded:E=8,N=2.csv,gpu=A100")
     assert spec.path == "E=8,N=2.csv" and spec.options == {"gpu": "A100"}
+    assert parse_device("recorded:rows.csv,gpu=4090").options == {"gpu": "4090"}  # a name, and no number
     assert parse_device("fake,gpu=A100,noise=0.02").options == {"gpu": "A100", "noise": 0.02}
 
 

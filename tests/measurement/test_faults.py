@@ -12,6 +12,7 @@ import pytest
 from advisor.errors import MeasurementError
 from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
 from advisor.measurement.batch_run import run_batch
+from advisor.measurement.device import DeviceSpec
 from advisor.measurement.failures import FAILURE_KINDS, Failure, classify, is_fatal
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration
@@ -154,7 +155,7 @@ def test_a_device_that_does_not_answer_says_for_how_long(monkeypatch):
 
 def test_a_device_that_cannot_open_is_an_error_not_a_hang(tmp_path):
     with pytest.raises(MeasurementError, match=r"worker died|did not answer|unknown GPU"):
-        measure(launches(1), tmp_path / "rows.csv", device="fake,gpu=no such GPU")
+        measure(launches(1), tmp_path / "rows.csv", device=DeviceSpec(kind="fake", options={"gpu": "no such GPU"}))
 
 
 def gone(pid: int) -> bool:

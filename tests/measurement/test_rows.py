@@ -90,7 +90,10 @@ def test_published_rows_are_read(data_dir):
         ("num_warps", "-4"), ("BLOCK_SIZE_M", "1.5"), ("BLOCK_SIZE_M", "1e99"), ("latency_us", "-1"), ("parameters", "[1]"),
         ("parameters", '{"X": [1]}'), ("samples_us", "1 x"), ("clocks_mhz", "1;2"), ("fingerprint", '{"gpu": 1, "x": 2}'),
         ("routing", "a b"), ("routing", "0 0"), ("cache", "lukewarm"), ("block_shape", "1"), ("weight_dtype", "int9"),
-        ("output_dtype", "bf17"), ("noise_floor", "inf"),
+        ("output_dtype", "bf17"), ("noise_floor", "inf"), ("latency_us", "1e308"), ("samples_us", "5e-324"),
+        ("parameters", '{"num_ctas": "abc"}'), ("parameters", '{"num_ctas": true}'),
+        ("parameters", '{"num_ctas": -3}'), ("parameters", '{"maxnreg": 0}'), ("parameters", '{"BLOCK_SIZE_M": "16"}'),
+        ("parameters", '{"num_warps": 4}'), ("parameters", '{"X": 99999999999999999999}'), ("parameters", '{"X": 1.5}'),
     ],
 )  # fmt: skip
 def test_a_bad_cell_is_named(tmp_path, column, value):
@@ -99,6 +102,17 @@ def test_a_bad_cell_is_named(tmp_path, column, value):
     (tmp_path / "rows.csv").write_text(",".join(HEADER) + "\n" + line_of({**cells, column: value}))
     with pytest.raises(InputError, match="row 1"):
         list(read_measured(tmp_path / "rows.csv"))
+
+
+@pytest.mark.parametrize(("header", "cells"), [
+    ("BLOCK_SIZE,num_warps,num_stages,num_ctas,maxnreg", "1024,8,2,2,128"),
+    ("BLOCK_SIZE,parameters", '1024,"{""num_warps"": 8, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
+    ("BLOCK_SIZE,num_warps,parameters", '1024,8,"{""BLOCK_SIZE"": 1024, ""num_stages"": 2, ""num_ctas"": 2, ""maxnreg"": 128}"'),
+])  # fmt: skip
+def test_launch_options_count_wherever_a_row_has_them(tmp_path, header, cells):
+    (tmp_path / "rows.csv").write_text(f"gpu,op,B,H,{header},latency_us\nH200,softmax,64,512,{cells},18\n")
+    (row,) = read_measured(tmp_path / "rows.csv")
+    assert row.configuration == Configuration(parameters={"BLOCK_SIZE": 1024}, num_warps=8, num_stages=2, num_ctas=2, maxnreg=128)
 
 
 def test_messages_to_workers_round_trip():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from advisor.configs.cells import is_latency
 from advisor.errors import InputError
 
 TEXT_LIMIT_BYTES = 512 * 1024 * 1024
@@ -63,7 +64,7 @@ class Collector:
     ) -> None:  # fmt: skip
         """One launch (or `count` of them with this mean duration)."""
         name = clean(name)
-        if not name or duration_us is None or not math.isfinite(duration_us) or duration_us <= 0 or count < 1:
+        if not name or duration_us is None or not is_latency(duration_us) or count < 1:
             self.note(f"{name or 'a kernel without a name'}: no usable duration")
             return
         key = (name, grid, block, gpu, compute_capability)

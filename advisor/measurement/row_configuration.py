@@ -1,0 +1,59 @@
+"""The configuration in the cells of a row: columns of the usual parameters and options, and the rest in `parameters`, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisor.configs.names import SIZE_LIMIT
+from advisor.configs.rows import FAMILY_PARAMETERS
+from advisor.measurement.row_source import RowSource
+from advisor.schema import LAUNCH_OPTIONS, Configuration
+
+PARAMETER_COLUMNS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+OPTION_COLUMNS = ("num_warps", "num_stages")
+_FURTHER_COLUMNS = tuple(dict.fromkeys(name for parameters in FAMILY_PARAMETERS.values() for name in parameters))
+"""Parameters that other files (what `advisor rank` writes, say) have as columns, and `advisor measure` in `parameters`."""
+
+_POSITIVE = (*PARAMETER_COLUMNS, *LAUNCH_OPTIONS)
+"""What is a positive number wherever a row has it. A kernel may take the further ones as it likes: SPLIT_K = 0 for no split, say."""
+
+_INTEGER_LIMIT = 2**63
+"""Triton specialises kernels on 64-bit integers at most, and a size or a stride can be one."""
+
+
+def read_configuration(source: RowSource, prefix: str = "") -> Configuration | None:
+    """The configuration in the cells of a row, None where they have none.
+
+    Args:
+        source: The row.
+        prefix: What the names of its columns begin with ("default_" in a sweep's summary).
+
+    Raises:
+        InputError: A cell is off, or a column and `parameters` contradict each other.
+    """
+    given: dict[str, int | bool | str] = {}
+    for name in (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS, *LAUNCH_OPTIONS):
+        if (value := source.integer(prefix + name)) is not None:
+            given[name] = value
+    for name, value in source.document("parameters").items():
+        _check(source, name, value)
+        if given.setdefault(name, value) != value:
+            raise source.error("parameters", f"the {name} of its own column, {given[name]}")
+    if not given:
+        return None
+    options = {name: int(given.pop(name)) for name in LAUNCH_OPTIONS if name in given}
+    return Configuration(parameters=given, **options)
+
+
+def _check(source: RowSource, name: str, value: Any) -> None:
+    """Refuse what no parameter of this name can be.
+
+    Raises:
+        InputError: It is none.
+    """
+    least = 1 if name in _POSITIVE else 0 if name in _FURTHER_COLUMNS else None
+    if least is not None:
+        if type(value) is not int or not least <= value < SIZE_LIMIT:
+            raise source.error("parameters", f"{name} as an integer from {least} to {SIZE_LIMIT - 1}")
+    elif not isinstance(value, (int, str)) or (isinstance(value, int) and abs(value) >= _INTEGER_LIMIT):
+        raise source.error("parameters", "numbers and texts")
