@@ -16,6 +16,7 @@ from advisor.comparison.meaning import meaning
 from advisor.configs.bindings import Scope, arguments, bound_by, holds
 from advisor.configs.changes import CHANGING, changed_by
 from advisor.configs.jit_function import JitFunction
+from advisor.configs.launch_forms import grid_of
 from advisor.configs.source import SourceFile
 from advisor.schema import LAUNCH_OPTIONS
 
@@ -56,12 +57,11 @@ def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning
     behind: set[tuple[tuple[str, str], ...]] = set()
     callers, steps = Callers(source.tree), _Steps()
     for scopes, call in launching.calls:
-        assert isinstance(call.func, ast.Subscript)
         positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
         given = [*zip((each.name for each in parameters), positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
         values: dict[str, ast.AST] = {name: value for name, value in given if name in tunable}
         paths = [[steps.of(*step) for step in path] for path in callers.paths((scopes, call))]
-        bound, grid = paths[0][0].bound, call.func.slice
+        bound, grid = paths[0][0].bound, grid_of(call)
         bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
         shown = _given(bindings[-1]) if bindings else grid
         spread: list[ast.expr] = [k.value for k in call.keywords if k.arg is None]

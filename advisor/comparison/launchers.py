@@ -15,7 +15,7 @@ from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.launch_calls import imported_launches
 from advisor.errors import AdvisorError
 
-_LAUNCH = re.compile(rb"\]\s*\(")
+_LAUNCH = re.compile(rb"\]\s*\(|\.run\s*\(")
 """Stands in every file that launches a kernel, and in few others: only these are parsed."""
 
 LARGEST_LAUNCHERS = 1_000

@@ -1,4 +1,4 @@
-"""The calls by which a file launches kernels, `kernel[grid](...)`, its own and those of others, and the scopes around each."""
+"""The calls by which a file launches kernels, its own and those of others, and the scopes around each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from advisor.configs import same_name
 from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.imported import handed_on, imported_file, imported_kernel
 from advisor.configs.imports import Import, imports_in
+from advisor.configs.launch_forms import launched_by
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
@@ -67,8 +68,8 @@ def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
     `kernel = fast if small else slow`, each of them."""
     calls = []
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            launched = node.func.value
+        launched = launched_by(node) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and launched is not None:
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and (dotted(launched.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
