@@ -192,4 +192,5 @@ def _without_folder(subject: Subject, folder: str) -> Subject:
         return text
 
     rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows)
+    failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures)

@@ -22,6 +22,7 @@ from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.comparison.undefined_names import undefined_names
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
 from advisor.configs.bindings import own_nodes
@@ -42,6 +43,8 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
+MOST_UNDEFINED = 4
+"""Names that a reason lists."""
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
@@ -305,6 +308,8 @@ def _subject(
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
+    if new is not None:
+        failures = (*_undefined(old, new), *failures)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
@@ -312,6 +317,17 @@ def _subject(
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _undefined(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...]:
+    """That the new version names what nothing defines, and the old one did not."""
+    known = {each.name for each in undefined_names(old.source, old.function)} if old is not None else set()
+    fresh = [each for each in undefined_names(new.source, new.function) if each.name not in known]
+    if not fresh:
+        return ()
+    listed = ", ".join(f"{each.name} ({each.where})" for each in fresh[:MOST_UNDEFINED])
+    more = f" and {len(fresh) - MOST_UNDEFINED} more" if len(fresh) > MOST_UNDEFINED else ""
+    return (Failure(condition="failed", what="", reason=f"NameError as soon as it compiles: nothing defines {listed}{more}"),)
 
 
 def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:
