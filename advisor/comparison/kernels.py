@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from advisor.comparison import resources
+from advisor.comparison.calling import CallingFiles, ChangedCall, callings, changed_calls
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import kernel_row, unread_of
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
@@ -107,6 +108,7 @@ def kernel_subjects(
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
     origins: Mapping[str, tuple[str, SourceFile, str]] | None = None, left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
+    calling: Sequence[CallingFiles] = (CallingFiles(), CallingFiles()),
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
 
@@ -124,6 +126,7 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
+        calling: Of base and head, files that call functions which launch kernels of the file.
     """
     origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
@@ -143,9 +146,12 @@ def kernel_subjects(
         old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
         changed: list[ChangedLaunch] = []
+        called_otherwise: list[ChangedCall] = []
         if old is not None and new is not None:
+            called_otherwise = changed_calls(*(callings(each.source, each.function, known, backend)
+                                               for each, known in zip((old, new), calling, strict=True)))  # fmt: skip
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            if same and not changed:
+            if same and not changed and not called_otherwise:
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))
@@ -158,7 +164,7 @@ def kernel_subjects(
         subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *launch_notes(changed, same, importing or {}))  # fmt: skip
+                 *launch_notes(changed, called_otherwise, same, importing or {}))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,

@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.callers import Callers
-from advisor.comparison.launch_steps import Step, Steps, digest
+from advisor.comparison.launch_steps import Step, digest, surrounding
 from advisor.comparison.launching import Launching
-from advisor.comparison.objects import Objects
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.launch_forms import grid_of
 from advisor.schema import LAUNCH_OPTIONS
@@ -47,14 +45,14 @@ def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning
     source = launching.source
     passed: dict[str, list[str]] = {}
     behind: Counter[tuple[tuple[str, str], ...]] = Counter()
-    objects = Objects(source.tree)
+    objects = surrounding(source.tree).objects
     for each in ways(function, launching):
         for name, node in each.shown.items():
-            passed.setdefault(name, []).append(_written(node))
+            passed.setdefault(name, []).append(written(node))
         tuning: dict[str, str] = {}
         if launching.tuning is not None:
             file, layers = launching.tuning
-            passed[TUNING] = [" ".join(map(_written, layers))]
+            passed[TUNING] = [" ".join(map(written, layers))]
             tuning[TUNING] = digest(file, layers, [])
         for path in each.paths:
             digests = ((name, digest(source, [node], path, objects)) for name, node in each.values.items())
@@ -76,12 +74,12 @@ def ways(function: JitFunction, launching: Launching) -> Iterator[Ways]:
     """The launches of a kernel in a file."""
     parameters = function.parameters
     tunable = {*(each.name for each in parameters if each.is_constexpr), *LAUNCH_OPTIONS}
-    callers, steps = Callers(launching.source.tree), Steps()
+    around = surrounding(launching.source.tree)
     for scopes, call in launching.calls:
         positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
         given = [*zip((each.name for each in parameters), positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
         values: dict[str, ast.AST] = {name: value for name, value in given if name in tunable}
-        paths = [[steps.of(*step) for step in path] for path in callers.paths((scopes, call))]
+        paths = [[around.steps.of(*step) for step in path] for path in around.callers.paths((scopes, call))]
         bound, grid = paths[0][0].bound, grid_of(call)
         bindings = bound.get(grid.id, []) if isinstance(grid, ast.Name) else []
         shown = _given(bindings[-1]) if bindings else grid
@@ -100,7 +98,8 @@ def _given(binding: ast.AST) -> ast.AST:
     return binding.value if isinstance(binding, (ast.AnnAssign, ast.NamedExpr)) and binding.value is not None else binding
 
 
-def _written(node: ast.AST) -> str:
+def written(node: ast.AST) -> str:
+    """An expression as it is shown."""
     try:
         text = ast.unparse(node)
     except RecursionError:  # deeper than Python follows
@@ -128,21 +127,21 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
-    meanings = ((one, other, _changed(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
+    meanings = ((one, other, difference(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
     return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
 
 
-def _changed(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
+def difference(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
     """What changed in how a file launches a kernel, in words; None: nothing."""
     if old.behind.keys() == new.behind.keys():
         return None
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if old.digests(name) != new.digests(name)]
-    written = [name for name in names if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
-    if not written and _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
+    rewritten = [name for name in names if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    if not rewritten and _only_more(old.behind, new.behind):  # a test or a benchmark, say, that passes what others pass
         return None
-    said = ", ".join(f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in written)
-    rest = [name for name in names or new.passed if name not in written]
-    rest = [name for name in rest if name != "grid"] or ([] if written else rest)  # the grid depends on constants more often than not
+    said = ", ".join(f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in rewritten)
+    rest = [name for name in names or new.passed if name not in rewritten]
+    rest = [name for name in rest if name != "grid"] or ([] if rewritten else rest)  # the grid depends on constants more often than not
     behind = f"what {', '.join(_text(name, new.passed[name][:1]) for name in rest)} comes from" if rest else ""
     return ", and ".join(filter(None, (said, behind)))
 

@@ -7,9 +7,10 @@ import ast
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
-from advisor.comparison.callers import passed
+from advisor.comparison.callers import Callers, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
 from advisor.comparison.objects import OF_DICTIONARIES, Objects
@@ -48,6 +49,21 @@ class Steps(dict[int, Step]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Surrounding:
+    """What leads to the launches of a file: kept, for every kernel of it asks."""
+
+    callers: Callers
+    steps: Steps
+    objects: Objects
+
+
+@lru_cache(maxsize=64)
+def surrounding(tree: ast.Module) -> Surrounding:
+    """That of a file."""
+    return Surrounding(callers=Callers(tree), steps=Steps(), objects=Objects(tree))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
     """What decides expressions around a call.
 
@@ -68,10 +84,11 @@ class Followed:
     local: Set[str]
 
 
-def followed(values: Sequence[ast.AST], path: Sequence[Step]) -> Iterator[Followed]:
-    """What decides expressions around a launch, and then what is passed for that by each call which leads there on one way."""
+def followed(values: Sequence[ast.AST], path: Sequence[Step], *, launch: bool = True) -> Iterator[Followed]:
+    """What decides expressions around a launch, or a call that leads to one (`launch`), and then what is passed for that by each call which
+    leads there on one way."""
     for step, caller in itertools.zip_longest(path, path[1:]):
-        statements, names, asked = _behind(values, step, _names if step is path[0] else _passed_on)
+        statements, names, asked = _behind(values, step, _names if launch and step is path[0] else _passed_on)
         outer = step.scopes[0] if step.scopes else None
         function = outer if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
         yield Followed(function=function, values=values, statements=statements, names=names, asked=asked, local=step.local)
@@ -80,11 +97,13 @@ def followed(values: Sequence[ast.AST], path: Sequence[Step]) -> Iterator[Follow
         values = [value for name in sorted(asked) for value in passed(function, caller.call, name)]
 
 
-def digest(source: SourceFile, values: Sequence[ast.AST], path: Sequence[Step], objects: Objects | None = None) -> str:
+def digest(
+    source: SourceFile, values: Sequence[ast.AST], path: Sequence[Step], objects: Objects | None = None, *, launch: bool = True
+) -> str:  # fmt: skip
     """A digest of expressions around a launch, and of all that they are worked out from, also by the functions of the file that lead there
     on one way, and by what else methods give their objects."""
     trees: list[str] = []
-    for each in followed(values, path):
+    for each in followed(values, path, launch=launch):
         own, named = objects.behind(each.function, [*each.values, *each.statements]) if objects is not None else ((), set[str]())
         trees += without_local_names([*each.values, *each.statements], each.local)
         trees += [*map(ast.dump, own), *(tree for _, tree in meaning(source, {*each.names, *named}))]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from advisor.configs import same_name
-from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, own_nodes, scopes_around
+from advisor.configs.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.imported import handed_on, imported_file, imported_kernel
 from advisor.configs.imports import Import, imports_in
 from advisor.configs.launch_forms import launched_by
@@ -25,10 +25,10 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
     names = source.names_of(kernel)
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
-    if any(isinstance(node, ast.Global) for node in ast.walk(source.tree)):
+    scopes = source.scopes
+    if source.has_globals:
         names -= _rebound(scopes)
-    for name, node in launched_names(source):
+    for name, node in source.launches:
         if name not in names:
             continue
         if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
@@ -44,9 +44,9 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
     As in `launches`, what a function binds itself is something else, but for what it imports.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
+    scopes = source.scopes
     rebound = _rebound(scopes)
-    for name, node in launched_names(source):
+    for name, node in source.launches:
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
@@ -75,7 +75,7 @@ def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
             name = dotted(launched)
             if name is not None:
                 calls.append((name, node))
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if calls else []
+    scopes = source.scopes if calls else []
     for name, node in calls:
         yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
 
