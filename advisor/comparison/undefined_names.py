@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from advisor.configs.bindings import arguments, bound_by, own_nodes
+from advisor.configs.decorators import last_name
 from advisor.configs.imported import imported_kernel, imported_source
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.kernel_names import bound_names
@@ -66,6 +67,8 @@ def _always_read(function: ast.FunctionDef) -> Iterator[ast.Name]:
             waiting.append(node.test)  # which is always asked
             if isinstance(node, ast.If) and any(isinstance(inner, ast.Return) for inner in ast.walk(node)):
                 return  # what follows may not be reached
+        elif isinstance(node, ast.For) and last_name(node.iter) == "static_range":  # which may be of nothing
+            waiting.append(node.iter)
         elif isinstance(node, ast.BoolOp):
             waiting.append(node.values[0])
         elif not isinstance(node, _MAY_BE_LEFT_OUT):

@@ -92,7 +92,9 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
     (row,) = found.subjects[0].resources
     assert row.base is not None and (row.head is None or "<<" in line)
-    assert found.headline.startswith("1 kernel no longer compiles with what is known of its launches; ") is (row.head is None)
+    known = "1 kernel no longer compiles with what is known of its launches ("
+    lead = f"Certain to fail: {sides[1]}::scale_kernel on H200 (" if fails else known
+    assert found.headline.startswith(lead) is (row.head is None)
     assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
     back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
     assert not back.gate.failed and "compiles" not in back.headline

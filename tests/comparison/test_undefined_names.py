@@ -75,6 +75,7 @@ def test_what_was_not_defined_before_does_not_gate(repository, predictor):
         KERNEL.replace("+= LIMIT", "+= OTHER"),  # constants may leave the branch out
         KERNEL.replace("        offsets += LIMIT\n", "        return\n    offsets += OTHER\n"),
         KERNEL.replace("+= LIMIT", "+= 1").replace("* BLOCK +", "* (OTHER if EXTRA else 1) +"),
+        KERNEL.replace("    x = doubled", "    for i in tl.static_range(EXTRA):\n        offsets += OTHER\n    x = doubled"),
         KERNEL.replace("LIMIT: tl", "from elsewhere import *\nOTHER: tl").replace("doubled(", "tripled("),
         KERNEL.replace("doubled(", "tripled(") + "\n\ndef setup():\n    global tripled\n    tripled = doubled\n",
         KERNEL.replace("doubled(", "tripled(") + "\n\nglobals()['tripled'] = doubled\n",
