@@ -280,7 +280,7 @@ def _subject(
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
-    best: dict[str, Configuration] = {}
+    best: dict[str, list[resources.Run]] = {}
     first: Problem | None = None
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
@@ -298,7 +298,9 @@ def _subject(
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
-                        best.setdefault(gpu.name, its)
+                        element = _element(shown, problem, said)
+                        best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
+                        break
         if rows and not same:
             notes += unread_body(old, new, any(row.changed for row in rows))
         of = first.family, first.op, said

@@ -29,10 +29,29 @@ def compile_of_warps(monkeypatch):
     monkeypatch.setattr(resources, "_compile", compiled)
 
 
+def run(warps: int) -> resources.Run:
+    configuration = Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=warps)
+    return resources.Run(configuration=configuration, problem=None, element="bf16")
+
+
+@pytest.mark.parametrize(
+    ("warps", "left", "compiled", "all_of_them"),
+    [([4, 4, 4], 24, [4], True), ([1, 2, 4], 24, [1, 4, 2], True), ([1, 2, 1, 4, 8, 16], 24, [1, 16, 4], False),
+     ([1, 2], 14, [1], False), ([1, 2], 16, [1, 2], True)],
+)  # fmt: skip
+def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of_warps, warps, left, compiled, all_of_them):
+    """As long as enough compilations are left for the kernels to come."""
+    version = SimpleNamespace(configurations=())
+    runs = {"H100": [run(count) for count in warps]}
+    found, notes, _ = resources.resource_rows("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
+    assert [row.head.registers_per_thread for row in found] == compiled
+    assert any("not with all" in note for note in notes) is not all_of_them
+
+
 @pytest.mark.parametrize(("warps", "rows"), [({"H100": 4, "H200": 8}, {"H100": 4, "H200": 8}), ({"H100": 4, "H200": 4}, {"H100, H200": 4})])
 def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps, rows):
     """Both GPUs have one compile target; what is fastest there differs."""
-    best = {name: Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for name, count in warps.items()}
+    best = {name: [run(count)] for name, count in warps.items()}
     version = SimpleNamespace(configurations=())
     gpus = [load_gpu(name) for name in warps]
     found, notes, failures = resources.resource_rows("k", version, version, best, gpus, resources.Compiling(), "bf16")
