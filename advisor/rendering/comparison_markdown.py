@@ -5,7 +5,9 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
-from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
+from collections.abc import Sequence
+
+from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
 from advisor.schema import Finding, Recommendation
 
 from . import comparison_words as words
@@ -24,6 +26,8 @@ _LENGTHS = ((400, 400, 100), (60, 400, 100), (0, 200, 100), (0, 60, 60), (0, 20,
 NOTES_SHOWN = 8
 ISSUES_SHOWN = 12
 NAMED = 8
+COMPILED_SHOWN = 2
+"""Compiled configurations of a kernel that are not folded, where not more of them matter."""
 
 
 def to_comment(comparison: ComparisonResult, *, limit: int = LIMIT) -> str:
@@ -246,8 +250,20 @@ def _left_out(count: int) -> str:
 
 
 def _resources(subject: Subject) -> str:
+    """What matters, and as much of the rest as makes a few; the others folded."""
+    first = sorted(subject.resources, key=lambda row: not words.resources_matter(row))
+    shown = max(COMPILED_SHOWN, sum(map(words.resources_matter, first)))
+    text = _compiled(first[:shown])
+    rest = len(first) - shown
+    if rest > 0:
+        title = f"{rest} more compiled {'configuration' if rest == 1 else 'configurations'}: as many CTAs per SM, and no other spills"
+        text += details(title, _compiled(first[shown:]))
+    return text
+
+
+def _compiled(rows: Sequence[ResourceRow]) -> str:
     text = ""
-    for row in subject.resources:
+    for row in rows:
         cells = words.resource_cells(row)
         differing = [(name, base, head) for name, base, head in cells if base != head]
         title = f"Compiled for {escape(row.gpu)} with {code(row.label)}"

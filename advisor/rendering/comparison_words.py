@@ -173,6 +173,14 @@ def resources_differ(row: ResourceRow) -> bool:
     return row.base != row.head
 
 
+def resources_matter(row: ResourceRow) -> bool:
+    """Whether what the compiler made of the head may decide something: one side alone, spills, or another number of CTAs on an SM."""
+    if row.reason or row.base is None or row.head is None:
+        return True
+    sides = [(side.spill_bytes, side.resident_ctas_per_sm) for side in (row.base, row.head)]
+    return sides[0] != sides[1]
+
+
 def gpu_count(subject: Subject) -> int:
     """How many GPUs its rows are for."""
     return len({row.gpu for row in subject.static} | {row.gpu for row in subject.measured})

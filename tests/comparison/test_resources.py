@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,10 +11,12 @@ import pytest
 from advisor.comparison import Options, assemble, compare_files, resources
 from advisor.comparison.described import described_arguments
 from advisor.comparison.settings import Settings
-from advisor.comparison_schema import Compared, Resources, Subject
+from advisor.comparison_schema import Compared, ResourceRow, Resources, Subject
 from advisor.compiled.kernel import Resources as Held
 from advisor.configs.source import parse_source
 from advisor.hardware import load_gpu
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_text import to_text
 from advisor.schema import Configuration, Problem
 
@@ -46,6 +49,19 @@ def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of
     found, notes, _ = resources.resource_rows("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
     assert [row.head.registers_per_thread for row in found] == compiled
     assert any("not with all" in note for note in notes) is not all_of_them
+
+
+@pytest.mark.parametrize(("spills", "shown"), [((0, 0, 0, 0), "01"), ((0, 0, 0, 8), "30"), ((0, 4, 4, 4), "123")])
+def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothing(spills, shown):
+    rows = []
+    for number, count in enumerate(spills):
+        before, after = (Resources(origin="compiled", registers_per_thread=30 + number, spill_bytes=each, shared_memory_bytes=0)
+                         for each in (0, count))  # fmt: skip
+        rows.append(ResourceRow(kernel="k", gpu="H100", label=f"BLOCK={number}", base=before, head=after, reason=""))
+    subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=tuple(rows))
+    found = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), AnalyticalPredictor(), ())
+    visible, _, folded = to_comment(found).partition(f"{4 - len(shown)} more compiled configuration")
+    assert re.findall(r"BLOCK=(\d)", visible) == list(shown) and len(re.findall(r"BLOCK=\d", folded)) == 4 - len(shown)
 
 
 @pytest.mark.parametrize(("warps", "rows"), [({"H100": 4, "H200": 8}, {"H100": 4, "H200": 8}), ({"H100": 4, "H200": 4}, {"H100, H200": 4})])
