@@ -6,11 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from advisor.comparison.kernel_notes import SAME
 from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
 from advisor.rendering import comparison_words as words
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
+LAUNCHED = "launched otherwise"
 LONGEST_REASON = 120
 """Characters of why it is."""
 
@@ -111,5 +113,12 @@ _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type c
 
 def _listed(subjects: Sequence[Subject]) -> str:
     """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
-    kinds = Counter((_CHANGED[each.change], each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
-    return ", ".join(f"{count} {word} {kind}{'s' if count > 1 else ''}" for (word, kind), count in kinds.items())
+    kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
+    phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
+    return ", ".join(phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+                     for (word, kind), count in kinds.items())  # fmt: skip
+
+
+def _word(subject: Subject) -> str:
+    same = subject.change == "modified" and any(note.startswith(SAME) for note in subject.notes)
+    return LAUNCHED if same else _CHANGED[subject.change]

@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from advisor.comparison.launch_meaning import ChangedLaunch
 
 
+SAME = "The kernel is the same; how"
+"""Begins the note on a launch that changed where the kernel did not."""
+
+
 def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall], same: bool, importing: Mapping[str, str]) -> list[str]:
     """How launches of a kernel changed, and calls of functions that launch it, `same`: while it did not; and what of theirs changed with
     another file (`importing`)."""
-    how = "The kernel is the same; how" if same else "How"
+    how = SAME if same else "How"
     notes = [f"{how} {each.new.where or 'its file'} launches it changed: {each.said}." for each in changed]
     notes += [f"{how} {each.where} launches it by {each.function} changed: {each.said}." for each in called]
     where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])

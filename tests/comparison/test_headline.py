@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison.headline import counts, headline
+from advisor.comparison.kernel_notes import SAME
 from advisor.comparison_schema import Failure, StaticRow, Subject
 
 NOTHING = "nothing could be predicted, and nothing was measured"
@@ -70,3 +71,10 @@ def test_what_is_certain_to_fail_comes_first():
                    failures=(Failure(condition="failed", what="", reason="NameError: " + "very " * 40 + "long"),))  # fmt: skip
     text = said(lost, a_table(row("M=1", "predicted-unchanged")))
     assert text.startswith("Certain to fail: k.py::k (NameError: very") and text.endswith(f"…); 1 predicted unchanged: {ONLY}")
+
+
+def test_a_launch_that_changed_is_no_kernel_that_did():
+    launched = Subject(kind="kernel", title="k.py::k", path="k.py", change="modified",
+                       notes=(f"{SAME} ops.py launches it changed: num_warps=4 → num_warps=8.",))  # fmt: skip
+    changed = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")
+    assert said(launched, launched, changed) == f"2 unchanged kernels launched otherwise, 1 changed kernel: {NOTHING}"
