@@ -165,15 +165,22 @@ def _linked(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderTree:
-    """A folder, as it lies on the disk; only files whose names end in `suffixes` are looked at."""
+    """A folder, as it lies on the disk when it is first asked for; only files whose names end in `suffixes` are looked at."""
 
     folder: Path
     label: str
     revision: str | None = None
     suffixes: tuple[str, ...] = field(default=(".json", ".jsonl", ".py", ".csv", ".toml"))
+    _found: dict[str, Entry] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def entries(self) -> dict[str, Entry]:
-        """Every file below the folder; links to folders are listed, not entered."""
+        """Every file below the folder; links to folders are listed, not entered. Looked for once: it is asked for with every file that is
+        followed, and every file is read to tell what is in it."""
+        if not self._found:
+            self._found.update(self._listed())
+        return self._found
+
+    def _listed(self) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for where, folders, names in os.walk(self.folder, followlinks=False):
             links = [name for name in folders if (Path(where) / name).is_symlink()]

@@ -5,7 +5,7 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
 from advisor.schema import Finding, Recommendation
@@ -72,7 +72,9 @@ def _head(comparison: ComparisonResult) -> str:
 
 def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) -> str:
     order = sorted(comparison.subjects, key=lambda subject: min([_rank(subject), 9]))
-    text = "".join(_subject(subject, quiet, loud) for subject in order[:most])
+    common = words.common_notes(order[:most])
+    text = "".join(_subject(subject, quiet, loud, common) for subject in order[:most])
+    text += "".join(f"- Of {count} kernels: {escape(note, longest=500)}\n" for note, count in common.items()) + ("\n" if common else "")
     if len(order) > most:
         text += f"\n{len(order) - most} of {len(order)} changed files left out for length.\n\n"
     return text
@@ -88,7 +90,7 @@ def _rank(subject: Subject) -> int:
     return 2 if verdicts - words.QUIET else 3
 
 
-def _subject(subject: Subject, quiet: int, loud: int) -> str:
+def _subject(subject: Subject, quiet: int, loud: int, common: Container[str]) -> str:
     sentence = words.subject_sentence(subject)
     parts = [f"#### {code(subject.title)}" + (f": {escape(sentence, longest=400)}" if sentence else "") + "\n\n"]
     if subject.measured:
@@ -96,10 +98,11 @@ def _subject(subject: Subject, quiet: int, loud: int) -> str:
     if subject.static:
         parts.append(_static(subject, quiet, loud))
     parts += [_resources(subject), _configurations(subject), _issues(subject)]
-    shown = subject.notes[:NOTES_SHOWN]
+    notes = [note for note in subject.notes if words.of_any(note, subject) not in common]
+    shown = notes[:NOTES_SHOWN]
     parts += [f"- {escape(note, longest=500)}\n" for note in shown]  # after a blank line, wherever the list begins
-    if len(subject.notes) > len(shown):
-        parts.append(f"- and {len(subject.notes) - len(shown)} more notes, on the page\n")
+    if len(notes) > len(shown):
+        parts.append(f"- and {len(notes) - len(shown)} more notes, on the page\n")
     return "".join(parts) + "\n"
 
 

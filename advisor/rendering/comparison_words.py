@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from advisor.comparison_schema import (
@@ -179,6 +180,22 @@ def resources_matter(row: ResourceRow) -> bool:
         return True
     sides = [(side.spill_bytes, side.resident_ctas_per_sm) for side in (row.base, row.head)]
     return sides[0] != sides[1]
+
+
+OFTEN = 3
+"""Kernels of which the same is said: then it is said once."""
+
+
+def of_any(note: str, subject: Subject) -> str:
+    """A note as it would be of any kernel."""
+    name = subject.title.partition("::")[2]
+    return note.replace(name, "KERNEL") if name else note
+
+
+def common_notes(subjects: Sequence[Subject]) -> dict[str, int]:
+    """What is said of many kernels, with how many these are."""
+    found = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(each, subject) for each in subject.notes})
+    return {note: count for note, count in sorted(found.items()) if count >= OFTEN}
 
 
 def gpu_count(subject: Subject) -> int:

@@ -55,3 +55,12 @@ def test_folders_alike(tmp_path, predictor, target, followed):
     trees = [FolderTree(folder=tmp_path / name, label=name) for name in ("base", "head")]
     found = compare_trees(*trees, Options(gpus=("H200",), compiling=False), predictor)
     assert found.gate.failed is not followed and len(found.subjects) == 1
+
+
+def test_a_folder_is_what_it_was_when_it_was_first_asked_for(tmp_path):
+    """Its files are read to tell what is in them, and it is asked for with every one that is followed."""
+    (tmp_path / "a.py").write_text("x = 1\n")
+    tree = FolderTree(folder=tmp_path, label="a")
+    before = dict(tree.entries())
+    (tmp_path / "b.py").write_text("x = 2\n")
+    assert tree.entries() == before and set(FolderTree(folder=tmp_path, label="a").entries()) == {"a.py", "b.py"}
