@@ -99,9 +99,11 @@ def _given(binding: ast.AST) -> ast.AST:
 
 
 def written(node: ast.AST) -> str:
-    """An expression as it is shown."""
+    """An expression as it is shown; of a function, as grids are, what it returns."""
+    if isinstance(node, ast.FunctionDef) and isinstance(last := node.body[-1], ast.Return) and last.value is not None:
+        node = last.value
     try:
-        text = ast.unparse(node)
+        text = " ".join(ast.unparse(node).split())
     except RecursionError:  # deeper than Python follows
         return "…"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
