@@ -213,4 +213,5 @@ def _without_folder(subject: Subject, folder: str) -> Subject:
 
     rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
     failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures)
+    issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures, new_issues=issues)

@@ -36,7 +36,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.schema import FAMILIES, Configuration, Problem
+from advisor.schema import FAMILIES, Configuration, Finding, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -316,12 +316,13 @@ def _subject(
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
-    if new is not None:
-        failures = (*_undefined(old, new), *failures)
+    undefined = _undefined(old, new) if new is not None else ()
+    issues = tuple(Finding(rule="undefined-name", severity="error", title="The kernel names what nothing defines", evidence=each.reason,
+                           remedy="define it, import it, or correct its spelling", scope="kernel") for each in undefined)  # fmt: skip
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
-        failures=failures,
+        failures=(*undefined, *failures), new_issues=issues,
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip

@@ -8,6 +8,10 @@ from advisor.comparison import Options, compare_trees
 from advisor.comparison.trees import RevisionTree
 from advisor.comparison.undefined_names import undefined_names
 from advisor.configs.source import parse_source
+from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_text import to_text
 
 HELPERS = """
 import triton
@@ -59,6 +63,9 @@ def test_a_name_that_nothing_defines_any_more_gates(repository, predictor, path,
     found = compared(repository, predictor, {path: text.replace(old, new)})
     assert found.gate.failed
     assert f"failed: ops/scale.py::scale (NameError as soon as it compiles: nothing defines {told})" in found.gate.sentence
+    for surface in (to_text(found), to_comment(found).replace("\\", ""), to_page(found), to_sarif(found)):
+        body = surface.replace(found.headline, "").replace(found.gate.sentence, "")  # where the kernel itself is told of
+        assert f"NameError as soon as it compiles: nothing defines {told}" in body and "undefined-name" in body
 
 
 def test_what_was_not_defined_before_does_not_gate(repository, predictor):
