@@ -165,7 +165,7 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
     lost = [name for name, commit in found.items() if commit is None]
     for name in lost:
         if not Path(name).exists():
-            raise InputError(f"{name}: neither a path nor a revision of this repository", remedy="check the spelling, or fetch it")
+            raise _lost(folder, name)
     if lost:
         raise _one_path(lost[0], sides)
     commits = [found[base_name] or "", found[head_name] or ""]
@@ -174,6 +174,17 @@ def _revisions(arguments: argparse.Namespace, sides: list[str], wanted: Options,
         base, label = git.merge_base(folder, commits[0], commits[1]), f"merge base with {base_name}"
     trees = [RevisionTree(folder=folder, label=name, revision=commit) for name, commit in ((label, base), (head_name, commits[1]))]
     return compare_trees(trees[0], trees[1], wanted, predictor)
+
+
+def _lost(folder: Path, name: str) -> InputError:
+    """That a name is no revision that is here; of a clone without all of its history, how it gets here."""
+    from advisor.comparison import git
+
+    what = f"{name}: neither a path nor a revision of this repository"
+    if not git.is_shallow(folder):
+        return InputError(what, remedy="check the spelling, or fetch it")
+    return InputError(what, "a shallow clone, which lacks a part of the history", "a clone that has both commits",
+                      "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)")  # fmt: skip
 
 
 def _one_path(name: str, sides: list[str]) -> UsageError:

@@ -1,38 +1,55 @@
 """The calls by which what a launch passes gets into the function around it: `config = default_config(M)` in one function of a file, and
-`kernel[grid](…, **config)` in another."""
+`kernel[grid](…, **config)` in another, or in a method."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
 
+from advisor.comparison.objects import Function, family_of, first_argument, methods_of
 from advisor.configs.bindings import SCOPES, Scope, scopes_around
 
 MOST_PATHS = 32
 """Ways to a launch that are followed."""
 MOST_CALLERS = 6
 """Functions that are followed on one of them."""
+_OBJECTS = ("self", "cls", "ctx")
+"""How methods call what is not passed to them: their object, its class, the context of a `torch.autograd.Function`."""
 
-Step = tuple[Sequence[Scope], ast.Call]
+CallStep = tuple[Sequence[Scope], ast.Call]
 """A call, and the scopes around it, the outermost first."""
 
 
 class Callers:
-    """The calls of a file's functions, by name. Methods are not among them: whose they are is not known."""
+    """The calls of a file's functions, and of its classes' methods by themselves, their objects or their classes. What calls a method of an
+    object from outside of its class is not among them: whose it is is not known."""
 
     def __init__(self, tree: ast.Module) -> None:
-        functions = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
         nodes = list(ast.walk(tree))
         self._scopes = [node for node in nodes if isinstance(node, SCOPES)]
-        self._calls: dict[str, list[ast.Call]] = {}
+        self._calls: dict[int, list[ast.Call]] = {}
+        self._steps: dict[int, list[CallStep]] = {}
+        families = family_of(tree)
         for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
-                self._calls.setdefault(node.func.id, []).append(node)
-        self._steps: dict[str, list[Step]] = {}
+                self._add(functions[node.func.id], node)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+                self._add(_of_class(families.get(node.func.value.id, ()), node.func.attr), node)
+        for line in families.values():
+            for method in methods_of(line[0]):
+                own = first_argument(method)
+                for node in ast.walk(method):
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_object(node.func.value, own):
+                        self._add(_method(line, node.func.attr), node)
 
-    def paths(self, launch: Step) -> list[list[Step]]:
+    def _add(self, function: Function | None, call: ast.Call) -> None:
+        if function is not None and call not in self._calls.setdefault(id(function), []):
+            self._calls[id(function)].append(call)
+
+    def paths(self, launch: CallStep) -> list[list[CallStep]]:
         """The ways to a launch: itself, the call of the function around it, and so on; at least one."""
-        found: list[list[Step]] = []
+        found: list[list[CallStep]] = []
         waiting = [[launch]]
         while waiting and len(found) + len(waiting) <= MOST_PATHS:
             path = waiting.pop()
@@ -41,21 +58,45 @@ class Callers:
             found += [] if more else [path]
         return found + waiting
 
-    def _of(self, path: Sequence[Step]) -> list[Step]:
+    def _of(self, path: Sequence[CallStep]) -> list[CallStep]:
         """The calls of the function around the last step, but from functions that are on the way already."""
         known = [scopes[0] for scopes, _ in path if scopes]
         function = known[-1] if path[-1][0] else None
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return []
-        if function.name not in self._steps:
-            calls = self._calls.get(function.name, [])[:MOST_PATHS]
-            self._steps[function.name] = [(scopes_around(self._scopes, call), call) for call in calls]
-        return [step for step in self._steps[function.name] if not (step[0] and step[0][0] in known)]
+        if id(function) not in self._steps:
+            calls = self._calls.get(id(function), [])[:MOST_PATHS]
+            self._steps[id(function)] = [(scopes_around(self._scopes, call), call) for call in calls]
+        return [step for step in self._steps[id(function)] if not (step[0] and step[0][0] in known)]
 
 
-def passed(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, name: str) -> Iterator[ast.expr]:
-    """What a call gives an argument of a function; where it spreads a list or a dictionary, that as well."""
+def _is_object(node: ast.expr, own: str | None) -> bool:
+    """Whether a method calls its object so, or what its class inherits: `self`, `super()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id == "super"
+    return isinstance(node, ast.Name) and node.id == own and own in _OBJECTS
+
+
+def _method(line: Sequence[ast.ClassDef], name: str) -> Function | None:
+    """What a class has under a method's name, of itself or from the first that it inherits from."""
+    return next((method for each in line for method in methods_of(each) if method.name == name), None)
+
+
+def _of_class(line: Sequence[ast.ClassDef], name: str) -> Function | None:
+    """What `Class.name` calls: a method, or by `apply` the `forward` of a `torch.autograd.Function`."""
+    found = _method(line, name)
+    forward = _method(line, "forward") if found is None and name == "apply" else None
+    return forward if forward is not None and first_argument(forward) == "ctx" else found
+
+
+def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
+    """What a call gives an argument of a function; where it spreads a list or a dictionary, that as well. What methods are given without
+    being passed it is not counted."""
     positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    own = positional[0] if positional and positional[0] in _OBJECTS else None
+    given = own is not None and call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == own  # Class.method(self, ...)
+    if own is not None and isinstance(call.func, ast.Attribute) and not given:
+        positional = positional[1:]
     for place, value in enumerate(call.args):
         if isinstance(value, ast.Starred):
             yield value.value

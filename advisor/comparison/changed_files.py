@@ -10,12 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from advisor import result_json
 from advisor.comparison import git
+from advisor.comparison.calling import CallingFile, CallingFiles
 from advisor.comparison.failures import broken_source, is_kernel_source, unreadable
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.importers import LARGEST_IMPORTED
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects
-from advisor.comparison.launchers import LaunchedElsewhere, Launchers
+from advisor.comparison.launchers import Calls, LaunchedElsewhere, Launchers
 from advisor.comparison.moves import MovedKernels
 from advisor.comparison.reading import Reading
 from advisor.comparison.recorded import Recorded
@@ -130,9 +131,11 @@ class ChangedFiles:
                 return []
             former = {entry.path for entry in (*(each.entry for each in came.values()), change.base) if entry is not None}
             launchers = (self._launchers(before, self.launched.base, former), self._launchers(after, self.launched.head, {change.path}))
+            calls = ((before, self.launched.base_calls, former), (after, self.launched.head_calls, {change.path}))
+            calling = [self._calling(*each) for each in calls]
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
-                                    origins=origins, left=left, launchers=launchers, importing=self.importing)  # fmt: skip
+                                    origins=origins, left=left, launchers=launchers, importing=self.importing, calling=calling)  # fmt: skip
             left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
@@ -148,6 +151,23 @@ class ChangedFiles:
             if source is not None:
                 found.append((entry.path, source))
         return found
+
+
+    def _calling(self, reading: Reading, calls: Calls, paths: Collection[str]) -> CallingFiles:
+        """The files that call functions which launch kernels in these paths; and the files of these functions, but for the kernels' own."""
+        launching: dict[str, SourceFile] = {}
+        calling = []
+        for each in (each for path in sorted(paths) for each in calls.get(path, ())):
+            of = each.called.path
+            if of not in launching and of not in paths:
+                source = reading.launches(each.called, whole=True)
+                if source is not None:
+                    launching[of] = source
+            try:
+                calling.append(CallingFile(where=each.caller.path, source=reading.calls(each.caller, each.names), of=of, names=each.names))
+            except git.PartialCloneError:
+                continue  # what it imports besides is not here
+        return CallingFiles(files=tuple(calling), called=launching)
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
@@ -192,4 +212,6 @@ def _without_folder(subject: Subject, folder: str) -> Subject:
         return text
 
     rows = tuple(replace(row, reason=clean(row.reason)) for row in subject.resources)
-    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows)
+    failures = tuple(replace(each, reason=clean(each.reason)) for each in subject.failures)
+    issues = tuple(replace(each, evidence=clean(each.evidence)) for each in subject.new_issues)
+    return replace(subject, notes=tuple(map(clean, subject.notes)), resources=rows, failures=failures, new_issues=issues)

@@ -217,7 +217,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     warnings += _unmatched(settings, base, head)
     gpus = _gpus(options, settings)
     importing = reached(base, head, relevant)
-    launched = launched_elsewhere(base, head, (*relevant, *importing.changes))
+    launched = launched_elsewhere(base, head, (*relevant, *importing.changes), importing.names)
     warnings += (*importing.left_out, *launched.left_out)
     files = ChangedFiles(base=base, head=head, request=options.request, settings=settings, gpus=gpus, predictor=predictor,
                          compiling=Compiling(wanted=options.compiling), moved=moved, launched=launched,

@@ -54,7 +54,7 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
         sentence = f"Passed: it fails on {listed}." if wanted else "Nothing gates (--fail-on none)."
     else:
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
-        sentence = f"Failed: {shown}."
+        sentence = f"Not passed: {shown}."
     if unjudged:
         sentence += f" {unjudged} more changed {'file was' if unjudged == 1 else 'files were'} only audited, not judged."
     return Gate(conditions=wanted, triggered=tuple(triggered), failed=bool(triggered), sentence=sentence)

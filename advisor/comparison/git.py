@@ -99,6 +99,11 @@ def commit(folder: Path, revision: str) -> str | None:
     return found.decode("ascii", "replace").strip()
 
 
+def is_shallow(folder: Path) -> bool:
+    """Whether a part of the history was left out when the repository was cloned."""
+    return _run(folder, "rev-parse", "--is-shallow-repository").strip() == b"true"
+
+
 def merge_base(folder: Path, first: str, second: str) -> str:
     """The commit two commits have in common.
 

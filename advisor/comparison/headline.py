@@ -6,7 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from advisor.comparison.kernel_notes import SAME
 from advisor.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Subject, evidence
+from advisor.rendering import comparison_words as words
+
+MOST_NAMED = 2
+"""Of what is worst; the rest is counted."""
+LAUNCHED = "launched otherwise"
+LONGEST_REASON = 120
+"""Characters of why it is."""
 
 
 def counts(subjects: Sequence[Subject]) -> tuple[dict[str, int], dict[str, int]]:
@@ -32,12 +40,52 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
-    """One sentence: kernels that no longer compile first, of which no other verdict means much; then measured verdicts where something was
-    run, else predictions, and that they are that."""
+    """A sentence, and one that names what is worst in it: what is certain to fail and kernels that no longer compile first, of which no
+    other verdict means much; then measured verdicts where something was run, else predictions, and that they are that."""
     rest = _verdicts(subjects, measured, static)
-    lost = sum(map(_no_longer_compiles, subjects))
-    which = "kernel no longer compiles" if lost == 1 else "kernels no longer compile"
-    return f"{lost} {which} with what is known of {'its' if lost == 1 else 'their'} launches; {rest}" if lost else rest
+    lost = [subject for subject in subjects if _no_longer_compiles(subject) and not subject.failures]
+    which = "kernel no longer compiles" if len(lost) == 1 else "kernels no longer compile"
+    if lost:
+        launches = f"{'its' if len(lost) == 1 else 'their'} launches ({_several([subject.title for subject in lost])})"
+        rest = f"{len(lost)} {which} with what is known of {launches}; {rest}"
+    certain = [f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
+               for subject in subjects for failure in subject.failures]  # fmt: skip
+    if certain:
+        rest = f"Certain to fail: {_several(certain)}; {rest}"
+    named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
+    return f"{rest}. {named[:1].upper()}{named[1:]}" if named else rest
+
+
+def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
+    """The rows that fail, regressed, or are predicted to, by the word for it; where there is more than one subject, with its name. Of
+    predictions, only where nothing worse is there."""
+    found: dict[str, list[str]] = {"failed": [], "cannot launch": [], "regressed": [], "predicted slower": []}
+    gpus = {row.gpu for subject in subjects for row in subject.measured} | {row.gpu for subject in subjects for row in subject.static}
+    for subject in subjects:
+        name = f"{subject.title} " if len(subjects) > 1 else ""
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for row in sorted(subject.static, key=lambda row: -abs(row.change or 0.0)):
+            change = words.change_text(row.change)
+            why = change if row.verdict == "predicted-regressed" else row.reason
+            alike.setdefault((STATIC_WORDS[row.verdict], row.gpu, why), []).append(row.label)
+        for each in sorted(subject.measured, key=lambda row: -abs(row.effect.relative if row.effect is not None else 0.0)):
+            effect = words.change_text(each.effect.relative) if each.effect is not None else each.reason
+            alike.setdefault((each.verdict, each.gpu, effect), []).append(each.label)
+        for (word, gpu, why), labels in alike.items():
+            on = f" on {gpu}" if len(gpus) > 1 else ""
+            if word in found:
+                found[word].append(f"{name}{words.labels_text(labels)}{on}" + (f" ({_short(why)})" if why else ""))
+    worst = {word: each for word, each in found.items() if each and word != "predicted slower"}
+    return worst or {word: each for word, each in found.items() if each}
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1].rstrip() + "…"
 
 
 def _no_longer_compiles(subject: Subject) -> bool:
@@ -55,7 +103,8 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and no problems are named to predict for"
     if subjects:
-        return f"{_listed(subjects)}: no row to compare"
+        gone = all(subject.change == "removed" for subject in subjects)
+        return _listed(subjects) if gone else f"{_listed(subjects)}: nothing could be predicted, and nothing was measured"
     return "No kernel and no table changed"
 
 
@@ -64,5 +113,12 @@ _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type c
 
 def _listed(subjects: Sequence[Subject]) -> str:
     """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
-    kinds = Counter((_CHANGED[each.change], each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
-    return ", ".join(f"{count} {word} {kind}{'s' if count > 1 else ''}" for (word, kind), count in kinds.items())
+    kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
+    phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
+    return ", ".join(phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+                     for (word, kind), count in kinds.items())  # fmt: skip
+
+
+def _word(subject: Subject) -> str:
+    same = subject.change == "modified" and any(note.startswith(SAME) for note in subject.notes)
+    return LAUNCHED if same else _CHANGED[subject.change]

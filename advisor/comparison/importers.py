@@ -104,9 +104,11 @@ def _parsed(data: bytes, path: str) -> SourceFile | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """Unchanged files that import changed ones, also by way of others, each with one that it comes from; and what was left out."""
+    """Unchanged files that import changed ones, also by way of others, each with one that it comes from; the names that may mean something
+    else now, of these and of changed files; and what was left out."""
 
     changes: dict[FileChange, str] = field(default_factory=dict)
+    names: dict[str, frozenset[str]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
 
@@ -116,6 +118,7 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
     paths = {*before, *after}
     source_of = {change.path: change.path for change in changes if change.path.endswith(".py")}
     newest = {change.path: _changed(change, base, head) for change in changes if change.path in source_of}
+    touching = dict(newest)
     found: dict[str, str] = {}
     left_out = []
     sources: dict[str, SourceFile | None] = {}
@@ -142,15 +145,16 @@ def reached(base: Tree, head: Tree, changes: Sequence[FileChange]) -> Reached:
         came: dict[str, frozenset[str]] = {}
         for path in candidates:
             source = sources.get(path)
-            via, names = _taken(source, path, newest, paths) if source is not None else ("", frozenset())
+            via, names = taken(source, path, newest, paths) if source is not None else ("", frozenset())
             if names and source is not None:
                 found[path] = source_of[path] = source_of[via]
                 came[path] = touched(source.module_names, names)
         newest = came
+        touching |= came
     if unread:
         left_out.append(f"{len(unread)} files that may import a changed one were not read: more than {LARGEST_IMPORTERS} mention one.")
     importing = sized([FileChange(path=path, base=before[path], head=after[path]) for path in found], base, head)
-    return Reached(changes={change: found[change.path] for change in importing}, left_out=tuple(left_out))
+    return Reached(changes={change: found[change.path] for change in importing}, names=touching, left_out=tuple(left_out))
 
 
 def _changed(change: FileChange, base: Tree, head: Tree) -> frozenset[str]:
@@ -179,7 +183,7 @@ def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, fro
     return [path for path in found if path.endswith(".py") and (naming is None or path in naming)]
 
 
-def _taken(
+def taken(
     source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]
 ) -> tuple[str, frozenset[str]]:
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
@@ -192,10 +196,10 @@ def _taken(
             changed = targets.get(target, frozenset()) if target is not None else frozenset[str]()
             if not changed or target is None:
                 continue
-            taken = changed if item.name == "*" else {item.alias} if ALL in changed or wanted & changed else set[str]()
-            if taken:
+            names_taken = changed if item.name == "*" else {item.alias} if ALL in changed or wanted & changed else set[str]()
+            if names_taken:
                 vias.add(target)
-                names |= taken
+                names |= names_taken
     return min(vias, default=""), frozenset(names)
 
 

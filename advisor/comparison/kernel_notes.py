@@ -9,16 +9,30 @@ from advisor.comparison.meaning import own_tree
 from advisor.configs.jit_function import MISSING
 
 if TYPE_CHECKING:
+    from advisor.comparison.calling import ChangedCall
     from advisor.comparison.kernels import KernelVersion
     from advisor.comparison.launch_meaning import ChangedLaunch
 
 
-def launch_notes(changed: Sequence[ChangedLaunch], same: bool, importing: Mapping[str, str]) -> list[str]:
-    """How launches of a kernel changed, `same`: while it did not; and what of theirs changed with another file (`importing`)."""
-    notes = [f"{'The kernel is the same; how' if same else 'How'} {each.new.where or 'its file'} launches it changed: {each.said}."
-             for each in changed]  # fmt: skip
-    unchanged = (each.new.where for each in changed if each.new.where in importing)
-    return notes + [f"{where} is unchanged; what it imports changed with {importing[where]}." for where in unchanged]
+SAME = "The kernel is the same; how"
+"""Begins the note on a launch that changed where the kernel did not."""
+
+
+def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall], same: bool, importing: Mapping[str, str]) -> list[str]:
+    """How launches of a kernel changed, and calls of functions that launch it, `same`: while it did not; and what of theirs changed with
+    another file (`importing`)."""
+    how = SAME if same else "How"
+    notes = [f"{how} {each.new.where or 'its file'} launches it changed: {each.said}." for each in changed]
+    notes += [f"{how} {each.where} launches it by {each.function} changed: {each.said}." for each in called]
+    where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])
+    alike: dict[str, list[str]] = {}
+    for each in where:
+        if each in importing:
+            alike.setdefault(importing[each], []).append(each)
+    for changed_with, unchanged in alike.items():
+        are, import_ = ("are", "they import") if len(unchanged) > 1 else ("is", "it imports")
+        notes.append(f"{', '.join(unchanged)} {are} unchanged; what {import_} changed with {changed_with}.")
+    return notes
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from advisor.comparison import resources
+from advisor.comparison.calling import CallingFiles, ChangedCall, callings, changed_calls
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import kernel_row, unread_of
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
@@ -22,6 +23,7 @@ from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
 from advisor.comparison.settings import KernelSettings, Settings, problem_of
+from advisor.comparison.undefined_names import undefined_names
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
 from advisor.configs.bindings import own_nodes
@@ -34,7 +36,7 @@ from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.schema import FAMILIES, Configuration, Problem
+from advisor.schema import FAMILIES, Configuration, Finding, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
@@ -42,6 +44,8 @@ LARGEST_SOURCE_BYTES = 1_000_000
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
+MOST_UNDEFINED = 4
+"""Names that a reason lists."""
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
@@ -104,6 +108,7 @@ def kernel_subjects(
     predictor: Predictor, compiling: resources.Compiling, recorded: Recorded | None = None,
     origins: Mapping[str, tuple[str, SourceFile, str]] | None = None, left: Collection[str] = (),
     launchers: Sequence[Sequence[tuple[str, SourceFile]]] = ((), ()), importing: Mapping[str, str] | None = None,
+    calling: Sequence[CallingFiles] = (CallingFiles(), CallingFiles()),
 ) -> list[Subject]:  # fmt: skip
     """One subject per kernel of the file that differs between the versions.
 
@@ -121,6 +126,7 @@ def kernel_subjects(
         left: Kernels of the base that lie in another file of the head, where they are compared.
         launchers: Of base and head, other files that launch kernels of the file, each with its path.
         importing: Unchanged files that import what changed, each with the file that it changed with.
+        calling: Of base and head, files that call functions which launch kernels of the file.
     """
     origins = origins or {}
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
@@ -140,9 +146,12 @@ def kernel_subjects(
         old, new = came.get(name) or sides[0].get(called[-1]), sides[1].get(name)
         same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
         changed: list[ChangedLaunch] = []
+        called_otherwise: list[ChangedCall] = []
         if old is not None and new is not None:
+            called_otherwise = changed_calls(*(callings(each.source, each.function, known, backend)
+                                               for each, known in zip((old, new), calling, strict=True)))  # fmt: skip
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
-            if same and not changed:
+            if same and not changed and not called_otherwise:
                 continue
             if changed:  # others, a benchmark, say, are not what is compared
                 old = replace(old, launching=tuple(each.old for each in changed))
@@ -155,7 +164,7 @@ def kernel_subjects(
         subject = _subject(paths, called, word, old, new, said, gpus, predictor, compiling, recorded or Recorded(),
                            same)  # fmt: skip
         notes = (*((f"Moved here from {origin}.",) if origin is not None else ()), *(f"It was called {each}." for each in called[1:]),
-                 *launch_notes(changed, same, importing or {}))  # fmt: skip
+                 *launch_notes(changed, called_otherwise, same, importing or {}))  # fmt: skip
         out.append(replace(subject, notes=(*notes, *subject.notes)))
     if len(names) > LARGEST_KERNELS:
         out.append(Subject(kind="file", title=path, path=path, change=change,
@@ -271,7 +280,7 @@ def _subject(
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
     rows: list[StaticRow] = []
-    best: dict[str, Configuration] = {}
+    best: dict[str, list[resources.Run]] = {}
     first: Problem | None = None
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
@@ -289,7 +298,9 @@ def _subject(
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None and refused_ctas(its.num_ctas, gpu.compute_capability) is None:
-                        best.setdefault(gpu.name, its)
+                        element = _element(shown, problem, said)
+                        best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
+                        break
         if rows and not same:
             notes += unread_body(old, new, any(row.changed for row in rows))
         of = first.family, first.op, said
@@ -305,13 +316,27 @@ def _subject(
         notes += why
     if not rows and new is not None:
         failures += _tuning_ends(old, new, gpus)
+    undefined = _undefined(old, new) if new is not None else ()
+    issues = tuple(Finding(rule="undefined-name", severity="error", title="The kernel names what nothing defines", evidence=each.reason,
+                           remedy="define it, import it, or correct its spelling", scope="kernel") for each in undefined)  # fmt: skip
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     return Subject(
         kind="kernel", title=f"{path}::{name}", path=path, change=change, static=tuple(rows), resources=compiled, notes=tuple(notes),
-        failures=failures,
+        failures=(*undefined, *failures), new_issues=issues,
         configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old is not None else (),
         configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new is not None else (),
     )  # fmt: skip
+
+
+def _undefined(old: KernelVersion | None, new: KernelVersion) -> tuple[Failure, ...]:
+    """That the new version names what nothing defines, and the old one did not."""
+    known = {each.name for each in undefined_names(old.source, old.function)} if old is not None else set()
+    fresh = [each for each in undefined_names(new.source, new.function) if each.name not in known]
+    if not fresh:
+        return ()
+    listed = ", ".join(f"{each.name} ({each.where})" for each in fresh[:MOST_UNDEFINED])
+    more = f" and {len(fresh) - MOST_UNDEFINED} more" if len(fresh) > MOST_UNDEFINED else ""
+    return (Failure(condition="failed", what="", reason=f"NameError as soon as it compiles: nothing defines {listed}{more}"),)
 
 
 def _tuning_ends(old: KernelVersion | None, new: KernelVersion, gpus: Sequence[GpuSpec]) -> tuple[Failure, ...]:

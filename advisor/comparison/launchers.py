@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.comparison import git
+from advisor.comparison.called_functions import LAUNCH, CalledFunctions
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, ODD
 from advisor.comparison.reading import Reading
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.launch_calls import imported_launches
 from advisor.errors import AdvisorError
 
-_LAUNCH = re.compile(rb"\]\s*\(")
-"""Stands in every file that launches a kernel, and in few others: only these are parsed."""
-
 LARGEST_LAUNCHERS = 1_000
 """Files of a tree that are looked through for launches: each takes some 20 ms."""
+LARGEST_CALLERS = 400
+"""The same for calls of functions of other files that launch kernels."""
 
 Launchers = Mapping[str, Sequence[Entry]]
 """By the path of a file that defines kernels: the files that launch some of them, among those that were looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallingEntry:
+    """A file that calls functions which launch kernels: itself, that of the functions, and the functions' names by what it calls them."""
+
+    caller: Entry
+    called: Entry
+    names: Mapping[str, str]
+
+
+Calls = Mapping[str, Sequence[CallingEntry]]
+"""By the path of a file that defines kernels: the files that call functions which launch some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,30 +43,43 @@ class LaunchedElsewhere:
 
     base: Launchers = field(default_factory=dict)
     head: Launchers = field(default_factory=dict)
+    base_calls: Calls = field(default_factory=dict)
+    head_calls: Calls = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
     def unchanged(self, base: Tree, head: Tree, known: Iterable[FileChange]) -> list[FileChange]:
         """The files whose kernels these launch, that are not among those which are looked at anyway."""
         before, after = base.entries(), head.entries()
         looked_at = {each.path for change in known for each in (change.base, change.head) if each is not None}
-        paths = sorted({*self.base, *self.head} - looked_at)
+        paths = sorted({*self.base, *self.head, *self.base_calls, *self.head_calls} - looked_at)
         return sized([FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths], base, head)
 
 
-def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) -> LaunchedElsewhere:
-    """Of files that changed, or that import what did: the kernels of others that they launch."""
+def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange], names: Mapping[str, frozenset[str]]) -> LaunchedElsewhere:
+    """Of files that changed, or that import what did: the kernels of others that they launch, by themselves or by what they call.
+
+    Args:
+        base, head: The trees.
+        changed: The files.
+        names: By path, their names that may mean something else now.
+    """
     sides: list[dict[str, list[Entry]]] = []
-    left_out = 0
+    calls: list[dict[str, list[CallingEntry]]] = []
+    left_out = few = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [each for each in entries if each is not None and _is_source(each)]
-        left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
+        left_out, few = max(left_out, len(sources) - LARGEST_LAUNCHERS), max(few, len(sources) - LARGEST_CALLERS)
         try:
             sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
+            calls.append(_calls(tree, sources[:LARGEST_CALLERS], names))
         except git.PartialCloneError:
             told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
             return LaunchedElsewhere(left_out=(told,))
     told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
-    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
+    told_of_calls = (f"{few} files were not looked through for calls of functions that launch other files' kernels: there are more than "
+                     f"{LARGEST_CALLERS:,}.")  # fmt: skip
+    return LaunchedElsewhere(base=sides[0], head=sides[1], base_calls=calls[0], head_calls=calls[1],
+                             left_out=(*((told,) if left_out > 0 else ()), *((told_of_calls,) if few > 0 else ())))  # fmt: skip
 
 
 def _is_source(entry: Entry) -> bool:
@@ -66,15 +91,42 @@ def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         reading = Reading(tree, Path(folder))
         for entry in entries:
-            if not _LAUNCH.search(tree.read(entry)):
-                continue
+            if LAUNCH.search(tree.read(entry)):
+                for path in _launched_by(reading, entry):
+                    found.setdefault(path, []).append(entry)
+    return found
+
+
+def _launched_by(reading: Reading, entry: Entry) -> list[str]:
+    """The paths of the files whose kernels a file launches."""
+    try:
+        source = reading.launches(entry, whole=False)
+        files = [file for file, *_ in imported_launches(source)] if source is not None else []
+    except git.PartialCloneError:
+        raise
+    except (AdvisorError, *ODD):  # told where the file itself is compared
+        return []
+    places = dict.fromkeys(file.path for file in files if file.path.is_relative_to(reading.folder))
+    return [place.relative_to(reading.folder).as_posix() for place in places]
+
+
+def _calls(tree: Tree, entries: Sequence[Entry], changed: Mapping[str, frozenset[str]]) -> dict[str, list[CallingEntry]]:
+    found: dict[str, list[CallingEntry]] = {}
+    functions = CalledFunctions(tree=tree)
+    defining: dict[str, list[str]] = {}  # by a file that launches kernels, the files that define these
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
+        reading = Reading(tree, Path(folder))
+        for entry in entries:
             try:
-                source = reading.launches(entry, whole=False)
-                files = [file for file, *_ in imported_launches(source)] if source is not None else []
+                called = functions.of(entry, changed)
             except git.PartialCloneError:
                 raise
-            except (AdvisorError, *ODD):  # told where the file itself is compared
+            except (AdvisorError, *ODD):
                 continue
-            for place in dict.fromkeys(file.path for file in files if file.path.is_relative_to(folder)):
-                found.setdefault(place.relative_to(folder).as_posix(), []).append(entry)
+            for path, names in called.items():
+                of = tree.sized([tree.entries()[path]])[0]
+                if path not in defining:
+                    defining[path] = [path, *_launched_by(reading, of)]
+                for place in defining[path]:
+                    found.setdefault(place, []).append(CallingEntry(caller=entry, called=of, names=names))
     return found

@@ -29,15 +29,25 @@ def without_local_names(trees: Iterable[ast.AST], local: Set[str]) -> list[str]:
     return ["\x1f".join(_parts(tree, local, numbers)) for tree in trees]
 
 
+def _is_constant(annotation: object) -> bool:
+    """Whether an annotation is one that triton goes by: `tl.constexpr`."""
+    nodes = ast.walk(annotation) if isinstance(annotation, ast.AST) else ()
+    return any("constexpr" in (getattr(node, "attr", ""), getattr(node, "id", "")) for node in nodes)
+
+
 def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[str]:
-    """The kinds and values of a tree's nodes, each before what is within it: with the lengths of lists that says the whole tree."""
+    """The kinds and values of a tree's nodes, each before what is within it: with the lengths of lists that says the whole tree, but for
+    what annotations tell a reader alone."""
     waiting: list[object] = [tree]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     while waiting:
         each = waiting.pop()
+        if isinstance(each, ast.AnnAssign) and each.value is not None and not _is_constant(each.annotation):
+            each = ast.Assign(targets=[each.target], value=each.value)
         if isinstance(each, ast.AST):
             yield type(each).__name__
-            fields = [(name, value) for name, value in ast.iter_fields(each) if name not in ("type_comment", "kind")]
+            fields = [(name, value) for name, value in ast.iter_fields(each) if name not in ("type_comment", "kind")
+                      and not (name in ("annotation", "returns") and not _is_constant(value))]  # fmt: skip
             named = {"id", "arg"} if isinstance(each, ast.Name | ast.arg) else {"name"} if isinstance(each, kinds) else ()
             waiting += reversed([numbers.setdefault(value, f"local {len(numbers)}") if name in named and value in local else value
                                  for name, value in fields])  # fmt: skip

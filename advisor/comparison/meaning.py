@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from advisor.comparison.local_names import without_local_names
 from advisor.configs.imported import imported_source
 from advisor.configs.imports import Import
 from advisor.configs.source import SourceFile
@@ -76,6 +77,8 @@ def behind(source: SourceFile, names: Iterable[str]) -> tuple[list[tuple[str, as
 
 @lru_cache(maxsize=KEPT_TREES)
 def _dumped(tree: ast.AST) -> str:
+    if isinstance(tree, ast.FunctionDef) and not tree.decorator_list:  # no kernel: annotations are for its reader
+        return without_local_names([undocumented(tree)], frozenset())[0]
     return ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)
 
 

@@ -3,13 +3,13 @@ else. They are parsed, never imported."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from advisor.comparison.importers import imported_files
 from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.trees import Entry, Tree, check_readable
-from advisor.configs.launch_calls import launched_names
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
 
@@ -45,9 +45,19 @@ class Reading:
         check_readable(entry, LARGEST_SOURCE_BYTES)
         source = parse(self.tree.read(entry), entry.path)
         assert source is not None
-        names = {name for name, _ in launched_names(source)} - set(source.definitions)
+        names = {name for name, _ in source.launches} - set(source.definitions)
         if not names:
             return None
+        return self._with_imports(source, entry, names, whole=whole)
+
+    def calls(self, entry: Entry, names: Collection[str]) -> SourceFile:
+        """A file that calls functions of others, named so, with all that it imports."""
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        source = parse(self.tree.read(entry), entry.path)
+        assert source is not None
+        return self._with_imports(source, entry, set(names), whole=True)
+
+    def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
         imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
         return replace(source, path=placed(self.folder, entry.path))
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 LARGEST_COMPILATIONS = 24
 """Per comparison: each takes a second or two."""
+KEPT_COMPILATIONS = 12
+"""Of these, for kernels that are still to come, where one kernel runs with more than one configuration on a GPU."""
+MOST_CONFIGURATIONS = 3
+"""Of a kernel on a GPU: those of the first, the last and the middle one of its problems, where they differ."""
 CERTAIN = frozenset({"absent"})
 """Kinds of `CompileError` that are the kernel's own, whatever it is given."""
 CERTAIN_AS_DESCRIBED = CERTAIN | {"failed"}
@@ -40,6 +44,15 @@ OF_VALUES = ("CompileTimeAssertionFailure", "PTXASError")
 (`Autotuner._bench`, Triton 3.9)."""
 MOST_SHOWN = 4
 """Guesses that a reason names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type."""
+
+    configuration: Configuration | None
+    problem: Problem | None
+    element: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +87,14 @@ class Compiling:
 
 
 def resource_rows(
-    name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Configuration], gpus: Sequence[GpuSpec],
+    name: str, old: KernelVersion | None, new: KernelVersion | None, best: Mapping[str, Sequence[Run]], gpus: Sequence[GpuSpec],
     compiling: Compiling, element: str, problem: Problem | None = None,
 ) -> tuple[tuple[ResourceRow, ...], list[str], tuple[Failure, ...]]:  # fmt: skip
     """One row per compile target and configuration among the GPUs, why there are none where there are none, and what is certain to
     fail of what did not before.
 
-    `best` has the configuration that each GPU would run with, by its name.
+    `best` has what each GPU would run problems with, by its name; `element` and `problem` are what it is compiled for where nothing is
+    known of that.
     """
     if not compiling.wanted:
         return (), [], ()
@@ -93,23 +107,30 @@ def resource_rows(
         version()
     except (ImportError, AdvisorError) as error:
         return (), [f"Not compiled: {error}"], ()
-    alike: dict[tuple[Any, ...], list[GpuSpec]] = {}
-    launched = {gpu.name: best.get(gpu.name) or _first(new or old) for gpu in gpus}
-    for gpu in gpus:
-        alike.setdefault((gpu.triton_target, repr(launched[gpu.name])), []).append(gpu)
+    unknown = Run(configuration=_first(new or old), problem=problem, element=element)
+    runs = {gpu.name: _distinct(best.get(gpu.name, ())) or [unknown] for gpu in gpus}
+    alike: dict[tuple[Any, ...], tuple[Run, int, list[GpuSpec]]] = {}
+    for place in range(MOST_CONFIGURATIONS):  # the first of every GPU first
+        for gpu in gpus:
+            for run in runs[gpu.name][place : place + 1]:
+                alike.setdefault((gpu.triton_target, repr(run.configuration)), (run, place, []))[2].append(gpu)
+    left_out = sum(max(0, len(each) - MOST_CONFIGURATIONS) for each in runs.values())
     rows: list[ResourceRow] = []
     notes: list[str] = []
     failures: list[Failure] = []
     with Pool(1) as workers:  # one process for both sides and all GPUs
-        for group in alike.values():
-            configuration = launched[group[0].name]
+        for run, place, group in alike.values():
+            configuration = run.configuration
             needed = (old is not None) + (new is not None)
+            if place and compiling.left - needed < KEPT_COMPILATIONS:
+                left_out += 1
+                continue
             if compiling.left < needed:
                 notes.append(f"Not compiled for every GPU: the {LARGEST_COMPILATIONS} compilations of one comparison are used up.")
                 break
             compiling.left -= needed
             base, head = (
-                _compile(side, configuration, group[0], element, problem, workers) if side is not None else Attempt()
+                _compile(side, configuration, group[0], run.element, run.problem, workers) if side is not None else Attempt()
                 for side in (old, new)
             )
             if base.guess is not None and head.refused is not None and not (base.described and head.described):
@@ -124,7 +145,19 @@ def resource_rows(
                 failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
             label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
             rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
+    if left_out > 0 and rows:
+        notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
     return tuple(rows), notes, tuple(failures)
+
+
+def _distinct(runs: Sequence[Run]) -> list[Run]:
+    """Those of different configurations: the first, the last, the middle one, and the others."""
+    known: dict[str, Run] = {}
+    for run in runs:
+        known.setdefault(repr(run.configuration), run)
+    found = list(known.values())
+    places = dict.fromkeys([0, len(found) - 1, len(found) // 2, *range(len(found))]) if found else ()
+    return [found[place] for place in places]
 
 
 def _launched_with(base: Mapping[str, Any], head: Mapping[str, Any]) -> str:

@@ -1,14 +1,16 @@
 """Two ways to look at a side that holds many files, a folder and a git revision, behind one protocol.
 
-Symbolic links and submodules are listed as what they are and never followed: what they point to may lie outside the tree.
+A symbolic link to a file of the same tree is that file under one more name, and changes with it. Other links, and submodules, are listed as
+what they are and never followed: what they point to lies outside the tree, or nowhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -20,6 +22,11 @@ from advisor.errors import InputError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
 EntryKind = Literal["file", "symbolic link", "submodule", "other"]
+LINKED = (".json", ".py")
+"""Ends of the names of links that are followed."""
+LONGEST_LINK_BYTES = 4096
+MOST_LINKS = 5
+"""On the way to a file."""
 IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
 
 
@@ -125,23 +132,55 @@ class RevisionTree:
 def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
     """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
     kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
-    return {
+    found = {
         path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=0)
         for path, entry in git.entries(folder, commit_id).items()
     }
+    return found | _linked(folder, found)
+
+
+def _linked(folder: Path, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The links of a commit to files of it, as these."""
+    links = [entry for entry in entries.values() if entry.kind == "symbolic link" and entry.path.endswith(LINKED)]
+    blobs = blobs_of(folder)
+    targets: dict[str, str] = {}
+    try:
+        sizes = blobs.sizes([link.identity for link in links])
+        for link in links:
+            if sizes.get(link.identity, 0) <= LONGEST_LINK_BYTES:
+                beside = PurePosixPath(link.path).parent
+                targets[link.path] = posixpath.normpath(str(beside / blobs.read(link.identity).decode("utf-8", "surrogateescape")))
+    except git.PartialCloneError:  # told where something is asked of them
+        return {}
+    found = {}
+    for link in links:
+        path = link.path
+        for _ in range(MOST_LINKS):
+            path = targets.get(path, path)
+        end = entries.get(path)
+        if end is not None and end.kind == "file":
+            found[link.path] = replace(end, path=link.path)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderTree:
-    """A folder, as it lies on the disk; only files whose names end in `suffixes` are looked at."""
+    """A folder, as it lies on the disk when it is first asked for; only files whose names end in `suffixes` are looked at."""
 
     folder: Path
     label: str
     revision: str | None = None
     suffixes: tuple[str, ...] = field(default=(".json", ".jsonl", ".py", ".csv", ".toml"))
+    _found: dict[str, Entry] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def entries(self) -> dict[str, Entry]:
-        """Every file below the folder; links to folders are listed, not entered."""
+        """Every file below the folder; links to folders are listed, not entered. Looked for once: it is asked for with every file that is
+        followed, and every file is read to tell what is in it."""
+        if not self._found:
+            self._found.update(self._listed())
+        return self._found
+
+    def _listed(self) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for where, folders, names in os.walk(self.folder, followlinks=False):
             links = [name for name in folders if (Path(where) / name).is_symlink()]
@@ -161,7 +200,7 @@ class FolderTree:
         """Nothing: files are read from the disk one by one."""
 
     def _entry(self, path: Path, relative: str) -> Entry:
-        if path.is_symlink():
+        if path.is_symlink() and not self._leads_to_own_file(path):
             return Entry(path=relative, kind="symbolic link", identity=str(path.readlink()), size_bytes=0)
         if not path.is_file():
             return Entry(path=relative, kind="other", identity="", size_bytes=0)
@@ -171,6 +210,14 @@ class FolderTree:
         except OSError as error:
             raise InputError(f"{relative}: cannot be read", error.strerror) from None
         return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
+
+    def _leads_to_own_file(self, link: Path) -> bool:
+        """Whether a link leads to a file of the folder."""
+        try:
+            end = link.resolve(strict=True)
+        except (OSError, RuntimeError):  # nowhere, or in a circle
+            return False
+        return link.name.endswith(LINKED) and end.is_file() and end.is_relative_to(self.folder.resolve())
 
     def read(self, entry: Entry) -> bytes:
         """The file's bytes."""

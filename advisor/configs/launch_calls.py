@@ -1,4 +1,4 @@
-"""The calls by which a file launches kernels, `kernel[grid](...)`, its own and those of others, and the scopes around each."""
+"""The calls by which a file launches kernels, its own and those of others, and the scopes around each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from advisor.configs import same_name
-from advisor.configs.bindings import SCOPES, Scope, arguments, bound_by, own_nodes, scopes_around
+from advisor.configs.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.imported import handed_on, imported_file, imported_kernel
 from advisor.configs.imports import Import, imports_in
+from advisor.configs.launch_forms import launched_by
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
@@ -24,10 +25,10 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     several = source.definitions.get(kernel, [])
     own = source.kernel(kernel).node if len(several) > 1 else None
     names = source.names_of(kernel)
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
-    if any(isinstance(node, ast.Global) for node in ast.walk(source.tree)):
+    scopes = source.scopes
+    if source.has_globals:
         names -= _rebound(scopes)
-    for name, node in launched_names(source):
+    for name, node in source.launches:
         if name not in names:
             continue
         if own is not None and own not in same_name.visible(source.tree, several, node.lineno):
@@ -43,9 +44,9 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
     As in `launches`, what a function binds itself is something else, but for what it imports.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)]
+    scopes = source.scopes
     rebound = _rebound(scopes)
-    for name, node in launched_names(source):
+    for name, node in source.launches:
         root = name.partition(".")[0]
         if root in source.definitions or root in rebound:
             continue
@@ -67,14 +68,14 @@ def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
     `kernel = fast if small else slow`, each of them."""
     calls = []
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            launched = node.func.value
+        launched = launched_by(node) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and launched is not None:
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and (dotted(launched.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
             if name is not None:
                 calls.append((name, node))
-    scopes = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if calls else []
+    scopes = source.scopes if calls else []
     for name, node in calls:
         yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
 

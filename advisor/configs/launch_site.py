@@ -14,6 +14,7 @@ from advisor.configs.bindings import Scope
 from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.host_descriptors import host_descriptor
 from advisor.configs.jit_function import JitFunction
+from advisor.configs.launch_forms import grid_of
 from advisor.configs.literal_values import Symbol
 from advisor.configs.literals import Allowance, NotLiteralError
 from advisor.configs.source import SourceFile
@@ -34,7 +35,6 @@ class LaunchSite:
 
     def launch(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
         """What is known of the launch; its grid only where it follows from what is known."""
-        assert isinstance(self.call.func, ast.Subscript)
         constants, launched = self.constants(values, options)
         known = {**defaults, **constants, **values}
         blocks, shapes = self.descriptors(known)
@@ -43,7 +43,7 @@ class LaunchSite:
         except NotLiteralError:
             grid = None
         return FoundLaunch(
-            grid=grid, line=self.call.lineno, text=ast.unparse(self.call.func.slice)[:120], constexprs=constants, options=launched,
+            grid=grid, line=self.call.lineno, text=ast.unparse(grid_of(self.call))[:120], constexprs=constants, options=launched,
             numbers=self.numbers(values, known), types=self.types(), strides=self.strides(values, known),
             presumed=self.presumed({**constants, **values}, known), passed=self.tensors(known),
             blocks=blocks, shapes=shapes,
@@ -188,8 +188,7 @@ class LaunchSite:
         Raises:
             NotLiteralError: It cannot be worked out.
         """
-        assert isinstance(self.call.func, ast.Subscript)
-        node: ast.expr = self.call.func.slice
+        node: ast.expr = grid_of(self.call)
         self.around.allowance = Allowance()
         made = self.around.reader(values)
         for _ in range(DEEPEST):

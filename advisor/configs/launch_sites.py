@@ -10,6 +10,7 @@ from typing import Any
 from advisor.configs.bindings import Scope, own_nodes
 from advisor.configs.found_launch import FoundLaunch
 from advisor.configs.launch_calls import launches
+from advisor.configs.launch_forms import grid_of
 from advisor.configs.launch_site import LaunchSite
 from advisor.configs.source import SourceFile
 
@@ -108,8 +109,7 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
     `grid`, where the function around it assigns that once, is what it assigns: a tuple, or what a lambda or a function of one line returns.
     """
     for scopes, call in launches(source, kernel):
-        assert isinstance(call.func, ast.Subscript)
-        found: ast.expr | None = call.func.slice
+        found: ast.expr | None = grid_of(call)
         if isinstance(found, ast.Name):
             found = _assigned_once(found.id, scopes)
         text = ast.unparse(found.body if isinstance(found, ast.Lambda) else found) if found is not None else ""

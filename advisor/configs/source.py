@@ -14,7 +14,7 @@ from typing import Any
 from advisor.configs import same_name
 from advisor.configs.applied import is_redefined, layers_of, with_applied
 from advisor.configs.assignments import as_function, assigned_expressions
-from advisor.configs.bindings import statements_within
+from advisor.configs.bindings import SCOPES, Scope, statements_within
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
@@ -138,6 +138,23 @@ class SourceFile:
             except NotLiteralError as error:
                 reasons[name] = str(error)
         return found, reasons
+
+    @cached_property
+    def scopes(self) -> list[Scope]:
+        """What has names of its own."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, SCOPES)]
+
+    @cached_property
+    def has_globals(self) -> bool:
+        """Whether functions of it may give its names something else."""
+        return any(isinstance(node, ast.Global) for node in ast.walk(self.tree))
+
+    @cached_property
+    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
+        """Its calls that launch something, each with what, as the file names it."""
+        from advisor.configs.launch_calls import launched_names  # which reads files, by this module
+
+        return tuple(launched_names(self))
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:

@@ -5,7 +5,9 @@ Changed rows first; unchanged rows are folded, and are the first to go where the
 
 from __future__ import annotations
 
-from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, StaticRow, Subject, evidence
+from collections.abc import Container, Sequence
+
+from advisor.comparison_schema import BASE_IS_FASTER, ComparisonResult, MeasuredRow, ResourceRow, StaticRow, Subject, evidence
 from advisor.schema import Finding, Recommendation
 
 from . import comparison_words as words
@@ -24,6 +26,8 @@ _LENGTHS = ((400, 400, 100), (60, 400, 100), (0, 200, 100), (0, 60, 60), (0, 20,
 NOTES_SHOWN = 8
 ISSUES_SHOWN = 12
 NAMED = 8
+COMPILED_SHOWN = 2
+"""Compiled configurations of a kernel that are not folded, where not more of them matter."""
 
 
 def to_comment(comparison: ComparisonResult, *, limit: int = LIMIT) -> str:
@@ -68,7 +72,9 @@ def _head(comparison: ComparisonResult) -> str:
 
 def _subjects(comparison: ComparisonResult, quiet: int, loud: int, most: int) -> str:
     order = sorted(comparison.subjects, key=lambda subject: min([_rank(subject), 9]))
-    text = "".join(_subject(subject, quiet, loud) for subject in order[:most])
+    common = words.common_notes(order[:most])
+    text = "".join(_subject(subject, quiet, loud, common) for subject in order[:most])
+    text += "".join(f"- Of {count} kernels: {escape(note, longest=500)}\n" for note, count in common.items()) + ("\n" if common else "")
     if len(order) > most:
         text += f"\n{len(order) - most} of {len(order)} changed files left out for length.\n\n"
     return text
@@ -84,7 +90,7 @@ def _rank(subject: Subject) -> int:
     return 2 if verdicts - words.QUIET else 3
 
 
-def _subject(subject: Subject, quiet: int, loud: int) -> str:
+def _subject(subject: Subject, quiet: int, loud: int, common: Container[str]) -> str:
     sentence = words.subject_sentence(subject)
     parts = [f"#### {code(subject.title)}" + (f": {escape(sentence, longest=400)}" if sentence else "") + "\n\n"]
     if subject.measured:
@@ -92,10 +98,11 @@ def _subject(subject: Subject, quiet: int, loud: int) -> str:
     if subject.static:
         parts.append(_static(subject, quiet, loud))
     parts += [_resources(subject), _configurations(subject), _issues(subject)]
-    shown = subject.notes[:NOTES_SHOWN]
+    notes = [note for note in subject.notes if words.of_any(note, subject) not in common]
+    shown = notes[:NOTES_SHOWN]
     parts += [f"- {escape(note, longest=500)}\n" for note in shown]  # after a blank line, wherever the list begins
-    if len(subject.notes) > len(shown):
-        parts.append(f"- and {len(subject.notes) - len(shown)} more notes, on the page\n")
+    if len(notes) > len(shown):
+        parts.append(f"- and {len(notes) - len(shown)} more notes, on the page\n")
     return "".join(parts) + "\n"
 
 
@@ -246,8 +253,20 @@ def _left_out(count: int) -> str:
 
 
 def _resources(subject: Subject) -> str:
+    """What matters, and as much of the rest as makes a few; the others folded."""
+    first = sorted(subject.resources, key=lambda row: not words.resources_matter(row))
+    shown = max(COMPILED_SHOWN, sum(map(words.resources_matter, first)))
+    text = _compiled(first[:shown])
+    rest = len(first) - shown
+    if rest > 0:
+        title = f"{rest} more compiled {'configuration' if rest == 1 else 'configurations'}: as many CTAs per SM, and no other spills"
+        text += details(title, _compiled(first[shown:]))
+    return text
+
+
+def _compiled(rows: Sequence[ResourceRow]) -> str:
     text = ""
-    for row in subject.resources:
+    for row in rows:
         cells = words.resource_cells(row)
         differing = [(name, base, head) for name, base, head in cells if base != head]
         title = f"Compiled for {escape(row.gpu)} with {code(row.label)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from advisor.comparison_schema import (
@@ -171,6 +172,30 @@ def _figure(side: Resources | None, key: str) -> str:
 def resources_differ(row: ResourceRow) -> bool:
     """Whether the compiler made something else of the head."""
     return row.base != row.head
+
+
+def resources_matter(row: ResourceRow) -> bool:
+    """Whether what the compiler made of the head may decide something: one side alone, spills, or another number of CTAs on an SM."""
+    if row.reason or row.base is None or row.head is None:
+        return True
+    sides = [(side.spill_bytes, side.resident_ctas_per_sm) for side in (row.base, row.head)]
+    return sides[0] != sides[1]
+
+
+OFTEN = 3
+"""Kernels of which the same is said: then it is said once."""
+
+
+def of_any(note: str, subject: Subject) -> str:
+    """A note as it would be of any kernel."""
+    name = subject.title.partition("::")[2]
+    return note.replace(name, "KERNEL") if name else note
+
+
+def common_notes(subjects: Sequence[Subject]) -> dict[str, int]:
+    """What is said of many kernels, with how many these are."""
+    found = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(each, subject) for each in subject.notes})
+    return {note: count for note, count in sorted(found.items()) if count >= OFTEN}
 
 
 def gpu_count(subject: Subject) -> int:

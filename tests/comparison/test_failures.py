@@ -84,7 +84,7 @@ def test_a_file_that_can_no_longer_be_read_fails(repository, predictor, monkeypa
     found = compared(repository, base, head, predictor)
     (subject,) = found.subjects
     assert subject.new_issues[0].rule == "unreadable"
-    assert found.gate.failed and found.gate.sentence.startswith(f"Failed: failed: {path}") and reason in found.gate.sentence
+    assert found.gate.failed and found.gate.sentence.startswith(f"Not passed: failed: {path}") and reason in found.gate.sentence
     for surface in (to_comment(found), to_page(found), to_text(found), to_sarif(found)):
         assert reason in surface
     assert not compared(repository, head, base, predictor).gate.failed

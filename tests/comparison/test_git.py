@@ -27,6 +27,21 @@ def test_a_bare_repository_is_compared(history, tmp_path, capsys):
     assert "M=64" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("base", ["HEAD^", "origin/other", "0123456789012345678901234567890123456789"])
+def test_of_a_shallow_clone_it_is_said_what_it_lacks(history, tmp_path, capsys, base):
+    clone = tmp_path / "clone"
+    history.git("clone", "--quiet", "--depth=1", history.folder.as_uri(), str(clone))
+    assert main(["compare", base, "HEAD", "--repository", str(clone)]) == 2
+    said = capsys.readouterr().err
+    assert f"{base}: neither a path nor a revision" in said and "shallow clone" in said and "fetch-depth: 0" in said
+    assert main(["compare", base + "x", "HEAD", "--repository", str(history.folder)]) == 2
+    said = capsys.readouterr().err
+    assert "check the spelling" in said and "shallow" not in said
+    if base == "HEAD^":
+        history.git("-C", str(clone), "fetch", "--quiet", "--unshallow", "origin")
+        assert main(["compare", base, "HEAD", "--no-compile", "--repository", str(clone)]) == 0
+
+
 def test_a_partial_clone_is_compared_once_what_changed_is_here(history, tmp_path, capsys):
     history.git("config", "uploadpack.allowFilter", "true")
     clone = tmp_path / "clone"

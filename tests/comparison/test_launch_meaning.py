@@ -159,6 +159,30 @@ def test_however_a_variable_is_bound(kind, old, new, is_change):
     assert bool(changed) is is_change
 
 
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [("ops/scale.py", "def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"),
+     ("ops/scale.py", "    n = x.numel()", "    n: int = x.numel()"),
+     ("ops/helpers.py", "def settings(n):", "def settings(n: int) -> tuple[int, int]:")],
+)  # fmt: skip
+def test_annotations_of_functions_that_are_no_kernels_change_nothing(repository, predictor, path, old, new):
+    assert BASE[path].count(old) == 1
+    assert not compared(repository, predictor, {path: BASE[path].replace(old, new)}).subjects
+
+
+def test_those_of_kernels_do(repository, predictor):
+    assert compared(repository, predictor, {"ops/scale.py": KERNEL.replace("n, BLOCK:", "n: tl.constexpr, BLOCK:")}).subjects
+    plain = KERNEL.replace("@triton.jit\n", "").replace("\n\ndef run", "\nscale = triton.jit(scale)\n\ndef run")
+    found = [parse_source(text, "k.py") for text in (plain, plain.replace("scale(x_ptr, n,", "scale(x_ptr, n: tl.constexpr,"))]
+    assert meaning.meaning(found[0], ["scale"]) != meaning.meaning(found[1], ["scale"])
+
+
+def test_of_a_grid_that_is_a_function_it_is_shown_what_it_returns(repository, predictor):
+    text = PLAIN.partition("\n\ndef run")[0] + "\n\ndef run(x, n):\n    def grid(meta):\n        return (n, 1)\n    fill[grid](x, n, 64)\n"
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace("(n, 1)", "(n, 2)")}, {"fill.py": text}).subjects
+    assert subject.notes[0].endswith("changed: grid=(n, 1) → grid=(n, 2).")
+
+
 @pytest.mark.parametrize("swapped", ["x, n, warps, num_warps=block", "x, n, block, num_warps=block", "x, n, n, num_warps=warps"])
 def test_another_variable_is_a_change(repository, predictor, swapped):
     (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("x, n, block, num_warps=warps", swapped)}).subjects
@@ -175,6 +199,21 @@ def test_what_several_launches_ask_for_is_read_once(monkeypatch):
         (launching,) = own_launches(source, kernel)
         assert launch_meaning(source.kernel(kernel), launching).behind
     assert read == ["parts"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("num_warps=4", "num_warps=8", "num_warps=4 → num_warps=8"), ("BLOCK=128", "BLOCK=256", "BLOCK=128 → BLOCK=256"),
+     ("grid=(n,)", "grid=(2 * n,)", "grid=(n,) → grid=(2 * n,)")],
+)  # fmt: skip
+def test_what_a_subscript_is_short_for_is_a_launch(repository, predictor, old, new, said):
+    text = PLAIN.partition("\n\ndef run")[0] + (
+        "\n\ndef run(x, n):\n    fill.run(x, n, BLOCK=128, num_warps=4, grid=(n,), warmup=False)\n"
+    )  # fmt: skip
+    (subject,) = compared(repository, predictor, {"fill.py": text.replace(old, new)}, {"fill.py": text}).subjects
+    assert subject.notes[0] == f"The kernel is the same; how its file launches it changed: {said}."
+    short = text.replace("fill.run(", "fill[(n,)](").replace(", grid=(n,), warmup=False", "")
+    assert not compared(repository, predictor, {"fill.py": short}, {"fill.py": text}).subjects
 
 
 def test_another_name_of_the_grid_is_no_change(repository, predictor):

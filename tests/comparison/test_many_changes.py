@@ -6,6 +6,7 @@ import pytest
 
 from advisor.comparison import Options, compare, compare_trees
 from advisor.comparison.trees import RevisionTree
+from advisor.rendering.comparison_markdown import to_comment
 
 from .conftest import KERNEL, TABLE, entry, table
 
@@ -28,3 +29,14 @@ def test_past_the_limit_what_is_certain_to_fail_still_gates(repository, predicto
     assert "2 more changed files were only audited, not judged." in found.gate.sentence
     assert found.gate.failed is (reason is not None) and (reason or "") in found.gate.sentence
     assert len(found.subjects) == 2 + (reason is not None)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_is_said_of_many_kernels_is_said_once(repository, predictor, count):
+    text = KERNEL.format(m=16)
+    base = repository.commit({f"{number}.py": text.replace("matmul", f"matmul{number}") for number in range(count)})
+    changed = {f"{number}.py": text.replace("matmul", f"matmul{number}").replace("num_stages=3", "num_stages=4") for number in range(count)}
+    comment = to_comment(compared(repository, base, repository.commit(changed), predictor))
+    once = count > 2
+    assert comment.count("neither advisor.toml nor a KERNELS literal says which family it is") == (1 if once else count)
+    assert ("Of 3 kernels: No prediction: KERNEL: neither" in comment) is once and comment.count("Added configurations") == count

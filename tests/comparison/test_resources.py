@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,10 +11,12 @@ import pytest
 from advisor.comparison import Options, assemble, compare_files, resources
 from advisor.comparison.described import described_arguments
 from advisor.comparison.settings import Settings
-from advisor.comparison_schema import Compared, Resources, Subject
+from advisor.comparison_schema import Compared, ResourceRow, Resources, Subject
 from advisor.compiled.kernel import Resources as Held
 from advisor.configs.source import parse_source
 from advisor.hardware import load_gpu
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_text import to_text
 from advisor.schema import Configuration, Problem
 
@@ -29,10 +32,42 @@ def compile_of_warps(monkeypatch):
     monkeypatch.setattr(resources, "_compile", compiled)
 
 
+def run(warps: int) -> resources.Run:
+    configuration = Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=warps)
+    return resources.Run(configuration=configuration, problem=None, element="bf16")
+
+
+@pytest.mark.parametrize(
+    ("warps", "left", "compiled", "all_of_them"),
+    [([4, 4, 4], 24, [4], True), ([1, 2, 4], 24, [1, 4, 2], True), ([1, 2, 1, 4, 8, 16], 24, [1, 16, 4], False),
+     ([1, 2], 14, [1], False), ([1, 2], 16, [1, 2], True)],
+)  # fmt: skip
+def test_problems_that_run_with_other_configurations_are_compiled_too(compile_of_warps, warps, left, compiled, all_of_them):
+    """As long as enough compilations are left for the kernels to come."""
+    version = SimpleNamespace(configurations=())
+    runs = {"H100": [run(count) for count in warps]}
+    found, notes, _ = resources.resource_rows("k", version, version, runs, [load_gpu("H100")], resources.Compiling(left=left), "bf16")
+    assert [row.head.registers_per_thread for row in found] == compiled
+    assert any("not with all" in note for note in notes) is not all_of_them
+
+
+@pytest.mark.parametrize(("spills", "shown"), [((0, 0, 0, 0), "01"), ((0, 0, 0, 8), "30"), ((0, 4, 4, 4), "123")])
+def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothing(spills, shown):
+    rows = []
+    for number, count in enumerate(spills):
+        before, after = (Resources(origin="compiled", registers_per_thread=30 + number, spill_bytes=each, shared_memory_bytes=0)
+                         for each in (0, count))  # fmt: skip
+        rows.append(ResourceRow(kernel="k", gpu="H100", label=f"BLOCK={number}", base=before, head=after, reason=""))
+    subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=tuple(rows))
+    found = assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), AnalyticalPredictor(), ())
+    visible, _, folded = to_comment(found).partition(f"{4 - len(shown)} more compiled configuration")
+    assert re.findall(r"BLOCK=(\d)", visible) == list(shown) and len(re.findall(r"BLOCK=\d", folded)) == 4 - len(shown)
+
+
 @pytest.mark.parametrize(("warps", "rows"), [({"H100": 4, "H200": 8}, {"H100": 4, "H200": 8}), ({"H100": 4, "H200": 4}, {"H100, H200": 4})])
 def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps, rows):
     """Both GPUs have one compile target; what is fastest there differs."""
-    best = {name: Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for name, count in warps.items()}
+    best = {name: [run(count)] for name, count in warps.items()}
     version = SimpleNamespace(configurations=())
     gpus = [load_gpu(name) for name in warps]
     found, notes, failures = resources.resource_rows("k", version, version, best, gpus, resources.Compiling(), "bf16")
@@ -92,7 +127,9 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
     (row,) = found.subjects[0].resources
     assert row.base is not None and (row.head is None or "<<" in line)
-    assert found.headline.startswith("1 kernel no longer compiles with what is known of its launches; ") is (row.head is None)
+    known = "1 kernel no longer compiles with what is known of its launches ("
+    lead = f"Certain to fail: {sides[1]}::scale_kernel on H200 (" if fails else known
+    assert found.headline.startswith(lead) is (row.head is None)
     assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
     back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
     assert not back.gate.failed and "compiles" not in back.headline

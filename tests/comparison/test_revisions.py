@@ -61,7 +61,7 @@ def test_rows_that_say_the_same_are_one_line_of_text(repository, predictor):
     text = to_text(compared(repository, base, repository.commit({TABLE: table(**{**entries, "M4": entry(stages=5)})}), predictor))
     assert "M=1, M=2, M=8, M=16 and 1 more  H200  (the same configurations on both sides)" in text and text.count("  M=4  H200  ") == 1
     text = to_text(compared(repository, base, repository.commit({TABLE: table(**entries)[:-9]}), predictor))
-    assert text.count("not valid JSON") == 1 + 1 + 1 and "M=1, M=2, M=4, M=8 and 2 more  H200  (not valid JSON" in text
+    assert text.count("not valid JSON") == 1 + 1 + 1 + 1 and "M=1, M=2, M=4, M=8 and 2 more  H200  (not valid JSON" in text
 
 
 def test_tables_of_one_name_are_told_apart(repository, predictor):

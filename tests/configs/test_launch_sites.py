@@ -26,6 +26,7 @@ def source(body: str) -> SourceFile:
     ("body", "grid"),
     [
         ("def run(x):\n    k[(4,)](x, 1, 2, BLOCK=8)\n", (4,)),
+        ("def run(x):\n    k.run(x, x.numel(), 2, BLOCK=256, grid=(triton.cdiv(x.numel(), 256),), warmup=False)\n", (4,)),
         ("def run(x):\n    rows, cols = x.shape\n    k[(triton.cdiv(rows, 256), cols)](x, rows, cols, BLOCK=256)\n", (4, 3)),
         ('def run(x):\n    size = x.numel()\n    g = lambda meta: (triton.cdiv(size, meta["BLOCK"]),)\n    k[g](x, size, 1)\n', (4,)),
         ('def run(x, n):\n    def grid(META):\n        return (triton.cdiv(n, META["BLOCK"]) * SIDE,)\n    k[grid](x, n, 1)\n', (8,)),

@@ -385,7 +385,7 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(browser: Browser) -
     from advisor.rendering.comparison_page import to_page
 
     found = new_result(factory.result(), Options(), AnalyticalPredictor(), "nowhere")
-    sentence = f"Failed: cannot-launch: {'E=128,N=768,device_name=NVIDIA_H200,' * 4}.json M=64."
+    sentence = f"Not passed: cannot-launch: {'E=128,N=768,device_name=NVIDIA_H200,' * 4}.json M=64."
     text = to_page(replace(found, gate=replace(found.gate, failed=True, sentence=sentence)))
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'
     (mark, end) = measured(browser, text, 400, ends)
