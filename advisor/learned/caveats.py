@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from advisor.counting import part
 from advisor.hardware import GpuSpec
 from advisor.pipelines.tile import compute_pipeline
 from advisor.schema import LaunchReport, Problem
@@ -37,10 +38,10 @@ HELD_SHARE = 0.1
 def held_by_power(launches: Sequence[LaunchReport], gpu: GpuSpec) -> tuple[str, ...]:
     """A sentence where the board's power limit, which no configuration gets around, takes much of the latency; else nothing."""
     held = sum(
-        part.us > HELD_SHARE * report.predicted.us
-        for report in launches for part in report.gap if part.cause == "power" and report.predicted is not None
+        piece.us > HELD_SHARE * report.predicted.us
+        for report in launches for piece in report.gap if piece.cause == "power" and report.predicted is not None
     )  # fmt: skip
     if not held:
         return ()
-    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {held} of {len(launches)} launches, whatever the configuration: "
+    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {part(held, len(launches), 'launch')}, whatever the configuration: "
             "bounds are those of the highest clock.",)  # fmt: skip
