@@ -43,5 +43,6 @@ def held_by_power(launches: Sequence[LaunchReport], gpu: GpuSpec) -> tuple[str, 
     )  # fmt: skip
     if not held:
         return ()
-    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {part(held, len(launches), 'launch')}, whatever the configuration: "
-            "bounds are those of the highest clock.",)  # fmt: skip
+    where = part(held, len(launches), "launch")
+    return (f"The board's {gpu.board_power_w:g} W hold the clock down in {where}, whatever the configuration: bounds are those of the "
+            "highest clock.",)  # fmt: skip
