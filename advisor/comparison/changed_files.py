@@ -152,7 +152,6 @@ class ChangedFiles:
                 found.append((entry.path, source))
         return found
 
-
     def _calling(self, reading: Reading, calls: Calls, paths: Collection[str]) -> CallingFiles:
         """The files that call functions which launch kernels in these paths; and the files of these functions, but for the kernels' own."""
         launching: dict[str, SourceFile] = {}

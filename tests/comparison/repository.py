@@ -1,4 +1,4 @@
-"""A git repository made for a test: commits of files given as bytes, links included."""
+"""A git repository made for a test: commits of files given as bytes, links included; and two of them compared."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from advisor.comparison import Options, compare_trees
+from advisor.comparison.trees import RevisionTree
+from advisor.comparison_schema import ComparisonResult
+from advisor.learned.base import Predictor
 
 Content = bytes | str | Path | None
 """What a path becomes: bytes or text of a file, the target of a symbolic link (a Path), or nothing (None removes it)."""
@@ -46,3 +52,15 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
+
+
+def compared(repository: Repository, base: str, head: str, predictor: Predictor, **options: Any) -> ComparisonResult:
+    """Two commits, compared; nothing is compiled unless that is asked for."""
+    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
+    return compare_trees(*trees, Options(**{"compiling": False, **options}), predictor)
+
+
+def compared_files(repository: Repository, predictor: Predictor, base: Mapping[str, Content], head: Mapping[str, Content],
+                   **options: Any) -> ComparisonResult:  # fmt: skip
+    """What two commits of these files come to, on one GPU unless others are asked for."""
+    return compared(repository, repository.commit(base), repository.commit(head), predictor, **{"gpus": ("H100",), **options})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare_trees, launchers
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison import launchers
+
+from .repository import compared_files
 
 KERNELS = """
 import triton
@@ -56,12 +57,6 @@ def files(statement: str = "from pkg.kernels import invoke", call: str = "invoke
     return {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS, "pkg/tools.py": TOOLS, "serve/model.py": model, **named}
 
 
-def compared(repository, predictor, base, head, **options):
-    commits = [repository.commit(each) for each in (base, head)]
-    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
-    return compare_trees(*trees, Options(gpus=("H100",), **{"compiling": False, **options}), predictor)
-
-
 def edited(base, old, new, path="serve/model.py"):
     assert base[path].count(old) == 1
     return {path: base[path].replace(old, new)}
@@ -83,7 +78,7 @@ def edited(base, old, new, path="serve/model.py"):
 )  # fmt: skip
 def test_what_another_file_passes_to_the_function_is_a_change_of_the_kernel(repository, predictor, statement, call, more):
     base = files(statement, call, **more)
-    (subject,) = compared(repository, predictor, base, edited(base, '"BLOCK": 1024', '"BLOCK": 512')).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, '"BLOCK": 1024', '"BLOCK": 512')).subjects
     assert subject.title == f"pkg/{'jit' if 'pkg__jit' in more else 'kernels'}.py::scale"
     assert subject.notes[0] == SAID.format(file="serve/model.py", change="what config=chosen(x.numel()) comes from")
 
@@ -92,7 +87,7 @@ def test_what_a_function_imports_is_followed(repository, predictor):
     base = files("")
     statement = "        from pkg.kernels import invoke\n"
     base["serve/model.py"] = base["serve/model.py"].replace("        x = x.con", f"{statement}        x = x.con")
-    (subject,) = compared(repository, predictor, base, edited(base, "1024", "512")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "1024", "512")).subjects
     assert subject.notes[0] == SAID.format(file="serve/model.py", change="what config=chosen(x.numel()) comes from")
 
 
@@ -107,7 +102,7 @@ def test_what_a_function_imports_is_followed(repository, predictor):
 )
 def test_all_that_comes_to_the_launch_counts(repository, predictor, path, old, new, change):
     base = files()
-    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
     assert subject.title == "pkg/kernels.py::scale" and subject.notes[0] == SAID.format(file="serve/model.py", change=change)
     assert ("serve/model.py is unchanged; what it imports changed with pkg/tools.py." in subject.notes) is (path == "pkg/tools.py")
 
@@ -122,31 +117,31 @@ def test_all_that_comes_to_the_launch_counts(repository, predictor, path, old, n
 )  # fmt: skip
 def test_what_does_not_come_to_the_launch_is_none(repository, predictor, path, old, new):
     base = files()
-    assert not compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    assert not compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
 
 
 def test_a_file_that_calls_it_besides_changes_no_launch(repository, predictor):
     base = files()
-    assert not compared(repository, predictor, base, {"tests/test_model.py": base["serve/model.py"].replace("1024", "16")}).subjects
+    assert not compared_files(repository, predictor, base, {"tests/test_model.py": base["serve/model.py"].replace("1024", "16")}).subjects
 
 
 def test_several_files_that_changed_with_one_are_told_together(repository, predictor):
     base = files()
     base["serve/other.py"] = base["serve/model.py"]
-    (subject,) = compared(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
     assert "serve/model.py, serve/other.py are unchanged; what they import changed with pkg/tools.py." in subject.notes
 
 
 def test_the_kernel_and_a_call_are_one_change(repository, predictor):
     base = files()
     head = {**edited(base, "1024", "512"), **edited(base, "* 2", "* 3", "pkg/kernels.py")}
-    (subject,) = compared(repository, predictor, base, head).subjects
+    (subject,) = compared_files(repository, predictor, base, head).subjects
     assert subject.notes[0].startswith("How serve/model.py launches it by invoke changed: ")
 
 
 def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     monkeypatch.setattr(launchers, "LARGEST_CALLERS", 1)
     base = {**files(), "serve/a.py": "x = 1\n"}
-    found = compared(repository, predictor, base, {**edited(base, "1024", "512"), "serve/a.py": "x = 2\n"})
+    found = compared_files(repository, predictor, base, {**edited(base, "1024", "512"), "serve/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for calls of functions that launch other files' kernels: there are more than 1.",)  # fmt: skip

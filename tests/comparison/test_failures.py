@@ -9,7 +9,7 @@ import markupsafe
 import pytest
 
 from advisor.comparison import Options, compare, compare_trees
-from advisor.comparison.trees import LARGEST_FILE_BYTES, FolderTree, RevisionTree
+from advisor.comparison.trees import LARGEST_FILE_BYTES, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
@@ -18,13 +18,9 @@ from advisor.rendering.comparison_words import reasons
 from advisor.rendering.markdown import escape
 
 from .conftest import KERNEL, TABLE, entry, table
+from .repository import compared
 
 SOUND = table(M1=entry(), M64=entry(), M256=entry())
-
-
-def compared(repository, base, head, predictor, **options):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False, **options), predictor)
 
 
 def changed(repository, predictor, before, after, path=TABLE, **options):

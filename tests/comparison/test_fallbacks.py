@@ -6,17 +6,13 @@ import pytest
 
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.fallbacks import fallback_entry, version_folders
-from advisor.comparison.trees import Entry, FolderTree, RevisionTree
+from advisor.comparison.trees import Entry, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
 
 from .conftest import TABLE, entry, table
+from .repository import compared
 
 DOWN = TABLE.replace(".json", "_down.json")
-
-
-def compared(repository, base, head, predictor):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False), predictor)
 
 
 def found(path: str, *others: str) -> str | None:

@@ -13,6 +13,8 @@ from advisor.comparison.trees import FolderTree, RevisionTree
 from advisor.configs.imports import Import
 from advisor.configs.module_names import ModuleNames
 
+from .repository import compared
+
 HEAD = "import triton\nimport triton.language as tl\n"
 HELPERS = HEAD + """
 CHUNK = tl.constexpr(FACTOR * 64)
@@ -65,11 +67,6 @@ def helpers(factor: int) -> str:
 def kernels(statement: str, prefix: str = "") -> str:
     text = KERNELS.replace("IMPORT", statement).replace("SCALE", f"{prefix}scale").replace("OTHER", f"{prefix}other")
     return text.replace("(0, CHUNK)", f"(0, {prefix}CHUNK)").replace("configs()", f"{prefix}configs()")
-
-
-def compared(repository, base, head, predictor, **options):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False, **options), predictor)
 
 
 def titles(comparison) -> set[str]:

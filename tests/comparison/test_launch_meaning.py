@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from advisor.comparison import Options, compare_trees, meaning
+from advisor.comparison import meaning
 from advisor.comparison.launch_meaning import changed_launches, launch_meaning
 from advisor.comparison.launching import own_launches
-from advisor.comparison.trees import RevisionTree
 from advisor.configs.source import parse_source
+
+from .repository import compared_files
 
 HELPERS = """
 import triton
@@ -47,9 +48,7 @@ BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL
 
 
 def compared(repository, predictor, changed, base=BASE, **options):
-    commits = [repository.commit(files) for files in (base, changed)]
-    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
-    return compare_trees(*trees, Options(gpus=("H100",), **{"compiling": False, **options}), predictor)
+    return compared_files(repository, predictor, base, changed, **options)
 
 
 @pytest.mark.parametrize(

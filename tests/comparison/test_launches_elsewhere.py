@@ -10,6 +10,8 @@ from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_text import to_text
 
+from .repository import compared_files
+
 KERNELS = """
 import triton
 import triton.language as tl
@@ -46,12 +48,6 @@ def files(statement: str = "from .kernels import scale", kernel: str = "scale", 
     return {"pkg/__init__.py": "", "pkg/kernels.py": KERNELS, "pkg/ops.py": ops, "pkg/tools.py": TOOLS, **named}
 
 
-def compared(repository, predictor, base, head, **options):
-    commits = [repository.commit(each) for each in (base, head)]
-    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
-    return compare_trees(*trees, Options(gpus=("H100",), **{"compiling": False, **options}), predictor)
-
-
 def edited(base, old, new, path="pkg/ops.py"):
     assert base[path].count(old) == 1
     return {path: base[path].replace(old, new)}
@@ -75,7 +71,7 @@ def edited(base, old, new, path="pkg/ops.py"):
 )
 def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, predictor, statement, kernel, more):
     base = files(statement, kernel, **more)
-    found = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8"))
+    found = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8"))
     (subject,) = found.subjects
     assert subject.title == "pkg/kernels.py::scale"
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
@@ -92,7 +88,7 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
 def test_what_a_function_imports_is_followed(repository, predictor, statement, kernel):
     base = files("", kernel)
     base["pkg/ops.py"] = base["pkg/ops.py"].replace("    block = 1024\n", f"    block = 1024\n    {statement}\n")
-    (subject,) = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
     assert subject.title == "pkg/kernels.py::scale"
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
 
@@ -101,7 +97,7 @@ def test_what_a_function_imports_for_a_launch_counts(repository, predictor):
     base = files()
     head = base["pkg/ops.py"].replace("from pkg.tools import warps_for\n", "")
     base["pkg/ops.py"] = head.replace("    block = 1024\n", "    block = 1024\n    from pkg.tools import warps_for\n")
-    (subject,) = compared(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="what num_stages=warps_for(n) comes from")
 
 
@@ -109,14 +105,14 @@ def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repositor
     """Another function's import says nothing of what the module has under the name."""
     other = "def scale():\n    from .tools import warps_for as scale\n    return scale\n"
     base = files() | {"pkg/more.py": other + "\n\ndef run(x):\n    scale[(1,)](x, 1, BLOCK=1, num_warps=1)\n"}
-    assert not compared(repository, predictor, base, edited(base, "num_warps=1", "num_warps=2", "pkg/more.py")).subjects
+    assert not compared_files(repository, predictor, base, edited(base, "num_warps=1", "num_warps=2", "pkg/more.py")).subjects
 
 
 def test_what_a_subscript_is_short_for_is_a_launch_elsewhere_too(repository, predictor):
     """The only launch of its file: nothing else there says that it launches something."""
     base = files()
     base["pkg/ops.py"] = "from .kernels import scale\n\ndef run(x):\n    scale.run(x, 9, BLOCK=64, num_warps=4, grid=(9,), warmup=False)\n"
-    (subject,) = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
 
 
@@ -130,7 +126,7 @@ def test_options_that_are_spread_count(repository, predictor, old, new, change):
     base = files()
     ops = base["pkg/ops.py"].replace("BLOCK=block, num_warps=4, num_stages=warps_for(n))", "**options)")
     base["pkg/ops.py"] = ops.replace("    block = 1024\n", "    block = 1024\n    options = dict(BLOCK=block, num_warps=4)\n")
-    (subject,) = compared(repository, predictor, base, edited(base, old, new)).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, old, new)).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
 
 
@@ -180,7 +176,7 @@ def again(x):
 )  # fmt: skip
 def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path, old, new):
     base = files() | {"pkg/ops.py": SERVING}
-    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="what **config comes from")
 
 
@@ -193,7 +189,7 @@ def test_what_functions_hand_on_to_the_launch_counts(repository, predictor, path
 def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new):
     """What makes the tensor, other arguments, and one more function that passes what another passes."""
     base = files() | {"pkg/ops.py": SERVING}
-    assert not compared(repository, predictor, base, edited(base, old, new)).subjects
+    assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
 
 
 @pytest.mark.parametrize("calls", ["    run(x, config)\n", "    other(x, config)\n", "    run(x, *config)\n    run(x, **config)\n"])
@@ -201,7 +197,7 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
     loop = f"\n\ndef run(x, config):\n{calls}    scale[(1,)](x, 9, **config)\n\n\ndef other(y, z):\n    run(y, z)\n"
     base = files() | {"pkg/ops.py": "from .kernels import scale\n" + loop * 9}
     head = {"pkg/ops.py": base["pkg/ops.py"].replace("x, 9", "x, 9, num_warps=8")}
-    (subject,) = compared(repository, predictor, base, head).subjects
+    (subject,) = compared_files(repository, predictor, base, head).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")
 
 
@@ -224,7 +220,7 @@ def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, pa
                         "tuned = triton.autotune(blocks(), key=['n'])(scale)\n" + run,
         "advisor.toml": '[kernels."pkg/kernels.py::scale"]\nfamily = "elementwise"\nop = "add"\nproblems = [{B = 1, H = 4096}]\n',
     }  # fmt: skip
-    subject = next(each for each in compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    subject = next(each for each in compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
                    if each.title == "pkg/kernels.py::scale")  # fmt: skip
     assert subject.configurations_added == added and not subject.configurations_removed
     assert any(note in each for each in subject.notes), subject.notes
@@ -241,13 +237,13 @@ def test_a_kernel_is_tuned_by_the_file_that_imports_it(repository, predictor, pa
 )
 def test_all_that_a_launch_passes_counts(repository, predictor, path, old, new, change):
     base = files()
-    (subject,) = compared(repository, predictor, base, edited(base, old, new, path)).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, old, new, path)).subjects
     assert subject.title == "pkg/kernels.py::scale" and subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
 
 
 def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predictor):
     base = files()
-    (subject,) = compared(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "4096", "8192", "pkg/tools.py")).subjects
     assert "pkg/ops.py is unchanged; what it imports changed with pkg/tools.py." in subject.notes
 
 
@@ -259,32 +255,32 @@ def test_an_unchanged_file_whose_launch_changed_says_with_what(repository, predi
 def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
     """The last one launches its argument from now on, which is no kernel of the file as far as is known."""
     base = files()
-    assert not compared(repository, predictor, base, edited(base, old, new)).subjects
+    assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
 
 
 def test_a_body_and_its_launch_elsewhere_are_one_change(repository, predictor):
     base = files()
     head = {**edited(base, "num_warps=4", "num_warps=8"), **edited(base, "* 2", "* 3", "pkg/kernels.py")}
-    (subject,) = compared(repository, predictor, base, head).subjects
+    (subject,) = compared_files(repository, predictor, base, head).subjects
     assert subject.notes[0] == "How pkg/ops.py launches it changed: num_warps=4 → num_warps=8."
 
 
 def test_a_launch_that_moved_to_another_file_is_compared_with_what_it_was(repository, predictor):
     base = files()
     moved = {"pkg/ops.py": None, "pkg/run.py": base["pkg/ops.py"]}
-    assert not compared(repository, predictor, base, moved).subjects
+    assert not compared_files(repository, predictor, base, moved).subjects
     changed = {"pkg/ops.py": base["pkg/ops.py"], "pkg/run.py": None}
     head = {"pkg/ops.py": None, "pkg/run.py": base["pkg/ops.py"].replace("num_warps=4", "num_warps=16")}
-    (subject,) = compared(repository, predictor, changed, head).subjects
+    (subject,) = compared_files(repository, predictor, changed, head).subjects
     assert subject.notes[0] == SAID.format(file="pkg/run.py", change="num_warps=4 → num_warps=16")
 
 
 def test_a_kernel_whose_file_moved_is_launched_as_before(repository, predictor):
     base = files()
     moved = {"pkg/kernels.py": None, "pkg/jit.py": KERNELS, "pkg/ops.py": base["pkg/ops.py"].replace(".kernels", ".jit")}
-    assert not compared(repository, predictor, base, moved).subjects
+    assert not compared_files(repository, predictor, base, moved).subjects
     again = {"pkg/jit.py": None, "pkg/kernels.py": KERNELS, "pkg/ops.py": base["pkg/ops.py"].replace("num_warps=4", "num_warps=8")}
-    (subject,) = compared(repository, predictor, {}, again).subjects
+    (subject,) = compared_files(repository, predictor, {}, again).subjects
     assert subject.notes == ("Moved here from pkg/jit.py.", SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8"),
                              *subject.notes[2:])  # fmt: skip
 
@@ -293,15 +289,15 @@ def test_a_kernel_whose_file_moved_is_launched_as_before(repository, predictor):
 def test_a_file_that_launches_it_besides_changes_no_launch(repository, predictor, other):
     base = files()
     text = base["pkg/ops.py"].replace("from .kernels", "from pkg.kernels").replace("num_warps=4", "num_warps=16")
-    assert not compared(repository, predictor, base, {other: text}).subjects
-    assert not compared(repository, predictor, {}, {other: None}).subjects
+    assert not compared_files(repository, predictor, base, {other: text}).subjects
+    assert not compared_files(repository, predictor, {}, {other: None}).subjects
 
 
 def test_each_file_is_compared_with_what_it_was(repository, predictor):
     base = files()
     base["pkg/more.py"] = base["pkg/ops.py"].replace("num_warps=4", "num_warps=2")
     head = {path: base[path].replace("num_warps=", "num_warps=2 * ") for path in ("pkg/ops.py", "pkg/more.py")}
-    (subject,) = compared(repository, predictor, base, head).subjects
+    (subject,) = compared_files(repository, predictor, base, head).subjects
     assert {SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=2 * 4"),
             SAID.format(file="pkg/more.py", change="num_warps=2 → num_warps=2 * 2")} <= set(subject.notes)  # fmt: skip
 
@@ -321,7 +317,7 @@ def test_folders_are_compared_alike(tmp_path, predictor):
 def test_both_are_compiled_as_they_are_launched(repository, predictor):
     pytest.importorskip("triton")
     base = files()
-    (subject,) = compared(repository, predictor, base, edited(base, "num_warps=4", "num_warps=16"), compiling=True).subjects
+    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=16"), compiling=True).subjects
     (row,) = subject.resources
     assert row.label.startswith("BLOCK=1024 num_warps=4 → 16")
     assert row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
@@ -333,7 +329,7 @@ def test_what_a_kernels_own_file_launches_beside_is_not_what_is_compiled(reposit
     base["pkg/kernels.py"] += "\n\nif __name__ == '__main__':\n    scale[(1,)](None, 16, BLOCK=16, num_warps=1)\n"
     base["pkg/more.py"] = base["pkg/ops.py"]
     head = {**edited(base, "num_warps=4", "num_warps=16"), "pkg/more.py": base["pkg/more.py"] + "\n# again\n"}
-    (subject,) = compared(repository, predictor, base, head, compiling=True).subjects
+    (subject,) = compared_files(repository, predictor, base, head, compiling=True).subjects
     assert [row.label.split(" num_stages")[0] for row in subject.resources] == ["BLOCK=1024 num_warps=4 → 16"]
 
 
@@ -342,14 +338,14 @@ def test_what_a_kernels_own_file_launches_beside_is_not_what_is_compiled(reposit
 )
 def test_odd_files_hide_nothing(repository, predictor, odd):
     base = {**files(), "pkg/odd.py": "x = 1\n"}
-    found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/odd.py": odd})
+    found = compared_files(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/odd.py": odd})
     assert [subject.title for subject in found.subjects] == ["pkg/kernels.py::scale"]
 
 
 def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     monkeypatch.setattr(launchers, "LARGEST_LAUNCHERS", 1)
     base = {**files(), "pkg/a.py": "x = 1\n"}
-    found = compared(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
+    found = compared_files(repository, predictor, base, {**edited(base, "num_warps=4", "num_warps=8"), "pkg/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for launches of other files' kernels: there are more than 1.",)  # fmt: skip
 

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import FolderTree, RevisionTree
+from advisor.comparison.trees import FolderTree
 
 from .conftest import KERNEL, TABLE, entry, table
+from .repository import compared_files
 
 OTHER = TABLE.replace("H200", "H100_80GB_HBM3")
 SOUND, CHANGED = table(M1=entry(), M64=entry()), table(M1=entry(), M64=entry(stages=3))
 
 
 def compared(repository, predictor, base, head):
-    commits = [repository.commit(files) for files in (base, head)]
-    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
-    return compare_trees(*trees, Options(gpus=("H200",), compiling=False), predictor)
+    return compared_files(repository, predictor, base, head, gpus=("H200",))
 
 
 @pytest.mark.parametrize("target", [Path(OTHER), Path("..") / "configs" / OTHER, Path("link.json")])

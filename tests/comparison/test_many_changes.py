@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison import compare
 from advisor.rendering.comparison_markdown import to_comment
 
 from .conftest import KERNEL, TABLE, entry, table
-
-
-def compared(repository, base, head, predictor):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False), predictor)
+from .repository import compared
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.comparison import Options, compare_trees, git
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison import git
 from advisor.errors import InputError
 from advisor.rendering import figures
 from advisor.rendering.comparison_markdown import MARKER, to_comment
@@ -20,6 +19,7 @@ from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
 
 from .conftest import KERNEL, TABLE, entry, table
+from .repository import compared
 
 SETTINGS = """
 gpus = ["H100", "MI300X"]
@@ -27,11 +27,6 @@ gpus = ["H100", "MI300X"]
 family = "gemm"
 problems = [{M = 64, N = 4096, K = 4096}, {M = 4096, N = 4096, K = 4096, dtype = "fp16"}]
 """
-
-
-def compared(repository, base, head, predictor, **options):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False, **options), predictor)
 
 
 def surfaces(comparison) -> tuple[str, str, str]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare_files, compare_trees
-from advisor.comparison.trees import RevisionTree
+from advisor.comparison import Options, compare_files
 
 from .conftest import TABLE, entry, table
+from .repository import compared
 
 HUGE = table(M64=entry(256, 256, 128, 5, 8))
-
-
-def compared(repository, base, head, predictor, **options):
-    trees = [RevisionTree(folder=repository.folder, label=name, revision=commit) for name, commit in (("base", base), ("head", head))]
-    return compare_trees(*trees, Options(compiling=False, **options), predictor)
 
 
 def test_a_table_of_a_gpu_without_a_description_is_judged_on_no_other(repository, predictor, tmp_path):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison import Options, compare_trees
-from advisor.comparison.trees import RevisionTree
 from advisor.comparison.undefined_names import undefined_names
 from advisor.configs.source import parse_source
 from advisor.rendering.comparison_markdown import to_comment
 from advisor.rendering.comparison_page import to_page
 from advisor.rendering.comparison_sarif import to_sarif
 from advisor.rendering.comparison_text import to_text
+
+from .repository import compared_files
 
 HELPERS = """
 import triton
@@ -42,9 +42,7 @@ BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL
 
 
 def compared(repository, predictor, changed, base=BASE):
-    commits = [repository.commit(files) for files in (base, changed)]
-    trees = [RevisionTree(folder=repository.folder, label=commit, revision=commit) for commit in commits]
-    return compare_trees(*trees, Options(gpus=("H100",), compiling=False), predictor)
+    return compared_files(repository, predictor, base, changed)
 
 
 @pytest.mark.parametrize(
