@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle, repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from advisor.learned.forest import Forest
 from advisor.learned.launch import Launch, fits, moe_launch
 from advisor.learned.machine import Machine
 from advisor.learned.ranking_features import Rivals, ranking_features, rivals
+from advisor.learned.reach import SPLIT_L2
 from advisor.learned.variety import Wins
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.same_launch import repeats
@@ -25,16 +27,19 @@ FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
-AGREED, AGREED_UNSEEN, AGREED_OUTGROWN = 5, 3, 1
+AGREED, AGREED_UNSEEN = 5, 3
 """Picks after which, should all have lost, a second opinion picks in turn: on GPUs of which sweeps are known, with the latencies predicted;
-on others the trees without the physics, and for sets that outgrow the L2 both among configurations with one buffer. Which of them knows a
-new GPU better differs from GPU to GPU."""
+on others the trees without the physics. Which of them knows a new GPU better differs from GPU to GPU."""
 
 OUTGROWN = (0.9, 3.0)
 FEW_ROWS = 32.0
 """Of a set so many times as large as the L2, read for so few rows per expert, two thirds of what the sweeps have as near-optimal has one
 buffer (`num_stages=2`: L40 91, A40 94, H800 50, A100 38 %); of smaller ones nothing and of larger ones 14 % (`tests/bench/one_buffer.py`).
-Why is not known; a part of such a set outlives the launch. Where no sweep of the GPU is known, hardly anything else says so."""
+Why is not known; a part of such a set outlives the launch. Where no sweep of the GPU is known, hardly anything else says so: there both
+opinions pick among those with one buffer as well, and, where the L2 is one piece (as that of A40 and L40), among them alone at first."""
+
+ONE_BUFFER_FIRST = 4
+"""How often each of the two opinions does so before the others have their say."""
 
 SHARE_OF_LATENCY = 30.0
 """How much a log of the predicted latency counts beside log-odds: one over the error of known configurations on models left out."""
@@ -103,7 +108,8 @@ class Ranker:
         usable = np.flatnonzero(fits(gpu, configuration))
         if not usable.size:
             return score
-        tried = usable[_among(rows[usable], self.known)]
+        most_stages = self.wins.most_stages(self.known, gpu)
+        tried = usable[_among(rows[usable], self.known) & (rows[usable, variety.STAGES] <= most_stages)]
         candidates = tried if tried.size else usable
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
         rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
@@ -116,13 +122,16 @@ class Ranker:
             odds = order.log_odds(order.columns(others), self.order)
             score[rest] = -rank.min() + 1 + odds.max() - odds
             if candidates.size > variety.PICKS and not self.wins.know(launch):
-                new = rest[_first_new(odds, others, launch)]
+                within = np.flatnonzero(others.stages <= most_stages)
+                new = rest[within[_first_new(odds[within], others.take(within), launch)]]
                 last, following = np.sort(score[candidates])[variety.PICKS - 1 : variety.PICKS + 1]
                 score[new] = np.linspace(last, following, new.size + 2)[1:-1]
         return score
 
     def _picks(self, latencies: Latencies, rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch) -> NDArray[np.int64]:
         """The first places of configurations [n]: of several opinions in turn, after some of the first alone.
+
+        On GPUs of which sweeps are known each opinion picks for itself: what it ranks high is right too often to give way to variety.
 
         Args:
             latencies: What the model predicts them by.
@@ -132,18 +141,19 @@ class Ranker:
             launch: Their launches, [n].
         """
 
-        def first(odds: Array, of: NDArray[np.int64]) -> NDArray[np.int64]:
-            return of[self.wins.order(odds[of], places[of], launch.take(of), self.known.shape[0])]
+        def picks(opinions: Sequence[Array], turns: Iterable[int]) -> NDArray[np.int64]:
+            return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0])
 
-        every = np.arange(rank.size)
         if self.wins.know(launch):
             by_latency = rank - SHARE_OF_LATENCY * latencies.estimate(launch, EXACT).log_us
-            return _in_turn([first(rank, every), first(by_latency, every)], AGREED)
-        opinions = [first(rank, every), first(by_trees, every)]
-        one_buffer = np.flatnonzero(launch.stages <= 2)
-        if not (_outgrown(launch) and one_buffer.size):
-            return _in_turn(opinions, AGREED_UNSEEN)
-        return _in_turn([*opinions, first(rank, one_buffer), first(by_trees, one_buffer)], AGREED_OUTGROWN)
+            return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
+        one_buffer = launch.stages <= 2
+        if not (_outgrown(launch) and one_buffer.any()):
+            return picks([rank, by_trees], chain(AGREED_UNSEEN * [0], cycle([1, 0])))
+        opinions = [rank, by_trees, *(np.where(one_buffer, odds, -np.inf) for odds in (rank, by_trees))]
+        if launch.capability[0] in SPLIT_L2:
+            return picks(opinions, chain([0], cycle([3, 2, 1, 0])))
+        return picks(opinions, chain(ONE_BUFFER_FIRST * [2, 3], cycle([1, 0, 3, 1, 0, 2])))
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
         """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
@@ -197,10 +207,10 @@ def _outgrown(launch: Launch) -> bool:
     return bool(OUTGROWN[0] <= fill <= OUTGROWN[1] and rows <= FEW_ROWS)
 
 
-def _in_turn(picks: Sequence[NDArray[np.int64]], agreed: int) -> NDArray[np.int64]:
-    """The first `agreed` of the first list, then one of each in turn, the last list first; all that any has, none twice."""
-    out = dict.fromkeys(picks[0][:agreed].tolist())
-    lists = [iter(each.tolist()) for each in reversed(picks)]
+def _in_turn(picks: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first `AGREED` picks, then one of the others and one of the picks in turn; all that either has, none twice."""
+    out = dict.fromkeys(picks[:AGREED].tolist())
+    lists = [iter(others.tolist()), iter(picks.tolist())]
     while lists:
         for each in list(lists):
             pick = next((pick for pick in each if pick not in out), None)

@@ -8,14 +8,16 @@ like an earlier pick moves down as well. Configurations that make the very same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.configurations import FIELDS
 from advisor.learned.launch import Launch
+from advisor.learned.machine import Machine
 from advisor.pipelines import Array
 from advisor.pipelines.same_launch import repeats
 
@@ -34,8 +36,9 @@ SOLVED = 0.3
 STRENGTH = 0.5
 """How much what won elsewhere counts beside the odds, up to `SURE` picks."""
 
-UNLIKE = 1.0
-"""On GPUs without sweeps: log-odds that the very neighbour of a pick loses by it."""
+UNLIKE, REACH = 5.0, 0.65
+"""On GPUs without sweeps: log-odds that the very neighbour of a pick loses by it, the less the more picks there are beyond `SURE`; and the
+distance over which a pick's neighbours do. 3 to 6 over .6 to .8 give the same within a point of the first eight."""
 
 EVERY_ROW_TILE = 128.0
 """GROUP_SIZE_M that stands for all that hold every row tile of a launch: they order its CTAs alike."""
@@ -44,6 +47,15 @@ FLOOR = 0.002
 TINY = 1e-300
 SAME = 1e-6
 """Squared distance below which two GPUs are one."""
+
+STAGES = FIELDS.index("num_stages")
+"""Column of the known configurations."""
+
+SHARED = 1
+"""Column of `machine_coordinates`."""
+
+NEAR = 0.01
+"""Doublings of shared memory below which it is the same."""
 
 
 def coordinates(launch: Launch) -> Array:
@@ -87,18 +99,19 @@ class Wins:
     problem: NDArray[np.unsignedinteger[Any]]
     configuration: NDArray[np.unsignedinteger[Any]]
 
-    def order(self, odds: Array, known: NDArray[np.int64], launch: Launch, count: int) -> NDArray[np.int64]:
-        """The first `PICKS` places.
+    def picks(self, opinions: Array, turns: Iterable[int], known: NDArray[np.int64], launch: Launch, count: int) -> NDArray[np.int64]:
+        """The first `PICKS` places, which several opinions fill in turn; each sees what the others picked.
 
         Args:
-            odds: Log-odds of the candidates, [n].
-            known: Their rows among the known configurations, [n].
+            opinions: Log-odds of the candidates, [o, n]; -inf where an opinion has no say.
+            turns: Whose turn it is, place by place, without end: rows of `opinions`. One that has none left is passed over.
+            known: The candidates' rows among the known configurations, [n].
             launch: Their launches, [n], of one problem.
             count: Number of known configurations.
         """
         weight, where = self._likeness(launch), configuration_coordinates(launch)
-        by_odds = np.argsort(-odds, kind="stable")
-        again = np.zeros(odds.size, dtype=bool)
+        by_odds = np.argsort(-opinions[0], kind="stable")
+        again = np.zeros(known.size, dtype=bool)
         again[by_odds] = repeats(where[by_odds])
         unlike = 0.0 if self.know(launch) else UNLIKE
         # A table of the wins of like problems, [p, n]: row by row what a problem counts for each candidate that won it.
@@ -110,26 +123,45 @@ class Wins:
         table[problem, candidate] = (weight / np.sqrt(np.maximum(np.bincount(self.problem, minlength=weight.size), 1)))[problem]
         won, total = table.sum(axis=0, dtype=np.float64), max(float(weight.sum()), TINY)
         before = np.log(won / total + FLOOR)
-        left, picks = np.where(again, -np.inf, odds.astype(np.float64)), []
-        alike = np.zeros(odds.size)
-        adjusted = left.copy()
-        for number in range(1, 1 + min(PICKS, int((~again).sum()))):
-            best = int(np.argmax(adjusted))
+        left = np.where(again, -np.inf, opinions.astype(np.float64))
+        change, alike = np.zeros(known.size), np.zeros(known.size)
+        picks: list[int] = []
+        for turn in turns:
+            number = len(picks)
+            if number == PICKS or not np.isfinite(left).any():
+                break
+            later = max(1.0, number / SURE)
+            best = int(np.argmax(left[turn] + STRENGTH * later * change - unlike / later * alike))
+            if not np.isfinite(left[turn, best]):
+                continue
             picks.append(best)
-            left[best] = -np.inf
+            left[:, best] = -np.inf
             solved = np.flatnonzero(table[:, best])
             table[solved] *= SOLVED
             won = won - (1 / SOLVED - 1) * table[solved].sum(axis=0)
             total = max(total - (1 - SOLVED) * float(weight[solved].sum()), TINY)
             weight[solved] *= SOLVED
             change = np.log(np.maximum(won, 0.0) / total + FLOOR) - before
-            alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1)))
-            adjusted = left + STRENGTH * max(1.0, number / SURE) * change - unlike * alike
+            alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1) / REACH**2))
         return np.array(picks)
 
     def know(self, launch: Launch) -> bool:
         """Whether sweeps of the launches' GPU are among them."""
         return bool((self._apart(launch) < SAME).any())
+
+    def most_stages(self, known: Array, gpu: Machine) -> float:
+        """The most `num_stages` that won on the swept GPUs whose SMs have the shared memory nearest to that of a GPU's.
+
+        Sweeps of GPUs with 100 KiB tried up to 4 buffers, of larger ones up to 5. Of what was not tried nothing is known: on such a GPU it
+        must not come before what was.
+
+        Args:
+            known: The ranker's known configurations, [k, 6].
+            gpu: The GPU.
+        """
+        apart = np.abs(self.machines[:, SHARED] - np.log2(gpu.smem_bytes_per_sm))
+        nearest = apart <= apart.min() + NEAR
+        return float(known[self.configuration[nearest[self.problem]], STAGES].max())
 
     def _apart(self, launch: Launch) -> Array:
         """Squared distance from the GPU of each swept problem to that of the launches, [p]."""

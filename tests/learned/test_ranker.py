@@ -14,7 +14,7 @@ from advisor.learned.features import EXACT
 from advisor.learned.forest import Forest
 from advisor.learned.launch import fits, moe_launch
 from advisor.learned.machine import machine
-from advisor.learned.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, _in_turn
+from advisor.learned.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
 from advisor.learned.variety import PICKS, configuration_coordinates
 from advisor.pipelines.same_launch import repeats
 from advisor.pipelines.space import family_space
@@ -61,11 +61,13 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
     assert not repeats(where).any(), "no launch comes twice among the first"
 
 
-def test_two_opinions_pick_in_turn_after_the_first_ones():
+def test_two_opinions_pick_in_turn_after_the_first_ones(monkeypatch):
     one, other = np.array([5, 6, 7, 8, 9, 1]), np.array([7, 8, 2, 9, 3])
-    assert _in_turn([one], 3).tolist() == one.tolist()
-    assert _in_turn([one, other], 3).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
-    assert _in_turn([one, other], 1).tolist() == [5, 7, 6, 8, 9, 2, 1, 3]
+    monkeypatch.setattr("advisor.learned.ranker.AGREED", 3)
+    assert _in_turn(one, one).tolist() == one.tolist()
+    assert _in_turn(one, other).tolist() == [5, 6, 7, 8, 9, 2, 1, 3]  # 5 6 7, then 8 of the other, 9, 2, 1, 3
+    monkeypatch.setattr("advisor.learned.ranker.AGREED", 1)
+    assert _in_turn(one, other).tolist() == [5, 7, 6, 8, 9, 2, 1, 3]
 
 
 def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
@@ -100,8 +102,19 @@ def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
     assert heard
 
 
+def test_more_stages_than_sweeps_tried_come_behind_what_they_did():
+    moe, problem = load_predictor().weights.moe, samples.problems(tokens=(8,))
+    ranker, gpu = moe.ranker, machine(load_gpu("RTX 4090"), "bf16")
+    known = ranker.known[fits(gpu, as_configuration(ranker.known))]
+    stages = known[:, FIELDS.index("num_stages")]
+    order = np.argsort(ranker.scores(moe.core, problem, as_configuration(known), gpu), kind="stable")
+    assert (stages == 5).any()
+    assert (np.sort(np.flatnonzero(stages[order] == 5)) >= (stages < 5).sum()).all()
+
+
 @pytest.mark.parametrize(("gpu", "tokens", "swept", "heard"), [
     ("L40", 8, False, True),
+    ("A100", 2, False, True),
     ("L40", 8, True, False),  # its own sweeps say so
     ("L40", 2048, False, False),  # 256 rows per expert
     ("A40", 8, False, False),  # 33 times the L2
@@ -121,8 +134,10 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
     without = order()
     stages = FIELDS.index("num_stages")
     if heard:
-        assert now[0] == without[0]
-        assert (rows[now[1:3], stages] == 2).all()
+        if gpu == "A100":  # its L2 has two partitions
+            assert now[0] == without[0] and (rows[now[1:3], stages] == 2).all()
+        else:
+            assert (rows[now[: 2 * ONE_BUFFER_FIRST], stages] == 2).all()
         assert (rows[now[:20], stages] == 2).sum() > (rows[without[:20], stages] == 2).sum()
     else:
         assert (now == without).all()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import cycle, repeat
+
 import numpy as np
 import pytest
 
 from advisor.hardware import load_gpu
-from advisor.learned import variety
+from advisor.learned import load_predictor, variety
 from advisor.learned.configurations import as_configuration
 from advisor.learned.launch import moe_launch
 from advisor.learned.machine import machine
 from advisor.learned.ranker import _moved_first
 from advisor.learned.variety import PICKS, Wins
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines import same_launch
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 
@@ -40,16 +42,20 @@ def wins(launch, pairs: list[tuple[int, int]], machines: np.ndarray | None = Non
     )  # fmt: skip
 
 
+def alone(found: Wins, odds, launch) -> list[int]:
+    """The picks of one opinion; the candidates are all that is known."""
+    return found.picks(np.array([odds], dtype=float), repeat(0), np.arange(len(odds)), launch, len(odds)).tolist()
+
+
 def test_what_wins_where_the_first_pick_loses_moves_up(launch):
     # 0 and 1 always win together; 2 wins the other half of the problems. By odds alone 0, 1, 2.
     found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
-    odds = np.array([1.0, 0.9, 0.8, -3.0])
-    assert found.order(odds, np.arange(4), launch.take(np.arange(4)), 4).tolist()[:3] == [0, 2, 1]
+    assert alone(found, [1.0, 0.9, 0.8, -3.0], launch.take(np.arange(4)))[:3] == [0, 2, 1]
 
 
 def test_a_clear_lead_stays(launch):
     found = wins(launch, [(p, c) for p in range(10) for c in (0, 1)] + [(p, 2) for p in range(10, 20)])
-    assert found.order(np.array([5.0, 4.0, -4.0, -5.0]), np.arange(4), launch.take(np.arange(4)), 4).tolist()[:2] == [0, 1]
+    assert alone(found, [5.0, 4.0, -4.0, -5.0], launch.take(np.arange(4)))[:2] == [0, 1]
 
 
 def test_other_gpus_count_only_where_the_same_was_never_swept(launch):
@@ -65,8 +71,8 @@ def test_every_pick_is_another_and_the_first_is_the_best(launch):
     rng = np.random.default_rng(3)
     found = wins(launch, [(int(p), int(c)) for p, c in rng.integers(0, 30, (200, 2))])
     odds = rng.standard_normal(30)
-    order = found.order(odds, np.arange(30), launch, 30)
-    assert len(set(order.tolist())) == PICKS
+    order = alone(found, odds, launch)
+    assert len(order) == len(set(order)) == PICKS
     assert order[0] == odds.argmax()
 
 
@@ -75,22 +81,39 @@ def test_what_makes_the_same_launch_is_picked_once(launch):
     alike = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3], [16, 64, 64, 1, 4, 3], [16, 64, 64, 128, 8, 3]], tokens=2)
     assert alike.row_tiles[0] < 64
     where = variety.configuration_coordinates(alike)
-    assert repeats(where).tolist() == [False, True, False, False]
-    assert repeats(where[::-1]).tolist() == [False, False, False, True]
-    odds = np.array([0.5, 1.0, 0.0, -1.0])
-    assert wins(alike, [(0, 3)]).order(odds, np.arange(4), alike, 4).tolist() == [1, 2, 3]
+    assert same_launch.repeats(where).tolist() == [False, True, False, False]
+    assert same_launch.repeats(where[::-1]).tolist() == [False, False, False, True]
+    assert alone(wins(alike, [(0, 3)]), [0.5, 1.0, 0.0, -1.0], alike) == [1, 2, 3]
     many = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3]], tokens=4096)
-    assert not repeats(variety.configuration_coordinates(many)).any()
+    assert not same_launch.repeats(variety.configuration_coordinates(many)).any()
 
 
 def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):
     alike = launches([[64, 64, 64, 1, 4, 3], [64, 64, 64, 1, 4, 4], [256, 128, 64, 1, 8, 3]])
-    odds, here = np.array([1.0, 0.9, 0.8]), wins(alike, [(0, 0)])
+    here, away = wins(alike, [(0, 0)]), wins(alike, [(0, 0)], variety.machine_coordinates(alike)[:1] + 1.0)
+    assert alone(here, [1.0, 0.9, 0.8], alike) == [0, 1, 2]
+    assert alone(away, [1.0, 0.9, 0.8], alike) == [0, 2, 1]
+    assert alone(away, [9.0, 8.0, 0.8], alike) == [0, 1, 2]
+
+
+def test_opinions_pick_in_turn_what_no_other_picked(launch):
+    found = wins(launch, [(0, 3)])
+    opinions = np.array([[9.0, 8.0, 7.0, 0.0], [9.0, 0.0, -np.inf, 8.0], [-np.inf, -np.inf, -np.inf, -np.inf]])
+    picks = found.picks(opinions, cycle([0, 1, 2]), np.arange(4), launch.take(np.arange(4)), 4)
+    assert picks.tolist() == [0, 3, 1, 2]  # the second opinion has no say about 2, and the third about nothing
+
+
+def test_opinions_see_what_the_others_picked():
+    alike = launches([[64, 64, 64, 1, 4, 3], [64, 64, 64, 1, 4, 4], [256, 128, 64, 1, 8, 3]])
     away = wins(alike, [(0, 0)], variety.machine_coordinates(alike)[:1] + 1.0)
-    assert here.order(odds, np.arange(3), alike, 3).tolist() == [0, 1, 2]
-    assert away.order(odds, np.arange(3), alike, 3).tolist() == [0, 2, 1]
-    sure = np.array([4.0, 3.0, 0.8])
-    assert away.order(sure, np.arange(3), alike, 3).tolist() == [0, 1, 2]
+    picks = away.picks(np.array([[1.0, 0.9, 0.8], [0.0, 0.9, 0.8]]), cycle([0, 1]), np.arange(3), alike, 3)
+    assert picks.tolist() == [0, 2, 1]  # alone, the second would have begun with 1
+
+
+@pytest.mark.parametrize(("gpu", "most"), [("A40", 4), ("RTX 4090", 4), ("T4", 4), ("A100", 5), ("B200", 5)])
+def test_no_more_stages_come_first_than_sweeps_of_such_gpus_tried(gpu, most):
+    ranker, known = load_predictor().weights.moe.ranker, machine(load_gpu(gpu), "bf16")
+    assert ranker.wins.most_stages(ranker.known, known) == most
 
 
 def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):
