@@ -239,21 +239,23 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("a search takes the token counts of a table from the largest / from the middle / by bisection instead of in their order",
      "90th percentile of trials, GPUs left out, a table at a time: A100 14 -> 20 / 14 / 15, L40 15.5 -> 13 / 14 / 14; all tables in turn "
      "A100 8 -> 9, L40 10.5 -> 11 to 12: not used"),
-    ("GPUs left out: no more stages first than sweeps of GPUs with as much shared memory tried (4 where an SM has 100 KiB): used / besides, "
-     "all that fits the order fitted without the others there", "L40, first 3, 8, 20: 59.3, 75.5, 91.7 -> 60.6, 77.8, 92.1 / 63.9, 80.1, "
-     "93.1 %, but A100, first 3: 69.0 -> 62.0, H800, first 5: 80.1 -> 70.4 %: not used"),
+    ("GPUs left out: no more stages first than sweeps of GPUs with as much shared memory tried (4 where an SM has 100 KiB): used / "
+     "besides, all that fits the order fitted without the others there",
+     "L40, first 3, 8, 20: 59.3, 75.5, 91.7 -> 60.6, 77.8, 92.1 / 63.9, 80.1, 93.1 %, but A100, first 3: 69.0 -> 62.0, H800, "
+     "first 5: 80.1 -> 70.4 %: not used"),
     ("where the L2 is one piece, among configurations with one buffer alone at first (9 of 10 near-optimal ones of such sets have one "
      "on A40 and L40): 4 / 6 / 8 / 12 picks: 8 used", "L40, first 8: 77.8 -> 81.5 / 82.4 / 84.7 / 84.7 %; A40 91.7 -> 92.1 %"),
     ("besides, what resembles a pick moved down by 3 / 6 / 10 within .6 of the distance instead of by 1 within all of it",
      "GPUs left out, first 8: 86.5 -> 87.6 / 88.7 / 86.2 %; by 3 within .3 / .45 / .7: 85.1 / 87.3 / 88.1 %; by 4 within 1: 87.0 %"),
     ("by 5 within .65, and two opinions that see what each other picked: used", "GPUs left out, first 3, 8, 20: 70.3, 86.5, 93.4 -> 72.3, "
-     "89.0, 93.4 %; 90th percentile of the place of the first good one: A100 19.5 -> 18, A40 5 -> 5, H800 9 -> 8, L40 15 -> 12, all 12 -> 9.7"),
+     "89.0, 93.4 %; 90th percentile of the place of the first good one: A100 19.5 -> 18, A40 5 -> 5, H800 9 -> 8, L40 15 -> 12, all 12 "
+     "-> 9.7"),
     ("the same on GPUs with sweeps: opinions that see each other's picks / besides, what resembles one moved down by .3 / 1 / 4",
      "two folds of models, first 8: 94.9 -> 94.2 / 94.0 / 93.8 / 92.4 %: not used"),
     ("besides, on GPUs left out: a third opinion with 1.7 / 2.5 / 4 times the physics, with the predicted latencies; values shared with "
      "earlier picks counted", "first 8 88.8 / 88.8 / 88.1, 89.0; 88.1 instead of 89.0 %: not used"),
     ("GPUs likened by twice their shared memory and less by wgmma", "GPUs left out, first 8: 86.9 instead of 86.5 %: not used"),
-    ("intervals of GPUs left out from folds of one GPU each instead of two", "known held: A100 88, A40 98, H800 80, L40 87 instead of 87, 98, "
-     "80, 80 %; best 73, 96, 74, 89 instead of 69, 96, 75, 89 %: not used"),
+    ("intervals of GPUs left out from folds of one GPU each instead of two", "known held: A100 88, A40 98, H800 80, L40 87 instead of 87, "
+     "98, 80, 80 %; best 73, 96, 74, 89 instead of 69, 96, 75, 89 %: not used"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
