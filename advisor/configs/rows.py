@@ -174,8 +174,9 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
     prefix = OF_DEFAULTS if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header) else ""
     columns: dict[str, np.ndarray] = {} if problems_only else configuration_columns(label, raw, prefix)
+    lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool) if "status" in header else None
     if prefix and "default_us" in header:
-        columns["latency_us"] = latencies(label, "default_us", raw["default_us"])
+        columns["latency_us"] = latencies(label, "default_us", raw["default_us"], lost)
     for name in header:
         if name in SIZE_COLUMNS:
             zero = name == "causal"  # a flag among the sizes: 0 means no
@@ -183,10 +184,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         elif name in _FURTHER and not problems_only:
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
-            columns[name] = latencies(label, name, raw[name])
-    if "status" in header:
-        lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool)
-        columns |= {name: np.where(lost, np.nan, columns[name]) for name in LATENCY_COLUMNS if name in columns}
+            columns[name] = latencies(label, name, raw[name], lost)
     family, op, dtype = _kinds(label, raw, columns, len(body))
     tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     families = set(family)

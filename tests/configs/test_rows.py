@@ -12,6 +12,7 @@ import pytest
 from advisor.configs.rows import parse_rows, read_rows, write_rows
 from advisor.errors import InputError, UsageError
 from advisor.measurement import FAILURE_KINDS
+from advisor.measurement.rows import read_measured
 
 HEAD = "gpu,gemm,M,E,topk,H,N"
 CONFIG = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
@@ -109,6 +110,8 @@ def test_a_bad_configuration(column: str, value: str) -> None:
         ("M,N,K,latency_us\n1,2,3,fast\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,5e-324\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,1e308\n", "latency_us"),
+        ("M,N,K,latency_us\n1,2,3,4\n1,2,3,0\n", "row 2: latency_us"),
+        ("M,N,K,latency_us\n1,2,3,\n1,2,3,nan\n", "row 2: latency_us"),
         ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
     ],
 )
@@ -168,6 +171,19 @@ def test_no_command_takes_a_latency_from_a_row_that_failed(status):
     rows = parse_rows(f"M,N,K,latency_us,best_us,status\n1,2,3,4,4,{status}\n1,2,3,5,5,ok\n", "rows.csv")
     for name in ("latency_us", "best_us"):
         assert np.isnan(rows.columns[name][0]) and rows.columns[name][1] == 5
+
+
+@pytest.mark.parametrize("cell", ["inf", "nan", "0", "-1", "n/a", " "])
+def test_what_stands_for_the_latency_of_a_failed_launch_is_not_read(cell, tmp_path):
+    text = f"M,N,K,gpu,latency_us,status\n1,2,3,H100,{cell},OutOfResources\n1,2,3,H100,5,ok\n"
+    rows = parse_rows(text, "rows.csv")
+    assert np.isnan(rows.columns["latency_us"][0]) and rows.columns["latency_us"][1] == 5
+    (tmp_path / "rows.csv").write_text(text)
+    assert [row.latency_us for row in read_measured(tmp_path / "rows.csv")] == [None, 5]
+
+
+def test_a_latency_of_blanks_is_an_empty_cell():
+    assert np.isnan(parse_rows("M,N,K,latency_us\n1,2,3,  \n1,2,3, 5\n", "rows.csv").columns["latency_us"][0])
 
 
 _SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
