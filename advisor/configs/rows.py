@@ -75,6 +75,9 @@ _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 CONTRACTED_OVER_N = ("bmm", "linear")
 """Operators of NeuSight's published rows: M x N times N x K, as the grids of their kernels show. Read as M x K times K x N."""
 
+_TELLING = ("family", "op", "gemm", "E")
+"""Columns each of which tells what a row is; M, N and K do together."""
+
 _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
@@ -311,6 +314,8 @@ def _kinds(
     experts = columns.get("E")
     has_experts: Sequence[bool] = (experts > 0).tolist() if experts is not None else (False,) * count
     gemm_sizes = all(size in columns for size in ("M", "N", "K"))
+    if not gemm_sizes and raw.keys().isdisjoint(_TELLING):  # the columns that would tell what rows are may be there in other letters
+        check_letters(label, tuple(raw), {*_TELLING, "M", "N", "K"})
     cells = list(zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True))
     known: dict[tuple[Any, ...], tuple[str, str, str]] = {}
     for row, key in enumerate(cells, start=1):

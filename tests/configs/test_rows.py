@@ -210,6 +210,14 @@ def test_a_known_column_in_other_letters_is_not_passed_over(name, other):
         parse_rows(f"{header.replace(name, other)}\n{row}\n", "r.csv")
 
 
+@pytest.mark.parametrize(("header", "name", "other"), [("GPU,m,n,k", "M", "m"), ("gpu,M,e,topk,H,N", "E", "e"), ("gpu,OP,B,H", "op", "OP"),
+                                                      ("Family,B,H", "family", "Family")])  # fmt: skip
+def test_letters_are_told_where_nothing_else_says_what_the_rows_are(header, name, other):
+    row = ",".join("1" for _ in header.split(","))
+    with pytest.raises(InputError, match=f"column {other}; got {other}; expected {name}, .*rename it"):
+        parse_rows(f"{header}\n{row}\n", "r.csv")
+
+
 @pytest.mark.parametrize("other", ["Family", "Op", "Cache", "GEMM", "block_size", "Mean_us", "Routing", "Weight_dtype"])
 def test_a_column_whose_letters_change_nothing_passes_through(other):
     rows = parse_rows(f"gpu,M,N,K,latency_us,{other}\nH100,64,64,64,5,TN\n", "r.csv")
