@@ -172,7 +172,7 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
         return None, (_issue(where, None, "not-ours", "info", _said(error, where)),)
     except InputError as error:
         return None, (_issue(where, None, "unreadable", "error", _said(error, where)),)
-    issues = [_issue(where, problem.key, problem.check, "error", _said(problem.error, where, problem.key)) for problem in problems]
+    issues = [_issue(where, problem.key, problem.check, "error", _said(problem.error, where)) for problem in problems]
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
     if table is not None:
         gpu = match_device_name(name.device_name)
@@ -198,9 +198,9 @@ def _issue(path: str, key: str | None, check: str, severity: Severity, message: 
     return AuditIssue(path=path, key=key, check=check, severity=severity, message=message)
 
 
-def _said(error: InputError, path: str, key: str | None = None) -> str:
-    """What an error says, less the names of file and entry that it begins with: the issue has them."""
-    return str(error).removeprefix(f"{Path(path).name}: ").removeprefix(f"entry {key}: ")
+def _said(error: InputError, path: str) -> str:
+    """What an error says, less the name of the file that it begins with: the issue has it."""
+    return str(error).removeprefix(f"{Path(path).name}: ")
 
 
 def _operands(name: TableName) -> str | None:
