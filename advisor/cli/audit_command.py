@@ -133,7 +133,8 @@ def _text(
         alike: dict[tuple[str, str, str], list[str]] = {}  # entries with one and the same fault are one line
         for issue in sorted(by_path[path], key=lambda i: SEVERITIES.index(i.severity)):
             if issue.severity in shown:
-                alike.setdefault((issue.severity, issue.check, issue.message), []).extend([] if issue.key is None else [issue.key])
+                said = issue.message.removeprefix(f"entry {issue.key}: ")  # the line names its entries
+                alike.setdefault((issue.severity, issue.check, said), []).extend([] if issue.key is None else [issue.key])
         for (severity, check, message), keys in alike.items():
             where = f" {'entry' if len(keys) == 1 else 'entries'} {clean(', '.join(keys))}" if keys else ""
             print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")

@@ -169,10 +169,10 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
         name = parse_table_name(path)
         table, problems = inspect_table(path, name)
     except NotOursError as error:
-        return None, (_issue(where, None, "not-ours", "info", str(error)),)
+        return None, (_issue(where, None, "not-ours", "info", _said(error, where)),)
     except InputError as error:
-        return None, (_issue(where, None, "unreadable", "error", str(error)),)
-    issues = [_issue(where, problem.key, problem.check, "error", str(problem.error)) for problem in problems]
+        return None, (_issue(where, None, "unreadable", "error", _said(error, where)),)
+    issues = [_issue(where, problem.key, problem.check, "error", _said(problem.error, where)) for problem in problems]
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
     if table is not None:
         gpu = match_device_name(name.device_name)
@@ -196,6 +196,11 @@ def refusal(configuration: Configuration, name: TableName, gpu: GpuSpec | None) 
 
 def _issue(path: str, key: str | None, check: str, severity: Severity, message: str) -> AuditIssue:
     return AuditIssue(path=path, key=key, check=check, severity=severity, message=message)
+
+
+def _said(error: InputError, path: str) -> str:
+    """What an error says, less the name of the file that it begins with: the issue has it."""
+    return str(error).removeprefix(f"{Path(path).name}: ")
 
 
 def _operands(name: TableName) -> str | None:

@@ -69,24 +69,31 @@ def is_latency(us: float) -> bool:
     return least <= us <= most
 
 
-def latencies(label: str, name: str, cells: Sequence[str]) -> np.ndarray:
-    """A column of latencies in microseconds, `LATENCY_RANGE_US`; NaN where the cell is empty.
+def latencies(label: str, name: str, cells: Sequence[str], lost: np.ndarray | None = None) -> np.ndarray:
+    """A column of latencies in microseconds, `LATENCY_RANGE_US`; NaN where the cell is empty, and of the `lost` [n].
+
+    Those are rows whose launch failed: tuners write 0, -1 or inf there, which says nothing.
 
     Raises:
         InputError: Names file, row, column, value and remedy.
     """
+    kept = cells if lost is None else ["" if gone else cell for cell, gone in zip(cells, lost.tolist(), strict=True)]
     try:
-        values = np.array([float(cell) if cell else np.nan for cell in cells], dtype=np.float64)
-    except ValueError:
-        for row, cell in enumerate(cells, start=1):
-            try:
-                float(cell or "nan")
-            except ValueError:
-                raise InputError(f"{label}: row {row}: {name}", cell, LATENCY_LIMIT, REMEDY) from None
-        raise
+        values = np.array([float(cell) if cell else np.nan for cell in kept], dtype=np.float64)
+    except ValueError:  # to find the cell, and because one of blanks is empty too
+        values = np.array([_latency(label, name, row, cell) for row, cell in enumerate(kept, start=1)], dtype=np.float64)
     least, most = LATENCY_RANGE_US
-    bad = (values < least) | (values > most)
+    bad = ~((values >= least) & (values <= most))
+    bad[np.isnan(values)] = [bool(kept[row].strip()) for row in np.flatnonzero(np.isnan(values)).tolist()]
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"{label}: row {row + 1}: {name}", cells[row], LATENCY_LIMIT, REMEDY)
+        raise InputError(f"{label}: row {row + 1}: {name}", kept[row], f"{LATENCY_LIMIT}, or nothing", REMEDY)
     return values
+
+
+def _latency(label: str, name: str, row: int, cell: str) -> float:
+    """One cell as a number; NaN where it is empty."""
+    try:
+        return float(cell.strip() or "nan")
+    except ValueError:
+        raise InputError(f"{label}: row {row}: {name}", cell, f"{LATENCY_LIMIT}, or nothing", REMEDY) from None

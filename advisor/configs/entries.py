@@ -78,7 +78,7 @@ def read_entry(label: str, key: str, value: Any, name: TableName) -> Configurati
 
 
 def _integer(where: str, field: str, raw: Any, low: int, high: int, *, power_of_two: bool = False) -> int:
-    limit = f"a power of two from {low} to {high}" if power_of_two else f"an integer from {low} to {high}"
+    limit = f"an integer from {low} to {high}" + (", a power of two" if power_of_two else "")
     # bool is an int in Python: true would run as 1 here, and as something else in the kernel.
     sound = type(raw) is int and low <= raw <= high and (not power_of_two or raw & (raw - 1) == 0)
     if not sound:

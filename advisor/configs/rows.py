@@ -75,6 +75,9 @@ _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 CONTRACTED_OVER_N = ("bmm", "linear")
 """Operators of NeuSight's published rows: M x N times N x K, as the grids of their kernels show. Read as M x K times K x N."""
 
+_TELLING = ("family", "op", "gemm", "E")
+"""Columns each of which tells what a row is; M, N and K do together."""
+
 _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
@@ -174,8 +177,9 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
     prefix = OF_DEFAULTS if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header) else ""
     columns: dict[str, np.ndarray] = {} if problems_only else configuration_columns(label, raw, prefix)
+    lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool) if "status" in header else None
     if prefix and "default_us" in header:
-        columns["latency_us"] = latencies(label, "default_us", raw["default_us"])
+        columns["latency_us"] = latencies(label, "default_us", raw["default_us"], lost)
     for name in header:
         if name in SIZE_COLUMNS:
             zero = name == "causal"  # a flag among the sizes: 0 means no
@@ -183,10 +187,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
         elif name in _FURTHER and not problems_only:
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
-            columns[name] = latencies(label, name, raw[name])
-    if "status" in header:
-        lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool)
-        columns |= {name: np.where(lost, np.nan, columns[name]) for name in LATENCY_COLUMNS if name in columns}
+            columns[name] = latencies(label, name, raw[name], lost)
     family, op, dtype = _kinds(label, raw, columns, len(body))
     tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     families = set(family)
@@ -313,6 +314,8 @@ def _kinds(
     experts = columns.get("E")
     has_experts: Sequence[bool] = (experts > 0).tolist() if experts is not None else (False,) * count
     gemm_sizes = all(size in columns for size in ("M", "N", "K"))
+    if not gemm_sizes and raw.keys().isdisjoint(_TELLING):  # the columns that would tell what rows are may be there in other letters
+        check_letters(label, tuple(raw), {*_TELLING, "M", "N", "K"})
     cells = list(zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True))
     known: dict[tuple[Any, ...], tuple[str, str, str]] = {}
     for row, key in enumerate(cells, start=1):

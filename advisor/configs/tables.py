@@ -199,6 +199,9 @@ def _interpret(
 def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any]], tuple[str, ...]]:
     """The top level of the JSON file in file order (last value of a repeated key), and the repeated keys."""
     text = read_text(path, label, "a tuned table", FILE_SIZE_LIMIT_BYTES, encoding="utf-8")  # the stacks take no mark before it
+    if text.startswith("\ufeff"):
+        raise InputError(f"{label}: a byte order mark stands before the JSON, and the stacks' reader refuses it", None, "UTF-8 without one",
+                         "save it as plain UTF-8")  # fmt: skip
     duplicates: list[str] = []
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

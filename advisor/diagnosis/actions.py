@@ -259,9 +259,11 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
 def _cure(rule: str, group: list[_Cure]) -> Action:
     most = max(group, key=lambda cure: cure.us)
     launch, finding = most.launch, most.finding
+    title = ADVICE.get(rule, finding.title)
+    why = f"{finding.title}; " if title != finding.title else ""
     return Action(
-        title=ADVICE.get(rule, finding.title),
-        detail=f"{len(group)} launch{'es' if len(group) > 1 else ''}; in {launch.id}: {finding.title}; {finding.remedy}",
+        title=title,
+        detail=f"{len(group)} launch{'es' if len(group) > 1 else ''}; in {launch.id}: {why}{finding.remedy}",
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

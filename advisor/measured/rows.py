@@ -15,7 +15,7 @@ from advisor.advise.drafts import Measured
 from advisor.configs.names import row_dtypes
 from advisor.configs.row_configurations import CONFIG_DEFAULTS
 from advisor.configs.rows import DTYPES, FAMILY_PARAMETERS, Rows
-from advisor.counting import agree, several
+from advisor.counting import agree, part, several
 from advisor.errors import NothingMatchedError
 from advisor.hardware import match_device_name
 from advisor.measured.file import MeasuredFile, Row, coverage, read_file
@@ -71,6 +71,9 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     if chosen_from := max(group.chosen_from for group in groups):
         which = f"the fastest of those {file.word} there (up to {chosen_from})" if chosen_from > 1 else f"the one {file.word} there"
         unknowns.append(f"Which configuration is launched is not said: where {file.label} has the problem, it is taken as {which}.")
+    if presumed := sum(group.presumed for group in groups):
+        unknowns.append(f"{file.label} does not say which configuration was {file.word}: {part(presumed, len(launches), 'launch')} "
+                        f"{agree(presumed, 'is', 'are')} taken to have run as shown.")  # fmt: skip
     target = replace(target, launches=tuple(launches[launch.id] for launch in target.launches), unknowns=tuple(unknowns))
     missing, spare, failures = len(launches) - len(measured), int((~used & ~lost).sum()), int(lost.sum())
     left = f"{coverage(file.label, len(measured), len(launches))}; {several(spare, 'row')} {agree(spare, 'belongs', 'belong')} to none"
@@ -81,13 +84,15 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
     """Launches that share one configuration, matched; `used` and `lost` [rows] are those of their problems that were measured or failed,
-    `chosen_from` the number of configurations of which one was taken for what runs, 0 where that was known."""
+    `chosen_from` the number of configurations of which one was taken for what runs, 0 where that was known, `presumed` the number of
+    launches whose rows name no configuration and are taken to have run with theirs."""
 
     launches: Sequence[PlannedLaunch]
     measured: Mapping[str, Measured]
     used: np.ndarray
     lost: np.ndarray
     chosen_from: int
+    presumed: int
 
 
 def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.ndarray, target: Target) -> _Group:
@@ -103,13 +108,15 @@ def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.nd
         group = [replace(launch, configuration=configuration, source=source) for launch in group]
         mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
     measured: dict[str, Measured] = {}
+    unsaid = {row for rows in found.values() for row, its in rows if its is None}
+    presumed = sum(launch.configuration is not None and not unsaid.isdisjoint(mine[launch.id]) for launch in group)
     used = np.zeros(len(file.rows), dtype=bool)
     for launch in group:
         if mine[launch.id]:
             used[[row for row, _ in found[launch.id]]] = True
             measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
     lost = here & file.failed & np.logical_or.reduce(list(same.values()))
-    return _Group(launches=group, measured=measured, used=used, lost=lost, chosen_from=chosen_from)
+    return _Group(launches=group, measured=measured, used=used, lost=lost, chosen_from=chosen_from, presumed=presumed)
 
 
 def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray) -> NothingMatchedError:

@@ -191,13 +191,14 @@ def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dt
         output_dtype=stored.output_dtype, block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
     )  # fmt: skip
     status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
-    latency = source.number("default_us" if summary else "latency_us")
+    column = "default_us" if summary else "latency_us"
+    latency = source.number(column) if failure is None else None
     if latency is not None and not is_latency(latency):
-        raise source.error("default_us" if summary else "latency_us", LATENCY_LIMIT)
+        raise source.error(column, LATENCY_LIMIT)
     return MeasuredRow(
         gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
         configuration=read_configuration(source, "default_" if summary else ""),
-        latency_us=latency if failure is None else None, status=status, rounds=read_rounds(source) if failure is None else (),
+        latency_us=latency, status=status, rounds=read_rounds(source) if failure is None else (),
         noise_floor=source.number("noise_floor"), session=source.get("session") or None,
         fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
     )  # fmt: skip

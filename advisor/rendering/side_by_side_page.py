@@ -13,6 +13,9 @@ from advisor.schema import Result
 from . import side_by_side
 from .page import _environment
 
+MOST_BESIDE = 2
+"""GPUs whose columns stand beside each other; of more the last would lie out of sight, and each has a line of its own."""
+
 
 def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
     """The page for these results of one target.
@@ -26,6 +29,8 @@ def to_page(results: Sequence[Result], pages: Sequence[str]) -> str:
     context: dict[str, Any] = {
         "first": results[0],
         "sides": list(zip(results, pages, strict=True)),
+        "shared": side_by_side.shared_unknowns(results),
+        "most_beside": MOST_BESIDE,
         "columns": side_by_side.COLUMNS,
         "rows": rows,
         "notes": notes,

@@ -25,6 +25,15 @@ def test_other_gates_need_no_predictions():
     assert main(["audit", str(EXAMPLE), "--no-regret", "--fail-on", "error"]) == 0
 
 
+def test_a_line_names_its_file_and_entries_once(tmp_path, capsys):
+    entry = json.loads(EXAMPLE.read_text())["1"]
+    path = tmp_path / EXAMPLE.name
+    path.write_text(json.dumps({"1": {**entry, "BLOCK_SIZE_M": 48}, "2": {**entry, "BLOCK_SIZE_M": 48}, "4096": entry}))
+    assert main(["audit", str(path), "--no-regret"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("error"))
+    assert f"{path} entries 1, 2: BLOCK_SIZE_M; got 48" in line and line.count(EXAMPLE.name) == 1 and "entry 1" not in line
+
+
 def test_regret_by_the_analytical_model_is_marked(tmp_path, capsys):
     """No 8-bit GEMM of this kernel was measured on that GPU; of the others the learned model speaks."""
     slow = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}

@@ -196,6 +196,18 @@ def test_places(tmp_path: Path) -> None:
     assert audit_table(path)[1][0].check == "unreadable"
 
 
+@pytest.mark.parametrize(("body", "key", "said"), [
+    ("{", None, "not valid JSON"),
+    (json.dumps({"1": {**ENTRY, "BLOCK_SIZE_M": 48}, "4096": ENTRY}), "1", "entry 1: BLOCK_SIZE_M; got 48"),
+    (json.dumps({"x": ENTRY, "4096": ENTRY}), "x", "key 'x' is not a token count"),
+])  # fmt: skip
+def test_a_message_does_not_repeat_the_file_of_its_issue(tmp_path, body, key, said):
+    path = tmp_path / "E=8,N=64,device_name=NVIDIA_H200.json"
+    path.write_text(body)
+    issue = audit_table(path)[1][0]
+    assert issue.key == key and issue.message.startswith(said)
+
+
 def test_the_whole_corpus(corpus_dir: Path) -> None:
     start = time.perf_counter()
     found = audit([corpus_dir])

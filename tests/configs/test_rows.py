@@ -12,6 +12,7 @@ import pytest
 from advisor.configs.rows import parse_rows, read_rows, write_rows
 from advisor.errors import InputError, UsageError
 from advisor.measurement import FAILURE_KINDS
+from advisor.measurement.rows import read_measured
 
 HEAD = "gpu,gemm,M,E,topk,H,N"
 CONFIG = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages"
@@ -109,6 +110,8 @@ def test_a_bad_configuration(column: str, value: str) -> None:
         ("M,N,K,latency_us\n1,2,3,fast\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,5e-324\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,1e308\n", "latency_us"),
+        ("M,N,K,latency_us\n1,2,3,4\n1,2,3,0\n", "row 2: latency_us"),
+        ("M,N,K,latency_us\n1,2,3,\n1,2,3,nan\n", "row 2: latency_us"),
         ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
     ],
 )
@@ -170,6 +173,19 @@ def test_no_command_takes_a_latency_from_a_row_that_failed(status):
         assert np.isnan(rows.columns[name][0]) and rows.columns[name][1] == 5
 
 
+@pytest.mark.parametrize("cell", ["inf", "nan", "0", "-1", "n/a", " "])
+def test_what_stands_for_the_latency_of_a_failed_launch_is_not_read(cell, tmp_path):
+    text = f"M,N,K,gpu,latency_us,status\n1,2,3,H100,{cell},OutOfResources\n1,2,3,H100,5,ok\n"
+    rows = parse_rows(text, "rows.csv")
+    assert np.isnan(rows.columns["latency_us"][0]) and rows.columns["latency_us"][1] == 5
+    (tmp_path / "rows.csv").write_text(text)
+    assert [row.latency_us for row in read_measured(tmp_path / "rows.csv")] == [None, 5]
+
+
+def test_a_latency_of_blanks_is_an_empty_cell():
+    assert np.isnan(parse_rows("M,N,K,latency_us\n1,2,3,  \n1,2,3, 5\n", "rows.csv").columns["latency_us"][0])
+
+
 _SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
               "verified: no mismatch", "memory-bound", "ok (max error 0.01)", "Passed; error 1e-3", "compiled; no failures")  # fmt: skip
 
@@ -192,6 +208,14 @@ def test_a_known_column_in_other_letters_is_not_passed_over(name, other):
     assert len(parse_rows(f"{header},n\n{row},3\n", "r.csv")) == 1
     with pytest.raises(InputError, match=f"column {other}; got {other}; expected {name}.*rename it"):
         parse_rows(f"{header.replace(name, other)}\n{row}\n", "r.csv")
+
+
+@pytest.mark.parametrize(("header", "name", "other"), [("GPU,m,n,k", "M", "m"), ("gpu,M,e,topk,H,N", "E", "e"), ("gpu,OP,B,H", "op", "OP"),
+                                                      ("Family,B,H", "family", "Family")])  # fmt: skip
+def test_letters_are_told_where_nothing_else_says_what_the_rows_are(header, name, other):
+    row = ",".join("1" for _ in header.split(","))
+    with pytest.raises(InputError, match=f"column {other}; got {other}; expected {name}, .*rename it"):
+        parse_rows(f"{header}\n{row}\n", "r.csv")
 
 
 @pytest.mark.parametrize("other", ["Family", "Op", "Cache", "GEMM", "block_size", "Mean_us", "Routing", "Weight_dtype"])

@@ -201,6 +201,16 @@ def test_files_that_are_no_tables(tmp_path: Path, body: str) -> None:
     assert NAME in message and "\n" not in message and len(message) < 500
 
 
+def test_a_byte_order_mark_is_told_from_broken_json(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"byte order mark.*the stacks' reader refuses it.*save it as plain UTF-8"):
+        read_table(put(tmp_path, "\ufeff" + json.dumps({"1": ENTRY})))
+
+
+def test_a_block_that_is_no_integer_is_told_what_it_has_to_be(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"BLOCK_SIZE_M; got 16\.0; expected an integer from 1 to 8192, a power of two"):
+        read_table(put(tmp_path, json.dumps({"1": {**ENTRY, "BLOCK_SIZE_M": 16.0}})))
+
+
 def test_duplicate_keys_are_found_at_both_levels(tmp_path: Path) -> None:
     entry = json.dumps(ENTRY)
     path = put(tmp_path, f'{{"1": {entry}, "2": {entry}, "1": {entry}}}')

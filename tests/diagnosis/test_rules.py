@@ -147,6 +147,13 @@ def test_a_measurement_below_the_bound_is_a_fault() -> None:
     assert any("model or measurement fault" in fault for fault in diagnosis.faults)
 
 
+def test_what_is_below_the_bound_of_its_configuration_alone_may_have_run_with_another() -> None:
+    tiles = tile(128, 64, 64, 32, 4, 4)
+    for us, named in ((5.0, False), (230.0, True)):
+        finding = diagnose(launch(moe(512), tiles, "H20", measured_us=us)).findings[0]
+        assert finding.rule == "below-bound" and ("configuration" in finding.title) == named == ("configuration" in finding.remedy)
+
+
 @pytest.mark.parametrize("us", [5.0, 5000.0])
 @pytest.mark.parametrize("origin", ["measured", "simulated"])
 def test_what_was_simulated_is_not_called_measured(us: float, origin: str) -> None:

@@ -44,6 +44,13 @@ def test_what_measure_writes_of_a_layer_is_matched(tmp_path, layer):
     assert any("the one simulated there" in text for text in found.target.unknowns)
 
 
+def test_rows_that_name_no_configuration_are_said_to(tmp_path, layer):
+    found = match(layer, written(tmp_path, "note", "a,100"))
+    assert "rows.csv does not say which configuration was measured: 1 of 2 launches is taken to have run as shown." in found.target.unknowns
+    named = written(tmp_path, "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages", "16,64,64,1,4,3,100")
+    assert not any("does not say" in text for text in match(layer, named).target.unknowns)
+
+
 def test_of_a_sweep_the_fastest_is_what_runs(tmp_path):
     rows = tmp_path / "rows.csv"
     assert main(["measure", "softmax", "--device", "fake", "--sizes", "B=64,H=512", "--configurations", "all", "-o", str(rows)]) == 0

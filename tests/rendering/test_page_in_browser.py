@@ -398,3 +398,17 @@ def test_page_of_several_gpus_fits(width: int, browser: Browser) -> None:
     said = '[document.documentElement.scrollWidth, document.getElementById("theme").textContent.length, window.attacked ? 1 : 0]'
     needed, label, attacked = measured(browser, text.replace("alert(1)", "window.attacked=true"), width, said)
     assert needed <= width and label > 0 and attacked == 0
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_no_gpu_of_the_table_lies_out_of_sight(number: int, browser: Browser) -> None:
+    """In a region that scrolls sideways nothing says that there is a fourth GPU."""
+    one = factory.result((64, 1024))
+    results = [replace(one, gpu=name) for name in ("H20", "RTX PRO 6000 S", "B200", "MI300X", "A100")[:number]]
+    text = side_by_side_page.to_page(results, [f"{i}/report.html" for i in range(number)])
+    said = """(function () {
+      var region = document.querySelector("#side-by-side .scroll");
+      return [region.scrollWidth - region.clientWidth, region.querySelectorAll("tbody td").length];
+    })()"""
+    hidden, cells = measured(browser, text, 1280, said)
+    assert hidden <= 0 and cells == len(one.launches) * number * 4

@@ -28,7 +28,8 @@ run.
 ## What to do
 Check that the row names the GPU, sizes, type and cache state it was measured with (a warm L2 is the default; use
 `--cache`), that the routing is right (fewer active experts read fewer weights), and that the timing waits for the
-kernel. Else report it.
+kernel. Where it is below the bound of its configuration alone, check that it ran with that one: a row that names none is
+taken to. Else report it.
 
 ## Source
 `advisor/pipelines/bound.py` states what each bound assumes.
@@ -42,11 +43,12 @@ kernel. Else report it.
         origin = context.measured_origin
         made = "measurement" if origin == "measured" else "simulation"
         launch = least_launch_us(context.gpu)
-        limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0))]
+        limits = [("the bound", context.bound_us, context.bound.binding_pipeline(0), "routing and cache")]
         if context.config_bound is not None:
             config = context.config_bound
-            limits.append(("the bound of its configuration", first(config.us), config.binding_pipeline(0)))
-        for name, limit, pipeline in limits:
+            also = "routing, cache and configuration"
+            limits.append(("the bound of its configuration", first(config.us), config.binding_pipeline(0), also))
+        for name, limit, pipeline, also in limits:
             if measured < limit:
                 return found(
                     self,
@@ -55,7 +57,7 @@ kernel. Else report it.
                     f"{origin.capitalize()} {microseconds(measured)} is below {name}, {microseconds(limit)}",
                     evidence=f"{pipeline} alone takes {microseconds(limit - launch)} after a launch of "
                     f"{microseconds(launch)} at least, cache {context.problem.cache}",
-                    remedy=f"a fault of the model or of the {made}: check GPU, sizes, type, routing and cache of the row",
+                    remedy=f"a fault of the model or of the {made}: check GPU, sizes, type, {also} of the row",
                 )
         return None
 
