@@ -14,6 +14,9 @@ REMEDY = "correct the cell; the columns are described in `advisor predict --help
 
 LATENCY_RANGE_US = (1e-3, 1e12)
 """What a latency may be: outside of it (a nanosecond, eleven days) it is damage; no chart can show it, and sums need not be finite."""
+NOTHING = ("", "nan")
+"""Cells that hold no number: a missing value is written as nan by whoever writes the rows of a data frame one by one."""
+
 LATENCY_LIMIT = "a latency of {:g} to {:g} microseconds".format(*LATENCY_RANGE_US)
 
 
@@ -45,9 +48,9 @@ def integers(
 
 
 def _integer(label: str, name: str, row: int, cell: str) -> int:
-    """One cell as an integer ("64.0" is one); -1 where it is empty."""
+    """One cell as an integer ("64.0" is one); -1 where it holds `NOTHING`."""
     text = cell.strip()
-    if not text:
+    if is_nothing(text):
         return -1
     if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
@@ -63,6 +66,11 @@ def _integer(label: str, name: str, row: int, cell: str) -> int:
     return int(value)
 
 
+def is_nothing(cell: str) -> bool:
+    """Whether a cell holds no number (`NOTHING`)."""
+    return cell.strip().lower() in NOTHING
+
+
 def is_latency(us: float) -> bool:
     """Whether a number of microseconds can be a latency (`LATENCY_RANGE_US`); NaN cannot."""
     least, most = LATENCY_RANGE_US
@@ -70,7 +78,7 @@ def is_latency(us: float) -> bool:
 
 
 def latencies(label: str, name: str, cells: Sequence[str], lost: np.ndarray | None = None) -> np.ndarray:
-    """A column of latencies in microseconds, `LATENCY_RANGE_US`; NaN where the cell is empty, and of the `lost` [n].
+    """A column of latencies in microseconds, `LATENCY_RANGE_US`; NaN where the cell holds `NOTHING`, and of the `lost` [n].
 
     Those are rows whose launch failed: tuners write 0, -1 or inf there, which says nothing.
 
@@ -83,8 +91,7 @@ def latencies(label: str, name: str, cells: Sequence[str], lost: np.ndarray | No
     except ValueError:  # to find the cell, and because one of blanks is empty too
         values = np.array([_latency(label, name, row, cell) for row, cell in enumerate(kept, start=1)], dtype=np.float64)
     least, most = LATENCY_RANGE_US
-    bad = ~((values >= least) & (values <= most))
-    bad[np.isnan(values)] = [bool(kept[row].strip()) for row in np.flatnonzero(np.isnan(values)).tolist()]
+    bad = (values < least) | (values > most)
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(f"{label}: row {row + 1}: {name}", kept[row], f"{LATENCY_LIMIT}, or nothing", REMEDY)
@@ -92,7 +99,7 @@ def latencies(label: str, name: str, cells: Sequence[str], lost: np.ndarray | No
 
 
 def _latency(label: str, name: str, row: int, cell: str) -> float:
-    """One cell as a number; NaN where it is empty."""
+    """One cell as a number; NaN where it holds `NOTHING`."""
     try:
         return float(cell.strip() or "nan")
     except ValueError:

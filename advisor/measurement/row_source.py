@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.configs.cells import is_nothing
 from advisor.errors import InputError
 
 
@@ -27,7 +28,7 @@ class RowSource:
         return InputError(f"{self.label}: row {self.row}: {column}", self.get(column), limit, "correct the cell, or leave the row out")
 
     def number(self, name: str) -> float | None:
-        if not self.get(name):
+        if is_nothing(self.get(name)):
             return None
         try:
             value = float(self.get(name))

@@ -111,7 +111,7 @@ def test_a_bad_configuration(column: str, value: str) -> None:
         ("M,N,K,latency_us\n1,2,3,5e-324\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,1e308\n", "latency_us"),
         ("M,N,K,latency_us\n1,2,3,4\n1,2,3,0\n", "row 2: latency_us"),
-        ("M,N,K,latency_us\n1,2,3,\n1,2,3,nan\n", "row 2: latency_us"),
+        ("M,N,K,latency_us\n1,2,3,\n1,2,3,inf\n", "row 2: latency_us"),
         ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
     ],
 )
@@ -182,8 +182,13 @@ def test_what_stands_for_the_latency_of_a_failed_launch_is_not_read(cell, tmp_pa
     assert [row.latency_us for row in read_measured(tmp_path / "rows.csv")] == [None, 5]
 
 
-def test_a_latency_of_blanks_is_an_empty_cell():
-    assert np.isnan(parse_rows("M,N,K,latency_us\n1,2,3,  \n1,2,3, 5\n", "rows.csv").columns["latency_us"][0])
+@pytest.mark.parametrize("cell", ["  ", "nan", "NaN", " nan "])
+def test_blanks_and_nan_are_empty_cells(cell, tmp_path):
+    text = f"M,N,K,gpu,BLOCK_SIZE_M,latency_us\n1,2,3,H100,{cell},{cell}\n1,2,3,H100,, 5\n"
+    columns = parse_rows(text, "rows.csv").columns
+    assert np.isnan(columns["latency_us"][0]) and columns["latency_us"][1] == 5 and columns["BLOCK_SIZE_M"].tolist() == [0, 0]
+    (tmp_path / "rows.csv").write_text(text)
+    assert [(row.latency_us, row.configuration) for row in read_measured(tmp_path / "rows.csv")] == [(None, None), (5, None)]
 
 
 _SUCCESSES = ("", "ok", "OK", "success", "passed", "cached", "discarded", "no error", "unchanged", "1", "True", "compiled ok", "0 errors",
