@@ -80,9 +80,10 @@ def test_rendering_knows_only_the_schema():
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_files_that_read_compiled_kernels_form_no_circle():
+@pytest.mark.parametrize("package", ["compiled", "measurement"])
+def test_the_files_of_a_package_form_no_circle(package):
     """Also not for type checking or inside a function: a file of a circle cannot be understood or tested without the others."""
-    left = {path.stem: imported_beside(path) for path in (PACKAGE / "compiled").glob("*.py")}
+    left = {path.stem: imported_beside(path) for path in (PACKAGE / package).glob("*.py")}
     while free := {name for name, needs in left.items() if not needs & left.keys()}:
         left = {name: needs for name, needs in left.items() if name not in free}
     assert not left, f"these lead into a circle: {sorted(left)}"
