@@ -16,7 +16,8 @@ from advisor.comparison.changed_files import ChangedFiles, no_longer_readable
 from advisor.comparison.files import common_fingerprint, result_subject, rows_subject, title_of
 from advisor.comparison.headline import counts, headline, means
 from advisor.comparison.importers import reached
-from advisor.comparison.kernels import kernel_subjects, mentions_triton, parse
+from advisor.comparison.kernel_source import mentions_triton, parse
+from advisor.comparison.kernels import kernel_subjects
 from advisor.comparison.launchers import launched_elsewhere
 from advisor.comparison.moves import moved_kernels, moved_tables
 from advisor.comparison.recorded import Recorded, read_recorded
