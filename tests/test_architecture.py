@@ -80,7 +80,7 @@ def test_rendering_knows_only_the_schema():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("package", ["comparison", "compiled", "measurement", "pipelines"])
+@pytest.mark.parametrize("package", ["autotuning", "comparison", "compiled", "measurement", "pipelines"])
 def test_the_files_of_a_package_form_no_circle(package):
     """Also not for type checking or inside a function: a file of a circle cannot be understood or tested without the others."""
     left = {path.stem: imported_beside(path) for path in (PACKAGE / package).glob("*.py")}
