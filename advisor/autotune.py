@@ -106,7 +106,8 @@ def autotune(
 
     def decorator(fn: Any) -> Tuner:
         from advisor.autotuning.cache import Cache
-        from advisor.autotuning.tuner import Options, Tuner
+        from advisor.autotuning.tunable import Options
+        from advisor.autotuning.tuner import Tuner
 
         return Tuner(
             fn, fn.arg_names, expand(configs), key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.autotuning import distributed, internals, lookup, watching
 from advisor.autotuning.adopting import adopt
@@ -16,11 +16,9 @@ from advisor.autotuning.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Session
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.situation import Situation, situation_of
+from advisor.autotuning.tunable import Tunable
 from advisor.errors import MeasurementError, UsageError
 from advisor.settings import read_settings
-
-if TYPE_CHECKING:
-    from advisor.autotuning.tuner import Tuner
 
 BLOCKED = "a kernel that has not ended blocks the GPU for this process, and nothing can be measured"
 
@@ -29,7 +27,7 @@ SHOWN = 64
 configurations and a thousand keys, keeping all would fill the memory."""
 
 
-def choose(tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple) -> tuple[Decision, Any]:
+def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> tuple[Decision, Any]:
     """The decision for a call, and what the listener is told of the timings.
 
     Raises:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from advisor.autotuning.failures import LeftOut, TooSlowError, left_out
 from advisor.autotuning.leases import Extending
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.run_clock import RunClock
-
-if TYPE_CHECKING:
-    from advisor.autotuning.tuner import Tuner
+from advisor.autotuning.tunable import Tunable
 
 QUANTILES = (0.5, 0.2, 0.8)
 POLL_S = (0.005, 0.2)
@@ -53,7 +51,7 @@ class Session:
     `allowed_s`: what one run may take, where anything is measured. `outdated`: places of what was left out for taking no longer than that.
     """
 
-    tuner: Tuner
+    tuner: Tunable
     call: Call
     cache: Cache
     problem: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.autotuning import configurations, internals, keys, ranking, source
 from advisor.autotuning.cache import FOR_CONSTANTS, Cache, ProblemKey, memory_cache
@@ -11,10 +11,8 @@ from advisor.autotuning.measuring import Call
 from advisor.autotuning.models import gpu_model
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.recognise import Recognised, follows_from_key, recognise
+from advisor.autotuning.tunable import Tunable
 from advisor.settings import Mode
-
-if TYPE_CHECKING:
-    from advisor.autotuning.tuner import Tuner
 
 HOOKS_LEFT_OUT = " without hooks"
 """After the source of a kernel that is timed without the hooks around it. Earlier versions timed them as part of it, and a latency with
@@ -25,7 +23,7 @@ them must not compete with one without."""
 class Situation:
     """What a choice starts from."""
 
-    tuner: Tuner
+    tuner: Tunable
     call: Call
     key: tuple
     mode: Mode
@@ -59,7 +57,7 @@ class Situation:
 
 
 def situation_of(
-    tuner: Tuner, args: tuple, kwargs: dict[str, Any], key: tuple, mode: Mode, pruned: list[Any], started: float
+    tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple, mode: Mode, pruned: list[Any], started: float
 ) -> Situation:
     """The situation of one call.
 
@@ -108,7 +106,7 @@ def situation_of(
     )  # fmt: skip
 
 
-def _persists(tuner: Tuner, device: internals.Device) -> bool:
+def _persists(tuner: Tunable, device: internals.Device) -> bool:
     """Timings of the interpreter say nothing about a GPU: kept only where asked for."""
     if tuner.options.cache_results is not None:
         return tuner.options.cache_results

@@ -8,46 +8,14 @@ A decided call reads its key with a generated function and looks it up in one di
 from __future__ import annotations
 
 import contextlib
-import itertools
-import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.errors import AutotunerError
-
-from advisor.autotuning import cache as caches
-from advisor.autotuning import choosing, internals, keys, source
+from advisor.autotuning import choosing, internals, keys
 from advisor.autotuning.decision import Decision
-from advisor.autotuning.outputs import Tolerance
-from advisor.autotuning.recognise import ProblemHint
+from advisor.autotuning.tunable import Tunable
 from advisor.errors import UsageError
-from advisor.settings import Mode
-
-log = logging.getLogger("advisor.autotune")
-_serials = itertools.count()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What `advisor.autotune` takes beyond `triton.autotune`; documented there."""
-
-    mode: Mode = "measure"
-    top_k: int = 8
-    key_buckets: Mapping[str, keys.Bucket] = field(default_factory=dict)
-    family: str | None = None
-    problem: ProblemHint | None = None
-    tolerance: Tolerance | None = None
-    outputs: Sequence[str] | None = None
-    default: Any = None  # triton.Config
-    distributed: bool = False
-    noise: float = 0.005
-    time_limit_s: float | None = 10.0
-    compile_ahead: bool = True
-    cache_results: bool | None = None
-    cache: caches.Cache | None = None
 
 
 class Decided(dict):
@@ -84,31 +52,16 @@ class Decided(dict):
         self._forget()
 
 
-class Tuner(Autotuner):
-    """See the module. The constructor's arguments are those of `triton.runtime.Autotuner`, and `options`."""
+class Tuner(Tunable):
+    """See the module. The constructor's arguments are those of `Tunable`."""
 
-    def __init__(
-        self, fn: Any, arg_names: Sequence[str], configs: Any, key: Sequence[str], reset_to_zero: Any = None, restore_value: Any = None,
-        pre_hook: Any = None, post_hook: Any = None, prune_configs_by: Any = None, warmup: Any = None, rep: Any = None,
-        use_cuda_graph: bool = False, do_bench: Any = None, cache_results: bool | None = None, *, options: Options | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            fn, arg_names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph, do_bench=do_bench,
-            cache_results=bool(cache_results),
-        )  # fmt: skip
-        self.options = options or Options(cache_results=cache_results)
-        self.nargs: Any = None
-        self.serial = next(_serials)  # of this process; unlike id(), never used again
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.decision: Decision | None = None
         self.decisions: dict[tuple, Decision] = {}
         self.configs_timings: dict[Any, Any] = {}
-        self._warn_of_unknown_names()
-        self._own_hooks()
         self._buckets = keys.bucket_functions(self.options.key_buckets, self.keys)
         self._lock = threading.RLock()
-        self._said: set[str] = set()
-        self._source: tuple[str | None] | None = None
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
         # What reads a call's key, and fast key → (configuration, its options as keywords, its hook): changed together only.
@@ -213,6 +166,13 @@ class Tuner(Autotuner):
         with contextlib.suppress(TypeError):  # an argument is given twice: the kernel itself says so
             fast[read_key(*args, **kwargs)] = found
 
+    def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
+        if len(self.configs) == 1:
+            return keys.fast_reader((), (), {}, frozenset(), frozenset())
+        settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
+        named = [name for name in self.keys if name in self.arg_names]
+        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
+
     def _forget(self) -> None:
         if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
             self._hot = (self._hot[0], {})
@@ -256,112 +216,3 @@ class Tuner(Autotuner):
         if hasattr(self, "_hot"):  # how a key is read depends on them, too
             self._always, self._sometimes = None, frozenset()
             self._hot = (self._reader(frozenset(), None), {})
-
-    # --------------------------------------------------------------------------------------------- what choosing asks for
-
-    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """`prune_configs_by`, as Triton 3.9 has it (3.6 counts a fraction of the list before pruning, and may leave none).
-
-        Raises:
-            AutotunerError: `early_config_prune` leaves none.
-            TypeError: `top_k` is neither a count nor a fraction.
-        """
-        assert self.nargs is not None
-        pruned = self.configs
-        if self.early_config_prune:
-            pruned = self.early_config_prune(self.configs, self.nargs, **kwargs)
-            if not pruned:
-                raise AutotunerError(
-                    "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
-                )
-        if self.perf_model:
-            count = self.configs_top_k
-            if isinstance(count, float) and count <= 1.0:
-                count = max(1, int(len(pruned) * count))
-            elif not isinstance(count, int):
-                raise TypeError("Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int")
-            if len(pruned) > count:
-                model = self.perf_model
-                # By place: two configurations may be equal, and an estimate need not be hashable.
-                estimated = [model(**self.nargs, **kwargs, **config.all_kwargs()) for config in pruned]
-                pruned = [pruned[i] for i in sorted(range(len(pruned)), key=estimated.__getitem__)[:count]]
-        return list(pruned)
-
-    @property
-    def has_hooks(self) -> bool:
-        """Whether something runs around the kernel while it is measured, and only then."""
-        return bool(self.user_defined_pre_hook or self.user_defined_post_hook or self.reset_to_zero or self.restore_value)
-
-    @property
-    def leaves_hooks_out(self) -> bool:
-        """Whether what is timed is the launch without them: within a CUDA graph nothing tells them apart, and they count."""
-        return self.has_hooks and not self.use_cuda_graph
-
-    @property
-    def times_itself(self) -> bool:
-        """Whether the driver's benchmark measures, and no other that was asked for."""
-        return self._do_bench is None
-
-    def source_hash(self) -> str | None:
-        """Hash of the kernel's source and dependencies, computed once."""
-        if self._source is None:
-            function = internals.jitted(self.fn)
-            self._source = (source.source_hash(function) if hasattr(function, "fn") else None,)
-        return self._source[0]
-
-    def default_cache(self) -> caches.Cache:
-        """The cache that the environment names."""
-        return caches.default_cache()
-
-    def say_once(self, topic: str, message: str) -> None:
-        """A warning, once per kernel and topic."""
-        if topic not in self._said:
-            self._said.add(topic)
-            log.warning("%s", message)
-
-    # --------------------------------------------------------------------------------------------------------- set-up
-
-    def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
-        if len(self.configs) == 1:
-            return keys.fast_reader((), (), {}, frozenset(), frozenset())
-        settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
-        named = [name for name in self.keys if name in self.arg_names]
-        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
-
-    def _warn_of_unknown_names(self) -> None:
-        """Triton 3.9 raises for those of its own; earlier versions tune once and never again, which is worth a word.
-
-        Raises:
-            UsageError: `outputs` names no argument.
-        """
-        for parameter, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
-            unknown = [name for name in names if name not in self.arg_names]
-            if unknown:
-                log.warning("%s: %s contains names that are not kernel arguments: %s", getattr(self.base_fn, "__name__", "kernel"),
-                            parameter, ", ".join(unknown))  # fmt: skip
-        # Unlike those, it is no argument of triton.autotune; and a check that compares nothing would pass everything.
-        unknown = [name for name in self.options.outputs or () if name not in self.arg_names]
-        if unknown:
-            raise UsageError("outputs= names no argument of the kernel", ", ".join(map(str, unknown)), f"among {', '.join(self.arg_names)}",
-                             "correct the name")  # fmt: skip
-
-    def _own_hooks(self) -> None:
-        """The default hooks of Triton 3.9, which leave arguments that are None alone, for every version."""
-        self.restore_copies: dict[str, Any] = {}
-        if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
-            self.pre_hook = self._reset_and_keep
-        if not self.user_defined_post_hook and self.restore_value:
-            self.post_hook = self._restore
-
-    def _reset_and_keep(self, kwargs: dict[str, Any], reset_only: bool = False) -> None:
-        for name in self.reset_to_zero:
-            if kwargs.get(name) is not None:
-                kwargs[name].zero_()
-        if not reset_only:
-            self.restore_copies = {name: kwargs[name].clone() for name in self.restore_value if kwargs.get(name) is not None}
-
-    def _restore(self, kwargs: dict[str, Any], exception: Exception | None = None) -> None:
-        for name, value in self.restore_copies.items():
-            kwargs[name].copy_(value)
-        self.restore_copies = {}
-

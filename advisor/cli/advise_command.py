@@ -25,13 +25,22 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.cli.advise_reports import (
+    SIDE_BY_SIDE,
+    report_folders,
+    show_commands,
+    show_overview,
+    show_side_by_side,
+    shown,
+    tell_of_others,
+    write,
+)
 from advisor.cli.kernel_options import add_kernel_arguments, given_for_a_kernel, launch_options
 from advisor.cli.progress import progress_bar
 from advisor.errors import AdvisorError, NothingMatchedError, UsageError, printable
@@ -44,7 +53,6 @@ if TYPE_CHECKING:
     from advisor.schema import Result
     from advisor.targets import Request, Target
 
-SIDE_BY_SIDE, OVERVIEW = "side-by-side.html", "overview.html"
 HELP = "how fast a launch could be, what holds it back, what to change"
 
 
@@ -87,55 +95,17 @@ def run(arguments: argparse.Namespace) -> int:
         documents = _folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
         gpus = [load_gpu(name) for name in arguments.gpu]  # a misspelt one is told before the first report is written
-        folders = _folders(Path(arguments.output), [gpu.name for gpu in gpus])
+        folders = report_folders(Path(arguments.output), [gpu.name for gpu in gpus])
         reports = [_for_gpu(arguments, name, folder) for name, folder in zip(arguments.gpu, folders, strict=True)]
         documents = [document for document, _ in reports]
-        _show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
-        _tell_of_others(Path(arguments.output), "report.html", "result.json")
+        show_side_by_side([(result, folder) for (_, result), folder in zip(reports, folders, strict=True)], arguments)
+        tell_of_others(Path(arguments.output), "report.html", "result.json")
     else:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
-        _tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
+        tell_of_others(Path(arguments.output), SIDE_BY_SIDE)
     if arguments.format == "json":
         sys.stdout.write(documents[0] if len(documents) == 1 else "[\n" + ",\n".join(each.rstrip() for each in documents) + "\n]\n")
     return 0
-
-
-def _folders(output: Path, gpus: Sequence[str]) -> list[Path]:
-    """A folder for the report of each GPU: `output` for one, below it for several, numbered where their names read alike."""
-    if len(gpus) == 1:
-        return [output]
-    names: dict[str, None] = {}
-    for gpu in gpus:
-        stem = "".join(c if c.isalnum() else "-" for c in gpu.lower()) or "gpu"
-        names[next(name for n in count(1) if (name := stem if n == 1 else f"{stem}-{n}") not in names)] = None
-    return [output / name for name in names]
-
-
-def _tell_of_others(output: Path, *names: str) -> None:
-    """Say which files of those names, that this run does not write, lie beside what it wrote: they stay, as someone may want them."""
-    if there := [name for name in names if os.path.exists(output / name)]:  # noqa: PTH110 - pathlib raises where it may not look
-        options.note(f"{' and '.join(there)} in {output} {'is' if len(there) == 1 else 'are'} of another run, and not of this one")
-
-
-def _show_side_by_side(found: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:
-    """Write the page of several GPUs, given with the folders of their reports, and print its table; in JSON they stand in one list.
-
-    Nothing where there is one GPU, or no launch.
-    """
-    from advisor.rendering.side_by_side_page import to_page
-
-    results, page, style = [result for result, _ in found], Path(arguments.output) / SIDE_BY_SIDE, arguments.format
-    if len(results) < 2 or not any(result.launches for result in results):
-        return
-    options.write_text(page, to_page(results, [f"{folder.name}/report.html" for _, folder in found]))
-    if style == "md":
-        from advisor.rendering.side_by_side import to_markdown
-
-        print(to_markdown(results))
-    elif style == "text":
-        from advisor.rendering import terminal
-
-        terminal.show_side_by_side(results, report=str(page))
 
 
 def _request(arguments: argparse.Namespace, gpu: str | None) -> Request:
@@ -162,7 +132,7 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     target = _resolve(arguments.target, request)
     result = _advise(target, predictor, arguments, shlex.join(["advisor", *sys.argv[1:]]))
-    return _shown(result, arguments.format, str(_write(result, output))), result
+    return shown(result, arguments.format, str(write(result, output))), result
 
 
 def _refuse_kernel_options(arguments: argparse.Namespace, *, table: bool) -> None:
@@ -232,17 +202,10 @@ def _compiled(arguments: argparse.Namespace, name: str | None, output: Path) -> 
         )  # fmt: skip
     for warning in result.warnings:
         options.warn(warning)
-    document = _shown(result, arguments.format, str(_write(result, output)))
+    document = shown(result, arguments.format, str(write(result, output)))
     if arguments.format != "json" and len({launch.kernel for launch in result.launches}) > 1:
-        _show_commands(result, indent="    " if arguments.format == "md" else "")
+        show_commands(result, indent="    " if arguments.format == "md" else "")
     return document, result
-
-
-def _show_commands(result: Result, indent: str) -> None:
-    """Print the command for each kernel of a file that lacks something."""
-    for action in result.actions:
-        if action.rule is None and action.snippet:
-            print("\n" + "\n".join(indent + line for line in action.snippet.splitlines()))
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
@@ -267,14 +230,14 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents, reports = [], []
-    for gpu, output in zip(wanted, _folders(Path(arguments.output), wanted), strict=True):
+    for gpu, output in zip(wanted, report_folders(Path(arguments.output), wanted), strict=True):
         found = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(found, gpu, match_device_name(gpu), predictor, title=arguments.target, command=command,
                                   cache=arguments.cache, progress=advance)  # fmt: skip
-        documents.append(_shown(result, arguments.format, str(_write(result, output))))
+        documents.append(shown(result, arguments.format, str(write(result, output))))
         reports.append((result, output))
-    _show_side_by_side(reports, arguments)
+    show_side_by_side(reports, arguments)
     return documents
 
 
@@ -327,33 +290,6 @@ def _advise(target: Target, predictor: Predictor, arguments: argparse.Namespace,
     return advise(target, predictor, command=command, measured=measured)
 
 
-def _write(result: Result, folder: Path) -> Path:
-    """Write report.html and result.json; the path of the page."""
-    from advisor.rendering.page import to_html
-    from advisor.result_json import to_json
-
-    options.write_text(folder / "result.json", to_json(result))
-    options.write_text(folder / "report.html", to_html(result))
-    return folder / "report.html"
-
-
-def _shown(result: Result, style: str, page: str) -> str:
-    """The JSON document, if that is asked for; else nothing, and the result is printed."""
-    if style == "json":
-        from advisor.result_json import to_json
-
-        return to_json(result)
-    if style == "md":
-        from advisor.rendering.markdown import to_markdown
-
-        print(to_markdown(result))
-    else:
-        from advisor.rendering import terminal
-
-        terminal.show(result, report=page)
-    return ""
-
-
 def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
     from advisor.learned import load_predictor
@@ -362,7 +298,7 @@ def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     output = Path(arguments.output)
     # A misspelt GPU is told before the first report is written.
-    folders = _folders(output, [load_gpu(name).name for name in arguments.gpu]) if arguments.gpu else [output]
+    folders = report_folders(output, [load_gpu(name).name for name in arguments.gpu]) if arguments.gpu else [output]
     documents: list[str] = []
     rows: list[Row] = []
     try:
@@ -370,23 +306,8 @@ def _folder_of_tables(arguments: argparse.Namespace) -> list[str]:
             documents.append(_tables(arguments, _request(arguments, gpu), predictor, folder, rows))
     finally:  # what was found until Ctrl-C too
         if rows:
-            _show_overview(rows, arguments)
+            show_overview(rows, arguments)
     return documents
-
-
-def _show_overview(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
-    """Write the page of all tables, and print it."""
-    from advisor import __version__
-    from advisor.rendering import overview, terminal
-    from advisor.rendering.overview_page import to_page
-
-    page = Path(arguments.output) / OVERVIEW
-    command = shlex.join(["advisor", *sys.argv[1:]])
-    options.write_text(page, to_page(rows, title=f"Tables of {arguments.target}", command=command, version=__version__))
-    if arguments.format == "md":
-        print(overview.to_markdown(rows))
-    elif arguments.format == "text":
-        terminal.show_overview(rows, report=str(page))
 
 
 def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
@@ -411,7 +332,7 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
                 target = table_target(table, replace(request, assume=True))
                 command = shlex.join(["advisor", "advise", str(table)])
                 result = _advise(target, predictor, arguments, command)
-                page = _write(result, output / relative.with_suffix(""))
+                page = write(result, output / relative.with_suffix(""))
             except AdvisorError as error:
                 why = str(error).removeprefix(f"{printable(table.name)}: ")  # which the path says already
                 print(f"advisor: skipped {printable(str(relative))}: {why}", file=sys.stderr)

@@ -92,7 +92,7 @@ def exit_code(result: ComparisonResult) -> int:
 
 
 def _render(arguments: argparse.Namespace) -> ComparisonResult:
-    from advisor.comparison.compare import OF_MODEL
+    from advisor.comparison.of_files import OF_MODEL
     from advisor.comparison_json import comparison_from_json
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
@@ -128,7 +128,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
 
 def _two_sides(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     from advisor.comparison import compare_files, compare_trees
-    from advisor.comparison.compare import folder_settings
+    from advisor.comparison.of_files import folder_settings
     from advisor.comparison.trees import FolderTree
 
     sides = list(arguments.sides)
@@ -196,7 +196,7 @@ def _one_path(name: str, sides: list[str]) -> UsageError:
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
     """HEAD against what is stored for its GPU and Triton version; stored only where that is asked for."""
     from advisor.comparison import baselines, compare_files, new_result
-    from advisor.comparison.compare import missing_baseline, refuse_unused
+    from advisor.comparison.of_files import missing_baseline, refuse_unused
     from advisor.measurement.rows import read_measured
     from advisor.result_json import from_json
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from advisor.comparison.calling import calls_of
 from advisor.comparison.changed_names import ALL, touched
 from advisor.comparison.importers import located, taken
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton, parse
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.objects import methods_of
 from advisor.comparison.trees import Entry, Tree
 from advisor.configs.bindings import bound_by

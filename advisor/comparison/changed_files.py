@@ -15,7 +15,8 @@ from advisor.comparison.failures import broken_source, is_kernel_source, unreada
 from advisor.comparison.fallbacks import Fallback, fallback_entry, version_folders
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.importers import LARGEST_IMPORTED
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, kernel_subjects
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES
+from advisor.comparison.kernels import kernel_subjects
 from advisor.comparison.launchers import Calls, LaunchedElsewhere, Launchers
 from advisor.comparison.moves import MovedKernels
 from advisor.comparison.reading import Reading

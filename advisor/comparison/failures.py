@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton
 from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
 from advisor.configs.audit import AuditIssue
 from advisor.configs.tables import Table, is_token_count, nearest_key

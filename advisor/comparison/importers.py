@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from advisor.comparison import git
 from advisor.comparison.changed_names import ALL, changed_names, touched
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, parse
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.meaning import behind, leads
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.imported import MOST_ABOVE, MOST_HANDS

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from advisor.comparison.calling import ChangedCall
+from advisor.comparison.kernel_version import KernelVersion
+from advisor.comparison.launch_meaning import ChangedLaunch
 from advisor.comparison.meaning import own_tree
 from advisor.configs.jit_function import MISSING
-
-if TYPE_CHECKING:
-    from advisor.comparison.calling import ChangedCall
-    from advisor.comparison.kernels import KernelVersion
-    from advisor.comparison.launch_meaning import ChangedLaunch
-
 
 SAME = "The kernel is the same; how"
 """Begins the note on a launch that changed where the kernel did not."""

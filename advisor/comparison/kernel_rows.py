@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.advise import advise
 from advisor.advise.exports import triton_config
+from advisor.comparison.kernel_version import KernelVersion
 from advisor.comparison.launched_configuration import launched_configuration
 from advisor.comparison.settings import KernelSettings
 from advisor.comparison.static import static_row
@@ -27,9 +27,6 @@ from advisor.pipelines.space import problem_space
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.schema import Configuration, LaunchReport, Problem
 from advisor.targets import PlannedLaunch, Target
-
-if TYPE_CHECKING:
-    from advisor.comparison.kernels import KernelVersion
 
 MOST_ASKED = 500
 """Configurations of which a kernel's `valid` is asked, the best ranked first."""

@@ -1,4 +1,4 @@
-"""Kernels whose source changed: parsed, never imported. What each version may be launched with, and what that is predicted to take.
+"""Kernels whose source changed: what either version is predicted to take, and what else there is to say of the change.
 
 The model knows a kernel by its family, sizes and configuration; it does not read the body. What a changed body does shows in the
 compiled resources (`resources`), and to the clock.
@@ -6,19 +6,19 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 from advisor.comparison import resources
 from advisor.comparison.calling import CallingFiles, ChangedCall, callings, changed_calls
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import kernel_row, unread_of
+from advisor.comparison.kernel_source import ODD
+from advisor.comparison.kernel_version import KernelVersion, versions
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
-from advisor.comparison.launching import Elsewhere, Launching, launches_elsewhere, own_launches
+from advisor.comparison.launching import launches_elsewhere
 from advisor.comparison.meaning import meaning
 from advisor.comparison.recorded import Recorded, merged, recorded_problems
 from advisor.comparison.renames import renamed
@@ -26,22 +26,15 @@ from advisor.comparison.settings import KernelSettings, Settings, problem_of
 from advisor.comparison.undefined_names import undefined_names
 from advisor.comparison_schema import CHANGES, Failure, ResourceRow, StaticRow, Subject
 from advisor.configs.applied import made_of
-from advisor.configs.bindings import own_nodes
-from advisor.configs.jit_function import JitFunction
 from advisor.configs.launchability import refused_ctas
-from advisor.configs.literal_values import ConfigLiteral
-from advisor.configs.source import SourceFile, parse_source
+from advisor.configs.source import SourceFile
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
-from advisor.schema import FAMILIES, Configuration, Finding, Problem
+from advisor.schema import FAMILIES, Finding, Problem
 
-LARGEST_SOURCE_BYTES = 1_000_000
-"""No kernel file is that long, and parsing takes some fifty times its size in memory."""
-
-LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
 MOST_UNDEFINED = 4
@@ -49,58 +42,6 @@ MOST_UNDEFINED = 4
 SPEED_KEYS = ("family", "ops", "dtype", "weight_dtype", "output_dtype", "precision", "space", "min_capability", "valid", "default",
               "arguments")  # fmt: skip
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
-
-ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
-"""What a hostile or half-written file can make the parsing of literals raise, besides our own errors."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelVersion:
-    """One version of one kernel, with every configuration it may be launched with."""
-
-    source: SourceFile
-    function: JitFunction
-    entry: Mapping[str, Any]  # of the KERNELS literal
-    configurations: tuple[Configuration, ...]
-    named: tuple[str, ...]  # what surfaces list as its configurations: each one, or the values of its space
-    launching: tuple[Launching, ...] = ()  # the files that launch it, of those that were read
-    as_launched: bool = False  # whether what they pass is its configuration
-    problem: str | None = None  # why there are no configurations
-
-    def refused(self, gpu: GpuSpec) -> dict[int, str]:
-        """The configurations that no launch on a GPU can have, by place in the list, each with the reason."""
-        reasons = {place: refused_ctas(each.num_ctas, gpu.compute_capability) for place, each in enumerate(self.configurations)}
-        return {place: reason for place, reason in reasons.items() if reason}
-
-    def ends_tuning(self, gpu: GpuSpec) -> tuple[int, str] | None:
-        """The configuration at which `@triton.autotune` ends with an error, so that no launch has any, and the reason; None: at none.
-
-        It passes over what lacks resources or fails an assertion of the kernel, and over nothing else (`Autotuner._bench`, Triton 3.9). Of
-        what a kernel prunes nothing is known.
-        """
-        tuned = self.function.autotune
-        return None if tuned is None or tuned.prunes else next(iter(self.refused(gpu).items()), None)
-
-
-def mentions_triton(data: bytes | None) -> bool:
-    """Whether a file can hold a kernel; cheap, before parsing."""
-    return data is not None and b"triton" in data and b"jit" in data
-
-
-def parse(data: bytes | None, path: str) -> SourceFile | None:
-    """The file, parsed.
-
-    Raises:
-        InputError: It is too large, or is not Python.
-    """
-    if data is None:
-        return None
-    if len(data) > LARGEST_SOURCE_BYTES:
-        raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
-    try:
-        return parse_source(data.decode("utf-8-sig"), path)
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
 
 
 def kernel_subjects(
@@ -132,10 +73,10 @@ def kernel_subjects(
     backends = {BACKENDS[gpu.vendor] for gpu in gpus}
     backend = backends.pop() if len(backends) == 1 else None  # with GPUs of both, branches for one of them stay undecided
     elsewhere = [launches_elsewhere((where, source.on(backend)) for where, source in each) for each in launchers]
-    sides = [_versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
+    sides = [versions(source.on(backend), elsewhere[side]) if source is not None else {} for side, source in enumerate((base, head))]
     sides[0] = {name: version for name, version in sides[0].items() if name not in left}
     files = {file: source for file, source, _ in origins.values()}
-    moved = {file: _versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
+    moved = {file: versions(source.on(backend), elsewhere[0]) for file, source in files.items()}
     came = {name: moved[file][known] for name, (file, _, known) in origins.items() if known in moved[file]}
     sides[0] |= came
     former = _former_names(sides[0], sides[1], base, head) | {name: origins[name][2] for name in came if origins[name][2] != name}
@@ -181,78 +122,6 @@ def _former_names(
     lost = {name: version.function.node for name, version in old.items() if name not in new and name not in head.definitions}
     gained = {name: version.function.node for name, version in new.items() if name not in old and name not in base.definitions}
     return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
-
-
-def launched(source: SourceFile) -> list[str]:
-    """The kernels of a file that are not the helpers of others, in it or elsewhere: what returns a value is no kernel."""
-    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(_returns_a_value, nodes))]
-
-
-def _returns_a_value(node: ast.FunctionDef) -> bool:
-    returns = (each.value for each in own_nodes(node) if isinstance(each, ast.Return))
-    return any(value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns)
-
-
-def _versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
-    """The kernels of a file that are launched (not the helpers of others), by name."""
-    literal, found = source.kernels_literal, {}
-    for name in launched(source):
-        function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
-        launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
-        found[name] = _version(source, _as_tuned(function, launching), literal.get(name), launching)
-    return found
-
-
-def _as_tuned(function: JitFunction, launching: Sequence[Launching]) -> JitFunction:
-    """A kernel with the autotuning that a file which launches it applies, where it has none of its own and no other file another."""
-    tuned = [each.tuning for each in launching if each.tuning is not None]
-    written = {(file.path, *map(ast.dump, layers)) for file, layers in tuned}
-    if function.autotune is not None or len(written) != 1:
-        return function
-    file, layers = tuned[0]
-    applied = file.applied(layers)
-    return replace(function, autotune=applied.autotune, heuristics={**applied.heuristics, **function.heuristics})
-
-
-def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
-    entry = entry if isinstance(entry, dict) else {}
-    configurations: tuple[Configuration, ...] = ()
-    named: tuple[str, ...] = ()
-    problem = None
-    try:
-        if function.name in source.undecided:
-            problem = source.undecided[function.name]
-        elif function.autotune is not None:
-            problem = function.autotune.problem
-            configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
-            named = tuple(dict.fromkeys(each.label() for each in configurations))
-        elif isinstance(entry.get("space"), dict):
-            configurations, named = _space(entry["space"])
-        elif not launching:
-            problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
-    except (InputError, *ODD) as error:
-        configurations, named, problem = (), (), f"the configurations cannot be read: {error}"
-    return KernelVersion(source=source, function=function, entry=entry, configurations=configurations, named=named, launching=launching,
-                         problem=problem)  # fmt: skip
-
-
-def _configuration(literal: ConfigLiteral) -> Configuration:
-    parameters = {name: value if isinstance(value, (int, str)) else str(value) for name, value in literal.parameters.items()}
-    return Configuration(
-        parameters=parameters, num_warps=literal.num_warps, num_stages=literal.num_stages, num_ctas=literal.num_ctas,
-        maxnreg=literal.maxnreg,
-    )  # fmt: skip
-
-
-def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
-    """All combinations of a KERNELS space, and its values as texts."""
-    values = {str(name): list(options) for name, options in space.items()}
-    if prod(len(options) for options in values.values()) > LARGEST_SPACE:
-        raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
-    found = []
-    for combination in itertools.product(*values.values()):
-        found.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
-    return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
 
 
 def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from advisor.comparison import git
 from advisor.comparison.called_functions import LAUNCH, CalledFunctions
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, ODD
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, ODD
 from advisor.comparison.reading import Reading
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
 from advisor.configs.launch_calls import imported_launches

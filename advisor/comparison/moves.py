@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from advisor.comparison import git
-from advisor.comparison.kernels import LARGEST_KERNELS, LARGEST_SOURCE_BYTES, launched, mentions_triton, parse
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
+from advisor.comparison.kernel_version import launched
+from advisor.comparison.kernels import LARGEST_KERNELS
 from advisor.comparison.renames import renamed
 from advisor.comparison.trees import Entry, FileChange, Tree
 from advisor.configs.names import TableName, is_table_name, parse_table_name

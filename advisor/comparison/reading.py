@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from advisor.comparison.importers import imported_files
-from advisor.comparison.kernels import LARGEST_SOURCE_BYTES, mentions_triton, parse
+from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.trees import Entry, Tree, check_readable
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError

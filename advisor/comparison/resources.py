@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advisor.comparison.described import described_arguments
+from advisor.comparison.kernel_version import KernelVersion
 from advisor.comparison.launched_configuration import sizes_by_argument
 from advisor.comparison_schema import Failure, ResourceRow, Resources
 from advisor.configs.jit_function import MISSING
@@ -22,7 +23,6 @@ from advisor.pipelines import occupancy
 from advisor.schema import LAUNCH_OPTIONS, Configuration, Problem
 
 if TYPE_CHECKING:
-    from advisor.comparison.kernels import KernelVersion
     from advisor.compiled.inference import Guess
     from advisor.compiled.kernel import CompiledKernel, Target
     from advisor.compiled.launch import KernelLaunch

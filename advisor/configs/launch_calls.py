@@ -9,12 +9,7 @@ from advisor.configs import same_name
 from advisor.configs.bindings import Scope, arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.imported import handed_on, imported_file, imported_kernel
 from advisor.configs.imports import Import, imports_in
-from advisor.configs.launch_forms import launched_by
-from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
-
-_WRAPPERS = ("wrap_triton", "capture_triton")
-"""Functions of torch that hand a kernel on for `torch.compile`: `wrap_triton(kernel)[grid](...)`."""
 
 
 def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast.Call]]:
@@ -61,42 +56,6 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, str
             kernel = found[name]
         if kernel is not None and kernel[0].path != source.path:
             yield *kernel, name, around, node
-
-
-def launched_names(source: SourceFile) -> Iterator[tuple[str, ast.Call]]:
-    """What is launched wherever something is, as the file names it: `kernel`, `module.kernel`; where a function gives such names another,
-    `kernel = fast if small else slow`, each of them."""
-    calls = []
-    for node in ast.walk(source.tree):
-        launched = launched_by(node) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and launched is not None:
-            if isinstance(launched, ast.Call) and len(launched.args) == 1 and (dotted(launched.func) or "").rsplit(".", 1)[-1] in _WRAPPERS:
-                launched = launched.args[0]
-            name = dotted(launched)
-            if name is not None:
-                calls.append((name, node))
-    scopes = source.scopes if calls else []
-    for name, node in calls:
-        yield from ((each, node) for each in _meant(name, scopes_around(scopes, node)))
-
-
-def _meant(name: str, around: Sequence[Scope]) -> list[str]:
-    """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
-    for scope in reversed(around):
-        binding = [each for each in own_nodes(scope) if name in bound_by(each)]
-        if name in arguments(scope) or binding:
-            given = [each.value for each in own_nodes(scope) if isinstance(each, ast.Assign) and each.targets[0] in binding]
-            names = [dotted(each) for value in given for each in _choices(value)]
-            plain = [each for each in names if each is not None]
-            return list(dict.fromkeys(plain)) if names and len(plain) == len(names) and len(given) == len(binding) else [name]
-    return [name]
-
-
-def _choices(value: ast.expr) -> list[ast.expr]:
-    """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
-    if isinstance(value, ast.IfExp):
-        return [*_choices(value.body), *_choices(value.orelse)]
-    return [] if isinstance(value, ast.Constant) and value.value is None else [value]
 
 
 def _imports_within(scope: Scope, root: str) -> list[Import]:

@@ -20,6 +20,7 @@ from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
 from advisor.configs.imports import HANDED_ON, Import, imports_of, inner_imports_of, is_triton_jit, module_level, stars_of
 from advisor.configs.jit_function import JitFunction, read_function
+from advisor.configs.launched_names import launched_names, launching_calls
 from advisor.configs.literal_values import Constexpr
 from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
@@ -152,9 +153,8 @@ class SourceFile:
     @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
         """Its calls that launch something, each with what, as the file names it."""
-        from advisor.configs.launch_calls import launched_names  # which reads files, by this module
-
-        return tuple(launched_names(self))
+        calls = launching_calls(self.tree)
+        return tuple(launched_names(calls, self.scopes)) if calls else ()
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
-
-if TYPE_CHECKING:
-    from advisor.measurement.cuda import CudaDevice
 
 BLOCK = 4096  # fp32 elements a CTA reads per step
 CTAS_PER_SM = 4  # of 256 threads and some 40 registers each: all run at once
@@ -34,12 +31,12 @@ def empty_kernel():  # type: ignore[no-untyped-def]
     """Nothing."""
 
 
-def l2_bytes_per_s(device: CudaDevice, best_us: Callable[[Callable[[], Any]], float]) -> float:
+def l2_bytes_per_s(l2_bytes: int, num_sms: int, best_us: Callable[[Callable[[], Any]], float]) -> float:
     """Bytes per second from the L2, with a buffer of a quarter of it."""
     import torch
 
-    blocks = max(1, device.l2_bytes // 4 // (4 * BLOCK))
-    ctas = CTAS_PER_SM * device.properties.multi_processor_count
+    blocks = max(1, l2_bytes // 4 // (4 * BLOCK))
+    ctas = CTAS_PER_SM * num_sms
     steps = max(1, PASSES * blocks // ctas)
     source = torch.rand(blocks * BLOCK, device="cuda")
     out = torch.empty(ctas, device="cuda")
@@ -59,7 +56,7 @@ def empty_launch_us(best_us: Callable[[Callable[[], Any]], float]) -> float:
     return best_us(graph.replay) / GRAPH_LAUNCHES
 
 
-def empty_event_us(device: CudaDevice) -> float:
+def empty_event_us(time_events: Callable[[Callable[[], Any], int], Sequence[float]]) -> float:
     """Microseconds between two events around an empty kernel: what timing by events adds at most."""
-    samples = sorted(device.time_events(lambda: empty_kernel[(1,)](), 100))
+    samples = sorted(time_events(lambda: empty_kernel[(1,)](), 100))
     return samples[len(samples) // 2]

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.pipelines import least_launch_us
 from advisor.schema import Fingerprint
 from advisor.writing import replacing
-
-if TYPE_CHECKING:
-    from advisor.measurement.cuda import CudaDevice
 
 FIGURES: dict[str, str] = {
     "dram_copy_bytes_per_s": "device-to-device copy of 4 GiB, bytes read and bytes written, best of 10",
@@ -56,8 +53,14 @@ def specified_figures(gpu: GpuSpec) -> dict[str, float]:
     }
 
 
-def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
-    """Every figure this GPU and this torch can give; what fails is left out."""
+def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[float]], l2_bytes: int, num_sms: int) -> dict[str, float]:
+    """Every figure this GPU and this torch can give; what fails is left out.
+
+    Args:
+        time_events: Runs something so many times, and says how many microseconds each took.
+        l2_bytes: Size of the L2.
+        num_sms: How many SMs there are.
+    """
     import torch
 
     from advisor.measurement import ceiling_kernels
@@ -67,7 +70,7 @@ def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
     def best_us(run: Callable[[], Any], repeats: int = REPEATS) -> float:
         run()
         torch.cuda.synchronize()
-        return min(device.time_events(run, repeats))
+        return min(time_events(run, repeats))
 
     def attempt(name: str, measure: Callable[[], float]) -> None:
         try:
@@ -109,7 +112,7 @@ def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
 
     attempt("dram_copy_bytes_per_s", copy)
     attempt("dram_read_bytes_per_s", read)
-    attempt("l2_read_bytes_per_s", lambda: ceiling_kernels.l2_bytes_per_s(device, best_us))
+    attempt("l2_read_bytes_per_s", lambda: ceiling_kernels.l2_bytes_per_s(l2_bytes, num_sms, best_us))
     attempt("bf16_flop_per_s", lambda: product(torch.bfloat16))
     attempt("fp16_flop_per_s", lambda: product(torch.float16))
     attempt("tf32_flop_per_s", lambda: product(torch.float32, tf32=True))
@@ -117,7 +120,7 @@ def measure_on_cuda(device: CudaDevice) -> dict[str, float]:
     attempt("int8_flop_per_s", product_int8)
     attempt("fp32_fma_flop_per_s", lambda: product(torch.float32, n=VECTOR_MATRIX))
     attempt("empty_launch_us", lambda: ceiling_kernels.empty_launch_us(best_us))
-    attempt("empty_event_us", lambda: ceiling_kernels.empty_event_us(device))
+    attempt("empty_event_us", lambda: ceiling_kernels.empty_event_us(time_events))
     return figures
 
 

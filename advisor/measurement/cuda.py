@@ -20,10 +20,10 @@ from advisor.errors import MeasurementError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.measurement.ceilings import measure_on_cuda
 from advisor.measurement.correctness import compare, poison
-from advisor.measurement.device import no_gpu
 from advisor.measurement.failures import WrongOutputError, classify, is_fatal
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.nvml import Monitor
+from advisor.measurement.probe import no_gpu
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
 
@@ -138,7 +138,7 @@ class CudaDevice:
 
     def measure_ceilings(self) -> dict[str, float]:
         """Copy and L2 bandwidth, matrix products, an empty launch."""
-        return measure_on_cuda(self)
+        return measure_on_cuda(self.time_events, self.l2_bytes, self.properties.multi_processor_count)
 
     def flush_l2(self) -> None:
         """Enqueues the reading of more than twice the L2.

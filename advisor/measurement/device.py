@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from advisor.errors import NoGpuError, UsageError
+from advisor.errors import UsageError
 from advisor.hardware import GpuSpec, load_gpu
+from advisor.measurement import probe
 from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.probe import no_gpu
 from advisor.measurement.rounds import Timing
 from advisor.schema import Configuration, Fingerprint, Problem
 
@@ -165,21 +167,11 @@ def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> Devi
         return spec
     name = None
     if look:
-        from advisor.measurement.probe import probe_gpu
-
-        found = probe_gpu()
+        found = probe.probe_gpu()
         if found.error is not None:
             raise no_gpu(found.error)
         name = found.name
     return DeviceSpec(kind="cuda", options=spec.options, gpu=name)
-
-
-def no_gpu(reason: str) -> NoGpuError:
-    """The error that says what is needed."""
-    return NoGpuError(
-        "no usable GPU on this machine", reason, "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
-        "run where there is one, or replay measurements with --device recorded:ROWS.csv",
-    )  # fmt: skip
 
 
 def open_device(spec: DeviceSpec) -> Device:

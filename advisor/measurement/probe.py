@@ -1,4 +1,4 @@
-"""Is there a usable GPU? Asked in a process of its own."""
+"""Is there a usable GPU? Asked in a process of its own; and the error that says what one needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from advisor.errors import shorten
+from advisor.errors import NoGpuError, shorten
 from advisor.measurement.child_python import python_command
 
 TIMEOUT_S = 120.0
@@ -56,3 +56,11 @@ def probe_gpu() -> Probe:
         return Probe(error=f"the GPU did not answer within {TIMEOUT_S:g} s, a limit that no option raises: is it stuck (nvidia-smi)?")
     except (OSError, ValueError, TypeError, KeyError) as error:
         return Probe(error=f"the look failed ({type(error).__name__})")
+
+
+def no_gpu(reason: str) -> NoGpuError:
+    """The error that says what is needed."""
+    return NoGpuError(
+        "no usable GPU on this machine", reason, "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
+        "run where there is one, or replay measurements with --device recorded:ROWS.csv",
+    )  # fmt: skip

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import attention, elementwise, fused_moe, gemm, normalization
-from advisor.pipelines.batch import (
-    Array,
-    ConfigurationBatch,
-    ProblemBatch,
-    column,
-    configuration_batch,
-    problem_batch,
-)
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.pipelines.bound import LEAST_LAUNCH_US, Bound, bound, config_bound, least_launch_us
+from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work
 from advisor.pipelines.schedule import Schedule, gap, latency_us, schedule
 

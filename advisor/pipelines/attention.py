@@ -11,7 +11,8 @@ import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy, tile
-from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.schema import result_dtype
 

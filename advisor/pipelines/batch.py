@@ -7,16 +7,16 @@ Float64 holds integers exactly up to 2**53, which no product of sizes of a real 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.errors import UsageError
+from advisor.pipelines import routing
+from advisor.pipelines.columns import Array, column
 from advisor.schema import Configuration, Problem, result_dtype
-
-Array = NDArray[np.float64]
 
 ELEMENT_BYTES: dict[str, float] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
@@ -91,6 +91,13 @@ class ProblemBatch:
         """Bytes per element of the output: bf16 where the operands are quantised, unless said otherwise."""
         return ELEMENT_BYTES[result_dtype(self.dtype, self.output_dtype)]
 
+    @property
+    def routing(self) -> tuple[Array, Array]:
+        """Rows and count of the experts, of shape [n, g]."""
+        if self.expert_rows is None or self.expert_count is None:
+            return routing.uniform(self.sizes["M"], self.sizes["E"], self.sizes["topk"])
+        return np.atleast_2d(self.expert_rows), np.atleast_2d(self.expert_count)
+
     def take(self, index: NDArray) -> ProblemBatch:
         """The rows `index` (an integer or boolean index) of every column."""
         rows, count = self.expert_rows, self.expert_count
@@ -125,11 +132,6 @@ class ConfigurationBatch:
         )
 
 
-def column(values: Iterable[float] | float) -> Array:
-    """A float64 column from a number or numbers."""
-    return np.atleast_1d(np.asarray(values, dtype=np.float64))
-
-
 def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
     """Problems that share family, operator, types, cache state and (if any) routing, as one batch.
 
@@ -142,8 +144,6 @@ def problem_batch(problems: Sequence[Problem]) -> ProblemBatch:
         raise UsageError("problems of one batch must share " + ", ".join(shared), f"{len(problems)} problems that do not")
     rows = count = None
     if first.family == "fused_moe" and any(p.routing is not None for p in problems):
-        from advisor.pipelines import routing
-
         rows, count = routing.stack([routing.of_problem(p) for p in problems])
     sizes = {name: column([p.sizes[name] for p in problems]) for name in first.sizes}
     return ProblemBatch(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import SM_PIPELINES, Demand, Work
 from advisor.schema import PIPELINES
 

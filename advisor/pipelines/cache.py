@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 
 SPLIT_L2 = ("8.0", "9.0", "10.0", "10.3")
 """Compute capabilities whose L2 has two partitions, each of which caches what the SMs next to it read (A100 white paper, "A100 L2

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 from advisor.pipelines.occupancy import Resources
 
 SM_PIPELINES = ("tensor", "fma", "xu", "alu", "issue", "smem")

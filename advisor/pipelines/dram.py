@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 
 READ_SHARE = 0.94
 """Of what the pins leave for data (`dram_achievable_fraction`), what kernels that mostly read get where no `dram_sustained_fraction` is

@@ -9,7 +9,8 @@ import numpy as np
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, occupancy
-from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 
 

@@ -18,7 +18,8 @@ from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
 from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
-from advisor.pipelines.batch import SIZES, Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
 
 LAUNCH_COLUMNS = ("num_warps", "num_stages")

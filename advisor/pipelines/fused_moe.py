@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines import elementwise, routing, tile
-from advisor.pipelines.batch import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines import elementwise, tile
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
 from advisor.schema import result_dtype
 
@@ -20,7 +21,7 @@ GEMM_OPS = ("w13", "w2")
 def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product:
     """The matrix product of w13 or w2, over experts. `block_m` sizes the launched grid, where it is known."""
     sizes = problem.sizes
-    rows, count = routing.of_batch(problem)
+    rows, count = problem.routing
     slots = (rows * count).sum(-1)
     active = (count * (rows > 0)).sum(-1)
     up = problem.op == "w13"
@@ -48,7 +49,7 @@ def product(problem: ProblemBatch, block_m: Array | None = None) -> tile.Product
 def _row_operator(problem: ProblemBatch) -> ProblemBatch:
     """Activation and combine as elementwise operators over rows, of the type in which w13 and w2 store their results."""
     sizes = problem.sizes
-    rows, count = routing.of_batch(problem)
+    rows, count = problem.routing
     slots = (rows * count).sum(-1)
     stored = result_dtype(problem.dtype, problem.output_dtype)
     if problem.op == "activation":

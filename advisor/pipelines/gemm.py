@@ -6,7 +6,8 @@ import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import tile
-from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import column
 from advisor.pipelines.demand import Demand, Work
 from advisor.schema import result_dtype
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 
 LIMITERS = ("none", "registers", "shared-memory", "warps", "slots", "grid", "tensor-memory")
 """What limits the resident CTAs; `Occupancy.limiter` of a launch is one of these."""

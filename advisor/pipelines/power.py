@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work
 
 STATIC_SHARE = 0.25

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.errors import UsageError
-from advisor.pipelines.batch import Array, ProblemBatch, column
+from advisor.pipelines.columns import Array, column
 from advisor.schema import Problem
 
 
@@ -74,10 +74,3 @@ def stack(routings: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     for i, (rows, count) in enumerate(routings):
         rows_out[i, : rows.size], count_out[i, : count.size] = rows, count
     return rows_out, count_out
-
-
-def of_batch(problem: ProblemBatch) -> tuple[Array, Array]:
-    """The routing of a batch, rows and count of shape [n, g]."""
-    if problem.expert_rows is None or problem.expert_count is None:
-        return uniform(problem.sizes["M"], problem.sizes["E"], problem.sizes["topk"])
-    return np.atleast_2d(problem.expert_rows), np.atleast_2d(problem.expert_count)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.pipelines.batch import Array
+from advisor.pipelines.columns import Array
 from advisor.schema import Problem
 
 GROUPED = ("gemm", "fused_moe")

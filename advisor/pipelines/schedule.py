@@ -15,8 +15,8 @@ import numpy as np
 
 from advisor.hardware import GpuSpec
 from advisor.pipelines import dram, power
-from advisor.pipelines.batch import Array
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, least_launch_us, throughput_per_us
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import LIMITERS, resident_ctas
 

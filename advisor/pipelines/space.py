@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from advisor.configs.launchability import least_block_k, most_block_k
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
-from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.columns import column
 from advisor.pipelines.occupancy import has_warp_group
 from advisor.schema import Configuration, Problem
 

@@ -13,7 +13,8 @@ import numpy as np
 from advisor.configs.launchability import least_block_k, swaps_operands
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache, elementwise, occupancy
-from advisor.pipelines.batch import ELEMENT_BYTES, Array, ConfigurationBatch
+from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch
+from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work, fma_gain
 
 MMA_SYNC_SHARE = 0.66

@@ -18,7 +18,7 @@ from advisor.configs.source import SourceFile, read_source
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec, load_gpu
 from advisor.pipelines import ConfigurationBatch
-from advisor.pipelines.batch import column
+from advisor.pipelines.columns import column
 from advisor.pipelines.space import combinations, problem_space
 from advisor.schema import Configuration, Problem
 from advisor.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, slots_of_a_rank

@@ -23,7 +23,8 @@ from advisor.search.storage import database_errors_named, open_storage
 from advisor.search.study import Budget, Tuner
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import Row
-from advisor.tuning.plan import Order, Plan, make_plan
+from advisor.tuning.order import Order
+from advisor.tuning.plan import Plan, make_plan
 from advisor.tuning.report import Tuned, report
 from advisor.worker_processes import end_with_parent, hear_interrupts, sigterm_as_interrupt, starting_workers
 

@@ -10,69 +10,31 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from advisor.configs.audit import entry_errors
-from advisor.configs.described import problem_dtype
 from advisor.configs.replacing import replacement
 from advisor.configs.tables import Table, clamp, read_table, select
-from advisor.errors import InputError, NothingMatchedError, UsageError
-from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.errors import NothingMatchedError
+from advisor.hardware import GpuSpec
 from advisor.learned import load_predictor
-from advisor.measurement import DeviceSpec, KernelRef, Scheduler, configurations, find_device, find_kernels, read_kernels
-from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
+from advisor.measurement import KernelRef, find_device
 from advisor.measurement.recorded import Recording, read_recording
-from advisor.pipelines.space import sound_depths
 from advisor.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import MARGIN
 from advisor.search.study import Decision
-from advisor.targets import PlannedLaunch, Request, Target
-from advisor.targets.resolve import resolve_target
+from advisor.targets import PlannedLaunch, Target
 from advisor.tuning.backends import Subject, holds_only_best
+from advisor.tuning.order import Order, target_of
 from advisor.tuning.shared_rows import may_be_tried, of_own_table, restricted, with_fixed
-from advisor.tuning.tables import check_dtype, check_exported, kernel_of, table_name, with_kernels_scales, with_tables_types
+from advisor.tuning.spaces import recorded_space, space_of
+from advisor.tuning.tables import check_exported, kernel_of, table_name, with_tables_types
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
 
 NEUTRAL = {"SPLIT_K": 1}
 """Parameters that a table may carry beyond the space, with the value at which they change nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What was asked for; plain values, so that worker processes can be told.
-
-    Attributes:
-        target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.
-        request: GPU, model, tokens and the like.
-        recorded: Rows to replay; None: measure on `device`.
-        device: As `advisor measure --device`; or the device itself, found.
-        op: Only launches of this operator.
-        sizes: Problems of a kernel.
-        trials, time_limit_s, margin: See `advisor.search`.
-        storage: A path or URL.
-        study: Name of the study; None: from the target and the GPU.
-        export: Folder for the table.
-        weights: Of the predictor.
-    """
-
-    target: str
-    request: Request
-    storage: str
-    recorded: str | None = None
-    device: str | DeviceSpec = "auto"
-    op: str | None = None
-    sizes: tuple[Mapping[str, int], ...] = ()
-    trials: int | None = None
-    time_limit_s: float | None = None
-    margin: float = MARGIN
-    study: str | None = None
-    export: str | None = None
-    weights: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +70,7 @@ def make_plan(order: Order) -> Plan:
         NothingMatchedError: The recording has none of the target's problems.
     """
     predictor = load_predictor(Path(order.weights) if order.weights else None)
-    target, kernel = _target(order)
+    target, kernel = target_of(order)
     whole = target
     if order.op is not None:
         launches = tuple(launch for launch in target.launches if launch.problem.op == order.op)
@@ -128,15 +90,15 @@ def make_plan(order: Order) -> Plan:
         target, left_out = _only_recorded(target, recording)
         warnings += left_out
     elif kernel is None:
-        kernel = kernel_of(target, launches=_launches(order))
+        kernel = kernel_of(target, launches=order.runs_kernels)
     target = replace(target, warnings=tuple(warnings))
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
         shares[launch.share].append(launch)
     if recording is None:
-        space, valid = _space(target, kernel, shares, measuring=True)
+        space, valid = space_of(target, kernel, shares, measuring=True)
     else:
-        space, valid = _recorded_space(recording, _space(target, kernel, shares, measuring=False)[0], shares)
+        space, valid = recorded_space(recording, space_of(target, kernel, shares, measuring=False)[0], shares)
     subjects = {launch.id: Subject(id=launch.id, problem=launch.problem, kernel=kernel) for launch in target.launches}
     sources = _sources(order, kernel, recording, shares)
     decisions = []
@@ -241,84 +203,6 @@ def _options(configuration: Configuration) -> tuple[int, int | None]:
     return configuration.num_ctas, configuration.maxnreg
 
 
-def _target(order: Order) -> tuple[Target, KernelRef | None]:
-    text = order.target
-    if text == "fused_moe" or text.endswith(".json"):
-        if len(order.sizes) > 1:
-            times = f"{len(order.sizes)} times --sizes"
-            raise UsageError("a table is of one layer", times, "at most once", "tune one layer after the other")
-        request = replace(order.request, sizes=order.sizes[0] if order.sizes else None)
-        if text == "fused_moe" and request.gpu is None:
-            request = replace(request, gpu=_gpu(order).name)
-        settled = request.model or request.sizes or (request.hidden_size and request.top_k)
-        target = resolve_target(text, replace(request, assume=not settled))
-        if target.table is not None:
-            check_dtype(target.table.name, request.dtype)
-        elif _launches(order):
-            target = with_kernels_scales(target)
-        return target, None
-    if Path(text).is_dir():
-        raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
-    kernels = find_kernels(text)
-    named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
-             "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}  # fmt: skip
-    if given := [name for name, value in named.items() if value is not None]:
-        raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
-    made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
-    problems: list[tuple[KernelRef, Problem]] = []
-    for kernel in made:
-        entry = read_kernels(kernel.file)[kernel.function]
-        sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
-        if order.request.tokens:
-            sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
-        ops = [op for op in entry["ops"] if order.op in (None, op)]
-        dtype = problem_dtype(entry, kernel.label, order.request.dtype)
-        for op in ops:
-            for each in sizes if order.sizes or order.request.tokens else ():
-                check_sizes(kernel, op, each)
-            problems += [
-                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
-                                 routing=order.request.routing, cache="cold" if order.request.cache == "cold" else "warm"))
-                for each in sizes if each
-            ]  # fmt: skip
-    if not problems:
-        raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
-    if len({kernel for kernel, _ in problems}) != 1:
-        known = ", ".join(kernel.target for kernel in kernels)
-        raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
-    kernel = problems[0][0]
-    launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
-    for _, problem in problems:
-        label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
-        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
-                                        source="kernel's default", share=label)  # fmt: skip
-    space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
-    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
-
-
-def _launches(order: Order) -> bool:
-    """Whether anything is launched: rows that are replayed say themselves what was."""
-    return order.recorded is None and find_device(order.device, look=False).path is None
-
-
-def _gpu(order: Order) -> GpuSpec:
-    """The GPU asked for, else the recording's, else the device's."""
-    if order.request.gpu is not None:
-        return load_gpu(order.request.gpu)
-    if order.recorded is not None:
-        found = match_device_name(read_recording(order.recorded).gpu)
-    else:
-        device = find_device(order.device)
-        if device.gpu is not None:
-            found = match_device_name(device.gpu)
-        else:
-            with Scheduler(device, compile_workers=0) as scheduler:
-                found = match_device_name(scheduler.description.gpu)
-    if found is None:
-        raise UsageError("the GPU is not described in ceilings/", None, "a name that `advisor gpus` lists", "say which with --gpu NAME")
-    return found
-
-
 def _base_table(order: Order, target: Target) -> Table | None:
     """The table that the export is merged into: the one already in its folder, else the target's."""
     if order.export is not None:
@@ -373,50 +257,3 @@ def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:
     names = dict.fromkeys([*(name for name in wanted.sizes if name in problem.sizes), *problem.sizes])
     words = [problem.op, *(f"{name}={problem.sizes[name]}" for name in names), problem.dtype]
     return " ".join([*words, *([f"{problem.cache} cache"] if cache else [])])
-
-
-def _space(target: Target, kernel: KernelRef | None, shares: Mapping[str, list[PlannedLaunch]], *,
-           measuring: bool) -> tuple[SearchSpace, dict[str, np.ndarray]]:  # fmt: skip
-    """The space, and per decision which of it the kernel's file accepts.
-
-    What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
-    """
-    if measuring and kernel is not None:
-        accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
-        listed = {key: configuration for group in shares.values() for launch in group
-                  for key, configuration in _keyed(kernel, launch.problem).items()}  # fmt: skip
-        if not listed:
-            raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
-        space = SearchSpace.of(listed.values())
-        return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
-    space = SearchSpace.from_batch(target.space) if kernel is None else SearchSpace.from_kernel_file(kernel.file, kernel.function)
-    if kernel is not None:
-        sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
-        space = space if sound.all() else SearchSpace.of(c for c, kept in zip(space.configurations, sound, strict=True) if kept)
-    return space, {}
-
-
-def _recorded_space(recording: Recording, space: SearchSpace, shares: Mapping[str, list[PlannedLaunch]]) -> tuple[SearchSpace,
-                    dict[str, np.ndarray]]:  # fmt: skip
-    """The space with what was recorded beyond it; where a sweep was recorded, nothing but that can be tried."""
-    problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
-    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
-    names = set(space.configurations[0].flat(all_options=True))
-    beyond = [c for each in recorded.values() for rows in each for c in rows.values() if set(c.flat(all_options=True)) == names]
-    wider = SearchSpace.of([*space.configurations, *beyond])
-    if holds_only_best(recording):
-        return wider, {}
-    keys = [_key(c) for c in wider.configurations]
-    return wider, {share: np.array([all(key in rows for rows in each) for key in keys]) for share, each in recorded.items()}
-
-
-def _key(configuration: Configuration) -> str:
-    return str(sorted(configuration.flat(all_options=True).items(), key=str))
-
-
-def _keyed(kernel: KernelRef, problem: Problem) -> dict[str, Configuration]:
-    return {_key(configuration): configuration for configuration in configurations(kernel, problem)}
-
-
-def _keys(kernel: KernelRef, problem: Problem) -> set[str]:
-    return set(_keyed(kernel, problem))

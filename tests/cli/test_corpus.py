@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from advisor.cli import main
-from advisor.cli.advise_command import _advise, _write
+from advisor.cli.advise_command import _advise
+from advisor.cli.advise_reports import write
 from advisor.errors import AdvisorError
 from advisor.learned import load_predictor
 from advisor.targets import Request
@@ -45,7 +46,7 @@ def test_every_third_table_gets_a_report(corpus_dir, tmp_path):
         assert result.verdict.bound_us <= result.verdict.ceiling_us * (1 + 1e-9)
         reported += 1
         if number % 20 == 0:
-            _write(result, tmp_path / str(number))
+            write(result, tmp_path / str(number))
     assert reported >= 200
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from advisor.advise import advise
 from advisor.comparison import Options, compare_files, compare_trees, resources
-from advisor.comparison.kernels import kernel_subjects, parse
+from advisor.comparison.kernel_source import parse
+from advisor.comparison.kernels import kernel_subjects
 from advisor.comparison.resources import Attempt, Compiling
 from advisor.comparison.settings import KernelSettings, Settings
 from advisor.comparison.trees import RevisionTree

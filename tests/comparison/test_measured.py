@@ -12,9 +12,9 @@ import pytest
 
 from advisor.cli import main
 from advisor.comparison import Options, assemble, new_result
-from advisor.comparison.compare import compare_files
 from advisor.comparison.gate import conditions
 from advisor.comparison.measured import Ran, measured_row
+from advisor.comparison.of_files import compare_files
 from advisor.comparison.settings import Settings
 from advisor.comparison_json import comparison_from_json, comparison_to_json
 from advisor.comparison_schema import Compared, Subject

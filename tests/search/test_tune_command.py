@@ -334,7 +334,7 @@ def test_the_gpu_is_looked_for_once(tmp_path, monkeypatch):
         raise no_gpu("only told that it would be opened")
 
     monkeypatch.setattr(probe, "probe_gpu", probe_gpu)
-    monkeypatch.setattr("advisor.tuning.plan.Scheduler", scheduler)
+    monkeypatch.setattr("advisor.tuning.order.Scheduler", scheduler)
     monkeypatch.setattr("advisor.tuning.backends.Scheduler", scheduler)
     assert main(["tune", "fused_moe", *MODEL, "--tokens", "64", "--output", str(tmp_path / "out")]) == 4
     assert len(looked) == 1 and opened == ["NVIDIA H200"]

@@ -7,7 +7,7 @@ import numpy as np
 from advisor.diagnosis.columns import first
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found, microseconds, percent, remedy_of, severity_of
-from advisor.pipelines import problem_batch, routing
+from advisor.pipelines import problem_batch
 from advisor.schema import Finding
 
 
@@ -38,7 +38,7 @@ vLLM 0.33 and SGLang 0.5.23, `moe_align_block_size`.
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where a smaller block saves time."""
         block = context.parameter("BLOCK_SIZE_M", 64)
-        rows, count = routing.of_batch(problem_batch([context.problem]))
+        rows, count = problem_batch([context.problem]).routing
         slots = float((rows * count).sum())
         padded = float((count * np.ceil(rows / block)).sum()) * block
         costs = context.costs(relax=("padding",))

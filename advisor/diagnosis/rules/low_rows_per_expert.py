@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext, Need
 from advisor.diagnosis.rule import found
-from advisor.pipelines import problem_batch, routing
+from advisor.pipelines import problem_batch
 from advisor.schema import Finding
 
 SMALLEST_TILE = 16
@@ -36,7 +36,7 @@ PTX ISA, `mma.sync.m16n8k16`; the routing of the problem (uniform unless given).
 
     def check(self, context: LaunchContext) -> Finding | None:
         """Fires where weights bind and tiles are nearly empty."""
-        rows, count = routing.of_batch(problem_batch([context.problem]))
+        rows, count = problem_batch([context.problem]).routing
         active = float((count * (rows > 0)).sum())
         mean = float((rows * count).sum()) / max(active, 1.0)
         if mean >= SMALLEST_TILE / 2 or context.bound.binding_pipeline(0) not in ("dram", "l2"):

@@ -1,0 +1,136 @@
+"""What a tuning run was asked for, and the target that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.configs.described import problem_dtype
+from advisor.errors import UsageError
+from advisor.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels, read_kernels
+from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernels_made_for
+from advisor.measurement.recorded import read_recording
+from advisor.schema import Problem
+from advisor.search.space import SearchSpace
+from advisor.search.stopping import MARGIN
+from advisor.targets import PlannedLaunch, Request, Target
+from advisor.targets.resolve import resolve_target
+from advisor.tuning.tables import check_dtype, with_kernels_scales
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What was asked for; plain values, so that worker processes can be told.
+
+    Attributes:
+        target: A tuned table, `fused_moe`, a bundled kernel or `FILE.py::KERNEL`.
+        request: GPU, model, tokens and the like.
+        recorded: Rows to replay; None: measure on `device`.
+        device: As `advisor measure --device`; or the device itself, found.
+        op: Only launches of this operator.
+        sizes: Problems of a kernel.
+        trials, time_limit_s, margin: See `advisor.search`.
+        storage: A path or URL.
+        study: Name of the study; None: from the target and the GPU.
+        export: Folder for the table.
+        weights: Of the predictor.
+    """
+
+    target: str
+    request: Request
+    storage: str
+    recorded: str | None = None
+    device: str | DeviceSpec = "auto"
+    op: str | None = None
+    sizes: tuple[Mapping[str, int], ...] = ()
+    trials: int | None = None
+    time_limit_s: float | None = None
+    margin: float = MARGIN
+    study: str | None = None
+    export: str | None = None
+    weights: str | None = None
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether anything is launched: rows that are replayed say themselves what was."""
+        return self.recorded is None and find_device(self.device, look=False).path is None
+
+
+def target_of(order: Order) -> tuple[Target, KernelRef | None]:
+    """The target of an order, for its GPU, and its kernel where it names one.
+
+    Raises:
+        UsageError: It names none, or more than one can be tuned at a time.
+    """
+    text = order.target
+    if text == "fused_moe" or text.endswith(".json"):
+        if len(order.sizes) > 1:
+            times = f"{len(order.sizes)} times --sizes"
+            raise UsageError("a table is of one layer", times, "at most once", "tune one layer after the other")
+        request = replace(order.request, sizes=order.sizes[0] if order.sizes else None)
+        if text == "fused_moe" and request.gpu is None:
+            request = replace(request, gpu=_gpu(order).name)
+        settled = request.model or request.sizes or (request.hidden_size and request.top_k)
+        target = resolve_target(text, replace(request, assume=not settled))
+        if target.table is not None:
+            check_dtype(target.table.name, request.dtype)
+        elif order.runs_kernels:
+            target = with_kernels_scales(target)
+        return target, None
+    if Path(text).is_dir():
+        raise UsageError("tune one table at a time", f"the folder {text}", "a table in it", "name the table's file")
+    kernels = find_kernels(text)
+    named = {"--model": order.request.model, "--hidden-size": order.request.hidden_size, "--top-k": order.request.top_k,
+             "--tensor-parallel": order.request.tensor_parallel, "--expert-parallel": order.request.expert_parallel}  # fmt: skip
+    if given := [name for name, value in named.items() if value is not None]:
+        raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
+    made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
+    problems: list[tuple[KernelRef, Problem]] = []
+    for kernel in made:
+        entry = read_kernels(kernel.file)[kernel.function]
+        sizes = [dict(each) for each in order.sizes] or [dict(entry.get("example") or {})]
+        if order.request.tokens:
+            sizes = [{**each, "M": tokens} for each in sizes for tokens in order.request.tokens]
+        ops = [op for op in entry["ops"] if order.op in (None, op)]
+        dtype = problem_dtype(entry, kernel.label, order.request.dtype)
+        for op in ops:
+            for each in sizes if order.sizes or order.request.tokens else ():
+                check_sizes(kernel, op, each)
+            problems += [
+                (kernel, Problem(family=entry["family"], op=op, sizes=each, dtype=dtype, block_shape=block_shape_of(entry, dtype),
+                                 routing=order.request.routing, cache="cold" if order.request.cache == "cold" else "warm"))
+                for each in sizes if each
+            ]  # fmt: skip
+    if not problems:
+        raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
+    if len({kernel for kernel, _ in problems}) != 1:
+        known = ", ".join(kernel.target for kernel in kernels)
+        raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
+    kernel = problems[0][0]
+    launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
+    for _, problem in problems:
+        label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
+        launches[label] = PlannedLaunch(id=label, kernel=kernel.function, problem=problem, configuration=None,
+                                        source="kernel's default", share=label)  # fmt: skip
+    space = SearchSpace.from_kernel_file(kernel.file, kernel.function).batch
+    return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
+
+
+def _gpu(order: Order) -> GpuSpec:
+    """The GPU asked for, else the recording's, else the device's."""
+    if order.request.gpu is not None:
+        return load_gpu(order.request.gpu)
+    if order.recorded is not None:
+        found = match_device_name(read_recording(order.recorded).gpu)
+    else:
+        device = find_device(order.device)
+        if device.gpu is not None:
+            found = match_device_name(device.gpu)
+        else:
+            with Scheduler(device, compile_workers=0) as scheduler:
+                found = match_device_name(scheduler.description.gpu)
+    if found is None:
+        raise UsageError("the GPU is not described in ceilings/", None, "a name that `advisor gpus` lists", "say which with --gpu NAME")
+    return found
