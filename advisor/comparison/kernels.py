@@ -15,6 +15,7 @@ from typing import Any
 
 from advisor.comparison import resources
 from advisor.comparison.calling import CallingFiles, ChangedCall, callings, changed_calls
+from advisor.comparison.kept_files import KeptFiles
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
 from advisor.comparison.kernel_rows import kernel_row, unread_of
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
@@ -30,7 +31,7 @@ from advisor.configs.bindings import own_nodes
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
-from advisor.configs.source import SourceFile, parse_source
+from advisor.configs.source import SourceFile
 from advisor.configs.target_questions import BACKENDS
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
@@ -40,6 +41,8 @@ from advisor.schema import FAMILIES, Configuration, Finding, Problem
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
+
+_KEPT = KeptFiles(largest_bytes=6_000_000)
 
 LARGEST_SPACE = 50_000
 LARGEST_KERNELS = 40
@@ -97,10 +100,7 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
         return None
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
-    try:
-        return parse_source(data.decode("utf-8-sig"), path)
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
+    return _KEPT.parsed(data, path)
 
 
 def kernel_subjects(
