@@ -50,6 +50,8 @@ PACKAGES = {
 """What pip calls the packages that are imported, by their modules' names."""
 SAYING = ("measure", "train")
 """Commands without `--format` that print nothing but what a person reads."""
+PLACES = {"DIR": "a folder"} | dict.fromkeys(("FILE", "OUT.csv", "ROWS.csv", "LAUNCHES.jsonl", "WEIGHTS"), "a file")
+"""What options take whose values are names of files and folders, as help calls it."""
 INTERRUPTED = 130
 INTERNAL_FAILURE = 3
 
@@ -64,7 +66,17 @@ class _Parser(argparse.ArgumentParser):
             options = [each.split("=")[0] for each in unknown if each.startswith("-")]
             close = [near for each in options for near in difflib.get_close_matches(each, self._option_string_actions, n=1)]
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
+        self._refuse_empty_places(parsed)
         return parsed, unknown
+
+    def _refuse_empty_places(self, parsed: argparse.Namespace) -> None:
+        """An empty name of a file or folder is none: as a path it would be the current folder, as an option one that was left out."""
+        for action in self._actions:
+            value = getattr(parsed, action.dest, None)
+            if action.option_strings and action.metavar in PLACES and "" in (value if isinstance(value, list) else [value]):
+                name = "/".join(action.option_strings)
+                remedy = "?" if action.required else "? leave the option out"
+                self.error(f"argument {name}: must name {PLACES[action.metavar]} (got ''); is a variable unset{remedy}")
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see `{self.prog} --help`\n")

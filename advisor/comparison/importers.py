@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from advisor.comparison import git
@@ -23,21 +24,25 @@ LARGEST_IMPORTED = 40
 """Files that are read for what one file imports."""
 LARGEST_IMPORTERS = 400
 """Unchanged files that are read to see whether they import a changed one; the nearest to it first."""
+KEPT_PLACES = 65_536
+"""Of modules, as a folder's files may find them: each file that leads to another asks for those that it imports anew."""
 
 
 def located(paths: Container[str], path: str, item: Import) -> str | None:
     """The path of a tree that an import of the file `path` leads to; None: none in the tree."""
-    parts = item.module.split(".") if item.module else []
-    folder = PurePosixPath(path).parent
-    starts = [folder, *list(folder.parents)[:MOST_ABOVE]]
-    if item.level:
-        starts = starts[item.level - 1 : item.level]
-    for start in starts:
-        whole = start.joinpath(*parts)
-        for candidate in (f"{whole}.py" if parts else None, str(whole / "__init__.py")):
-            if candidate is not None and candidate in paths:
-                return candidate
-    return None
+    return next((place for place in _places(path.rpartition("/")[0], item.module, item.level) if place in paths), None)
+
+
+@lru_cache(maxsize=KEPT_PLACES)
+def _places(folder: str, module: str, level: int) -> tuple[str, ...]:
+    """Where a file of a folder may find a module, in order."""
+    beside = PurePosixPath(folder)
+    starts = [beside, *list(beside.parents)[:MOST_ABOVE]]
+    if level:
+        starts = starts[level - 1 : level]
+    parts = module.split(".") if module else []
+    wholes = [start.joinpath(*parts) for start in starts]
+    return tuple(place for whole in wholes for place in ((f"{whole}.py",) if parts else ()) + (str(whole / "__init__.py"),))
 
 
 def imported_files(

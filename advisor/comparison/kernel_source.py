@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from advisor.configs.source import SourceFile, parse_source
+from advisor.comparison.kept_files import KeptFiles
+from advisor.configs.source import SourceFile
 from advisor.errors import InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
 """No kernel file is that long, and parsing takes some fifty times its size in memory."""
+
+_KEPT = KeptFiles(largest_bytes=6_000_000)
 
 ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
 """What a hostile or half-written file can make the parsing of literals raise, besides our own errors."""
@@ -27,7 +30,4 @@ def parse(data: bytes | None, path: str) -> SourceFile | None:
         return None
     if len(data) > LARGEST_SOURCE_BYTES:
         raise InputError(f"{path}: too large to be parsed", f"{len(data):,} bytes", f"at most {LARGEST_SOURCE_BYTES:,} bytes")
-    try:
-        return parse_source(data.decode("utf-8-sig"), path)
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
+    return _KEPT.parsed(data, path)

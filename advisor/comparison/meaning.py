@@ -19,6 +19,9 @@ MOST_NAMES = 2_000
 KEPT_TREES = 1_024
 """Statements of files of which it is kept what they come down to: each kernel and each launch of a file asks for most of them."""
 
+KEPT_NAMES = 16_384
+"""The same of the names in a statement, which take less memory: every file that imports another one asks for them again."""
+
 Led = tuple[Import, frozenset[str]]
 """An import of a file, and the names there that are asked for."""
 
@@ -82,7 +85,7 @@ def _dumped(tree: ast.AST) -> str:
     return ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)
 
 
-@lru_cache(maxsize=KEPT_TREES)
+@lru_cache(maxsize=KEPT_NAMES)
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The names in a tree, and the attributes that are asked of names."""
     nodes = list(ast.walk(tree))

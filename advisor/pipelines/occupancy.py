@@ -192,6 +192,8 @@ def mma_warps(block_m: Array, block_n: Array, num_warps: Array) -> tuple[Array, 
     along_m, along_n = np.ones(block_m.shape), np.ones(block_m.shape)
     for _ in range(5):  # 32 warps at most
         open_ = along_m * along_n < num_warps
+        if not open_.any():
+            break
         tall = (block_m / 16 / along_m >= block_n / 16 / along_n) & (along_m < block_m / 16)
         along_m = np.where(open_ & tall, along_m * 2, along_m)
         along_n = np.where(open_ & ~tall, along_n * 2, along_n)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import pytest
 
-from advisor.cli import main, options
+from advisor.cli import PLACES, build_parser, main, options
 
 GEMM = ["advise", "gemm", "--gpu", "H100"]
 
@@ -40,3 +41,25 @@ def test_a_problem_to_measure_says_each_size_once(tmp_path, capsys):
 
 def test_zero_is_a_size_of_one_option_alone():
     assert options.named_sizes("B=1 causal=0") == {"B": 1, "causal": 0}
+
+
+def test_an_empty_name_of_a_file_or_folder_is_refused(tmp_path, capsys, monkeypatch):
+    """`-o ""` would write into the current folder, and `--weights ""` take the weights shipped."""
+    monkeypatch.chdir(tmp_path)
+    for given in (["advise", "fused_moe", "-o", ""], ["advise", "fused_moe", "--output="], ["compare", "a", "b", "--output", ""],
+                  ["tune", "fused_moe", "--export", ""], ["predict", "rows.csv", "-o", ""], ["rank", "shapes.csv", "-o", ""],
+                  ["train", "rows.csv", "-o", ""], ["measure", "softmax", "-o", ""], ["record", "-o", "", "--", "python"],
+                  ["evaluate", "rows.csv", "--card", ""], ["advise", "fused_moe", "--weights", ""],
+                  ["compare", "a", "b", "--launches", "a.jsonl", "--launches", ""]):  # fmt: skip
+        assert main(given) == 2
+        error = capsys.readouterr().err
+        assert "must name a f" in error and "(got '')" in error and error.count("\n") == 1, given
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_option_that_takes_a_file_or_folder_is_known_as_one():
+    """What help calls OUT.csv, DIR or the like is refused where it is empty; whoever adds an option under another name adds that."""
+    commands = next(each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)).choices.values()
+    shown = {action.metavar for parser in commands for action in parser._actions if action.option_strings}
+    told = {each for each in shown if isinstance(each, str) and ("." in each or each in ("DIR", "FILE", "WEIGHTS", "PATH", "FOLDER"))}
+    assert told == set(PLACES)
