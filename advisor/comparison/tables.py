@@ -14,7 +14,6 @@ import numpy as np
 from advisor.advise import launch_reports
 from advisor.comparison.failures import table_failures, why_it_fails
 from advisor.comparison.fallbacks import Fallback
-from advisor.comparison.remembered import RememberingPredictor
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import latency_sum, static_row
 from advisor.comparison_schema import CHANGES, StaticRow, StaticSide, Subject
@@ -135,7 +134,7 @@ def table_subject(
         rows: list[StaticRow] = []
         for gpu in () if unasked or not predict else tuple(gpus) if anywhere else (own,) if own is not None else ():
             try:
-                found, said = _rows(before, after, replace(request, gpu=gpu.name), gpu, RememberingPredictor(predictor=predictor))
+                found, said = _rows(before, after, replace(request, gpu=gpu.name), gpu, predictor)
             except AdvisorError as error:
                 found, said = [], [f"No prediction on {gpu.name}: {error}"]
             rows += found
