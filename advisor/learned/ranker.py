@@ -27,6 +27,9 @@ FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 SHARE_OF_PHYSICS = 0.85
 """How much the log-odds of the physics count beside those of the trees on a GPU of which no sweep is known."""
 
+BOTH, TREES, BOTH_ONE_BUFFER, TREES_ONE_BUFFER = range(4)
+"""Opinions on GPUs never swept: trees and physics, the trees alone; and each among configurations with one buffer."""
+
 AGREED, AGREED_UNSEEN = 5, 3
 """Picks after which, should all have lost, a second opinion picks in turn: on GPUs of which sweeps are known, with the latencies predicted;
 on others the trees without the physics. Which of them knows a new GPU better differs from GPU to GPU."""
@@ -149,11 +152,12 @@ class Ranker:
             return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
         one_buffer = launch.stages <= 2
         if not (_outgrown(launch) and one_buffer.any()):
-            return picks([rank, by_trees], chain(AGREED_UNSEEN * [0], cycle([1, 0])))
+            return picks([rank, by_trees], chain(AGREED_UNSEEN * [BOTH], cycle([TREES, BOTH])))
         opinions = [rank, by_trees, *(np.where(one_buffer, odds, -np.inf) for odds in (rank, by_trees))]
         if launch.capability[0] in SPLIT_L2:
-            return picks(opinions, chain([0], cycle([3, 2, 1, 0])))
-        return picks(opinions, chain(ONE_BUFFER_FIRST * [2, 3], cycle([1, 0, 3, 1, 0, 2])))
+            return picks(opinions, chain([BOTH], cycle([TREES_ONE_BUFFER, BOTH_ONE_BUFFER, TREES, BOTH])))
+        first = ONE_BUFFER_FIRST * [BOTH_ONE_BUFFER, TREES_ONE_BUFFER]
+        return picks(opinions, chain(first, cycle([TREES, BOTH, TREES_ONE_BUFFER, TREES, BOTH, BOTH_ONE_BUFFER])))
 
     def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
         """What the configurations that may win need; whoever asks about few must not change what they are compared with."""
