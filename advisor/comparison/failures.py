@@ -52,7 +52,7 @@ def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: I
     known = {issue.key for issue in before if issue.key is not None} | told
     whole = {issue.message for issue in before if issue.key is None}
     return tuple(
-        Failure(condition=CERTAIN[issue.check], what=f"entry {issue.key}" if issue.key is not None else "", reason=reason_of(issue))
+        Failure(condition=CERTAIN[issue.check], what=f"entry {issue.key}" if issue.key is not None else "", reason=issue.message)
         for issue in new
         if is_certain(issue) and (not told and issue.message not in whole if issue.key is None else issue.key not in known)
     )
@@ -66,12 +66,7 @@ def why_it_fails(table: Table | None, issues: Iterable[AuditIssue], tokens: int)
     found = next((issue for issue in certain if key is None or issue.key in (None, key)), None)
     if found is None:
         return ""
-    return reason_of(found) if found.key is not None else reason_of(found).partition("; ")[0]  # in short, for every row says it
-
-
-def reason_of(issue: AuditIssue) -> str:
-    """What the audit says, less the file's name, which stands beside it."""
-    return issue.message.rpartition(".json: ")[2]
+    return found.message if found.key is not None else found.message.partition("; ")[0]  # in short, for every row says it
 
 
 def is_kernel_source(data: bytes) -> bool:
