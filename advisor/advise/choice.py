@@ -58,7 +58,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     scores, seconds, ceilings = np.zeros(len(held)), [], {}
     for launch in group:
         problem = problem_batch([launch.problem])
-        own = predictor.scores(problem, space, target.gpu)
+        own = predictor.scores(problem, space, target.gpu, varied=False)
         usable = np.isfinite(own)
         if not usable.any():
             raise NothingMatchedError(f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None,
@@ -67,7 +67,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
         ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
         seconds.append(float(at_best.us[0]))
-        scores = scores + (own if held is space else predictor.scores(problem, held, target.gpu)) * seconds[-1]
+        scores = scores + (own if held is space else predictor.scores(problem, held, target.gpu, varied=False)) * seconds[-1]
     scores = scores / sum(seconds)
     best = _closest(held, scores, first.configuration or first.untuned)
     row = held.take(np.array([best]))

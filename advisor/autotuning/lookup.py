@@ -182,7 +182,7 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
     total, weight = np.zeros(len(space)), 0.0
     for problem in problems:
         batch = problem_batch([problem])
-        scores = np.broadcast_to(model.scores(batch, space, spec), (len(space),))
+        scores = np.broadcast_to(model.scores(batch, space, spec, varied=False), (len(space),))
         if not np.isfinite(scores).any():
             raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
         # Each operator weighs as much as the time it takes.

@@ -66,7 +66,7 @@ class AnalyticalPredictor:
         ]  # fmt: skip
         return _with_interval(np.concatenate(found), pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
         """The log of the predicted latency."""
         return np.log(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
 

@@ -257,5 +257,13 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("GPUs likened by twice their shared memory and less by wgmma", "GPUs left out, first 8: 86.9 instead of 86.5 %: not used"),
     ("intervals of GPUs left out from folds of one GPU each instead of two", "known held: A100 88, A40 98, H800 80, L40 87 instead of 87, "
      "98, 80, 80 %; best 73, 96, 74, 89 instead of 69, 96, 75, 89 %: not used"),
+    ("a search that is told by neighbouring sizes how far similar configurations were off / by what won there alone: used",
+     "GPUs left out, a table at a time, 90th percentile A100 10 / 9, A40 4 / 4.5, H800 9.5 / 7, L40 10 / 9.5; simulated sweeps, its own "
+     "similar ones heard / not heard either: used, 11.5 / 9, 3 / 4.5, 8 / 7.5, 11 / 9.5"),
+    ("of precedents: the weight of none 2 instead of 1: used / the least share .006 / .02 / likeness over .15 / .4",
+     "a table at a time A100 9 -> 8 / 8 / 11 / 11 / 11, A40 4.5 -> 4.5 / 4.5 / 5 / 5 / 4, H800 7 -> 7 / 6.5 / 6.5 / 6 / 9, L40 9.5 -> 9.5 / "
+     "9.5 / 9 / 9.5 / 10"),
+    ("launches that share a configuration: log-odds averaged as they are, without the variety of each order: used",
+     "w13 and w2 of five models together predicted, H200 3.2 -> 3.0, L40 2.4 -> 2.3 % behind the fastest of the space"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""

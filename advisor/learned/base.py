@@ -65,9 +65,11 @@ class Predictor(Protocol):
         """The best latency within the kernel's configuration space."""
         ...
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        """For ranking configurations of one problem: smaller is better, on the scale of log latency up to a constant (so that scores of
-        launches which share a configuration can be averaged); inf where it cannot launch."""
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
+        """For ranking configurations of one problem: smaller is better; inf where it cannot launch.
+
+        `varied`: what resembles an earlier pick may come later than it would alone, for whoever tries several. False: each has its own
+        value, and those of launches that share a configuration can be averaged."""
         ...
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,

@@ -96,7 +96,7 @@ class LearnedPredictor:
             self._last = (problem, known, moe.core.best_launch(problem, known))
         return self._last[2]
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
         """For ranking configurations of one problem: smaller is better; inf where it cannot launch. A cold cache is ranked as a warm one:
         only that was measured.
 
@@ -105,8 +105,8 @@ class LearnedPredictor:
         """
         moe = self._moe(replace(problem, cache="warm"))
         if moe is None or moe.ranker is None:
-            return self._analytical.scores(problem, configuration, gpu)
-        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype))
+            return self._analytical.scores(problem, configuration, gpu, varied=varied)
+        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype), varied=varied)
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip

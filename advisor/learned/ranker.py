@@ -103,8 +103,12 @@ class Ranker:
     wins: Wins
     shortlist: int = 160
 
-    def scores(self, latencies: Latencies, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine) -> Array:
-        """Smaller is better, [c]; inf where the shared memory does not fit. `latencies` is what the model predicts them by."""
+    def scores(self, latencies: Latencies, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine, *,
+               varied: bool = True) -> Array:  # fmt: skip
+        """Smaller is better, [c]; inf where the shared memory does not fit. `latencies` is what the model predicts them by.
+
+        Not `varied`: log-odds as they are, but for the first pick, which gets the largest.
+        """
         physics = latencies.physics
         rows = as_rows(configuration)
         score = np.full(rows.shape[0], np.inf)
@@ -117,7 +121,8 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
         rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
         if tried.size > variety.PICKS:
-            rank = _moved_first(rank, self._picks(latencies, rank, by_trees, _places(rows[tried], self.known), launch))
+            picks = self._picks(latencies, rank, by_trees, _places(rows[tried], self.known), launch)
+            rank = _moved_first(rank, picks if varied else picks[:1])
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)

@@ -141,3 +141,19 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
         assert (rows[now[:20], stages] == 2).sum() > (rows[without[:20], stages] == 2).sum()
     else:
         assert (now == without).all()
+
+
+@pytest.mark.parametrize("swept", [True, False])
+@pytest.mark.parametrize("tokens", [2, 64])
+def test_log_odds_without_variety_keep_their_values_but_for_the_first_pick(swept, tokens):
+    moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("L40"), "bf16"), samples.problems(tokens=(tokens,))
+    ranker = moe.ranker
+    if not swept:
+        ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
+    known = as_configuration(ranker.known[fits(gpu, as_configuration(ranker.known)) & (ranker.known[:, FIELDS.index("num_stages")] < 5)])
+    odds, _ = ranker._log_odds(moe.core.physics, moe_launch(problem, known, gpu), ranker._rivals(moe.core.physics, problem, gpu))
+    varied, plain = (ranker.scores(moe.core, problem, known, gpu, varied=each) for each in (True, False))
+    assert plain.argmin() == varied.argmin()
+    assert not np.array_equal(plain, varied)
+    others = np.delete(np.arange(len(plain)), plain.argmin())
+    assert (np.argsort(plain[others], kind="stable") == np.argsort(-odds[others], kind="stable")).all()
