@@ -1,12 +1,14 @@
 """Trials until within 1 % of the exhaustive best, and what the stopping rule saves, on the published near-optimal rows.
 
-Run it: `python tests/bench/search.py [--weights FILE] [--models E,topk,H,N …] [--gpus NAME …] [--problems N] [--cap N] [--simulated]`, or
-`pytest -m bench -s tests/bench/search.py` with ADVISOR_BENCH_SEARCH holding such options. The figures are of unseen models only where
-the weights were trained with `--exclude-model` for the models given (likewise GPUs).
+Run it: `python tests/bench/search.py [--weights FILE …] [--models E,topk,H,N …] [--gpus NAME …] [--problems N] [--cap N] [--simulated]`, or
+`pytest -m bench -s tests/bench/search.py` with ADVISOR_BENCH_SEARCH holding such options. Each of the weights is asked about the GPUs or
+models alone that it was trained without (`--exclude-gpu`, `--exclude-model`): those of a GPU or of a fold of models each give the figures
+of all of them in one run. Of weights that know everything the figures are of what they saw.
 
 Every method searches the same space (the family's, what cannot launch left out for all) on the same problems with the same seeds. A trial
-is one configuration; it succeeds when the file has it. Ours searches each problem on its own; the token counts of a table one after the
-other; and all tables of a GPU, models in the order of their sizes, what won for one known to the next. Ours never tries a launch twice,
+is one configuration; it succeeds when the file has it. Ours searches the token counts of a table one after the other, as `advisor tune`
+does; all tables of a GPU, models in the order of their sizes, what won for one known to the next, as it does where its storage holds
+earlier searches; and each problem on its own, where nothing can be learned but that it lost. Ours never tries a launch twice,
 though the file may have one of two configurations that make it and not the other. What the file lacks is slower than the best by more
 than 1 %, by how much is not recorded: ours is told that it lost and nothing else, Optuna's samplers are told the sweep's median latency,
 ordinal parameters as integers, and configurations that cannot launch cost them nothing.
@@ -34,6 +36,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.learned import load_predictor  # noqa: E402
+from advisor.learned.weights import load  # noqa: E402
 from advisor.pipelines.space import family_space  # noqa: E402
 from advisor.search.precedents import Precedent  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
@@ -173,12 +176,19 @@ def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
               f"8 {np.mean(values <= 8):.2f}", flush=True)  # fmt: skip
 
 
+def left_out(path: Path | None) -> set[object] | None:
+    """GPUs and models that weights were trained without; None where they know everything."""
+    about = load(path).about if path is not None else {}
+    found = {*about.get("excluded_gpus", ()), *(tuple(model) for model in about.get("excluded_models", ()))}
+    return found or None
+
+
 def run(arguments: list[str]) -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser()
     default = os.environ.get("ADVISOR_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data"
     parser.add_argument("--data", default=default, type=Path)
-    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--weights", type=Path, nargs="*", help="what to ask, each about what it was trained without")
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--gpus", nargs="*", default=[])
     parser.add_argument("--problems", type=int, default=40, help="problems per GPU for Optuna's samplers (ours: all)")
@@ -187,9 +197,15 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--simulated", nargs="?", const="", help="simulate what the file lacks with these weights (the shipped ones)")
     parser.add_argument("--ours", type=int, default=10**9, help="problems per GPU for ours")
     options = parser.parse_args(arguments)
-    predictor, space = load_predictor(options.weights), SearchSpace.from_batch(family_space("fused_moe"))
+    space = SearchSpace.from_batch(family_space("fused_moe"))
     models = {tuple(int(part) for part in model.split(",")) for model in options.models}
-    cases = read_cases(options.data, space, predictor, models, set(options.gpus))
+    cases = []
+    for path in options.weights or [None]:
+        predictor = load_predictor(path)
+        asked, of = read_cases(options.data, space, predictor, models, set(options.gpus)), left_out(path)
+        asked = [case for case in asked if of is None or case.gpu in of or case.model in of]
+        print(f"{predictor.name}: {len(asked)} problems, {'seen' if of is None else 'of what it was trained without'}")
+        cases += asked
     if options.simulated is not None:
         cases = simulated(cases, space, load_predictor(options.simulated or None))
         print(f"simulated sweeps: {agreement(cases)}")
@@ -197,7 +213,7 @@ def run(arguments: list[str]) -> None:
     by_gpu: dict[str, list[Case]] = {}
     for i in rng.permutation(len(cases)):
         by_gpu.setdefault(cases[i].gpu, []).append(cases[i])
-    print(f"{len(cases)} problems, prior: {predictor.name}, cap {options.cap} trials, space of {len(space)}\n")
+    print(f"{len(cases)} problems, cap {options.cap} trials, space of {len(space)}\n")
     start = time.monotonic()
 
     def every(name: str, count: int, trials: Callable[[Case, int], int]) -> None:
@@ -205,9 +221,9 @@ def run(arguments: list[str]) -> None:
             show(name, {gpu: [trials(case, seed) for seed, case in enumerate(each[:count])] for gpu, each in by_gpu.items()},
                  options.cap)  # fmt: skip
 
-    every("ours", options.ours, lambda case, seed: guided(case, options.cap, [])[0])
     for name, forgets in (("ours, a table at a time", True), ("ours, all tables in turn", False)):
         show(name, {gpu: in_tables(each[: options.ours], options.cap, forgets=forgets) for gpu, each in by_gpu.items()}, options.cap)
+    every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, [])[0])
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
     stopping(by_gpu, options.ours)
