@@ -55,25 +55,21 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
     """
     space, first = target.space, group[0]
     held = held_to(space, like, first.fixed)
-    scores, seconds, ceilings = np.zeros(len(held)), [], {}
-    for launch in group:
-        problem = problem_batch([launch.problem])
-        own = predictor.scores(problem, space, target.gpu, varied=False)
-        usable = np.isfinite(own)
-        if not usable.any():
+    problems, ceilings = [problem_batch([launch.problem]) for launch in group], {}
+    for launch, problem in zip(group, problems, strict=True):
+        scores = predictor.scores(problem, space, target.gpu)
+        if not np.isfinite(scores).any():
             raise NothingMatchedError(f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None,
                                       "describe a smaller space")  # fmt: skip
-        best = int(np.argmin(own))
+        best = int(np.argmin(scores))
         at_best = predictor.predict(problem, space.take(np.array([best])), target.gpu)
         ceilings[launch.id] = (float(at_best.us[0]), configuration_at(space, best))
-        seconds.append(float(at_best.us[0]))
-        scores = scores + (own if held is space else predictor.scores(problem, held, target.gpu, varied=False)) * seconds[-1]
-    scores = scores / sum(seconds)
+    if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
+        scores = predictor.scores(problems, held, target.gpu)
     best = _closest(held, scores, first.configuration or first.untuned)
     row = held.take(np.array([best]))
     latencies, demands = {}, {}
-    for launch in group:
-        problem = problem_batch([launch.problem])
+    for launch, problem in zip(group, problems, strict=True):
         latencies[launch.id] = predicted_latency(predictor.predict(problem, row, target.gpu), predictor)
         demands[launch.id] = demand_totals(problem, row, target.gpu)
     table = first.table or target.table

@@ -52,7 +52,7 @@ def _rows(group: list[PlannedLaunch], target: Target, predictor: Predictor, wort
     total = np.zeros(values.size)
     for launch in group:
         problem = problem_batch([launch.problem])
-        scores = predictor.scores(problem, target.space, target.gpu, varied=False)
+        scores = predictor.scores(problem, target.space, target.gpu)
         first = [int(np.flatnonzero(column == value)[np.argmin(scores[column == value])]) for value in values]
         total = total + predictor.predict(problem, target.space.take(np.array(first)), target.gpu).us
     best = int(np.argmin(total))

@@ -179,16 +179,10 @@ def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: 
         raise UsageError(f"best_config: {refused}", dtype, "operands the GPU takes, such as bf16", "give dtype=, or another gpu=")
     problems = _problems(family, ops, sizes, types)
     space = problem_space(problems[0], spec.vendor)
-    total, weight = np.zeros(len(space)), 0.0
-    for problem in problems:
-        batch = problem_batch([problem])
-        scores = np.broadcast_to(model.scores(batch, space, spec, varied=False), (len(space),))
-        if not np.isfinite(scores).any():
-            raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
-        # Each operator weighs as much as the time it takes.
-        share = float(model.predict(batch, space.take(np.array([int(np.argmin(scores))])), spec).us[0])
-        total, weight = total + share * scores, weight + share
-    chosen = configuration_at(space, int(np.argmin(total)))
+    scores = np.broadcast_to(model.scores([problem_batch([problem]) for problem in problems], space, spec), (len(space),))
+    if not np.isfinite(scores).any():
+        raise UsageError(f"best_config: no configuration of the space fits {spec.name}", sizes)
+    chosen = configuration_at(space, int(np.argmin(scores)))
     return {
         **{name: int(value) for name, value in chosen.parameters.items()}, "num_warps": chosen.num_warps, "num_stages": chosen.num_stages,
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -66,9 +66,10 @@ class AnalyticalPredictor:
         ]  # fmt: skip
         return _with_interval(np.concatenate(found), pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
-        """The log of the predicted latency."""
-        return np.log(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu))
+    def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """The log of the predicted latency, in all."""
+        each = [problems] if isinstance(problems, ProblemBatch) else problems
+        return np.log(sum(pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu) for problem in each))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip

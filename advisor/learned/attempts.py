@@ -261,8 +261,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "GPUs left out, a table at a time, 90th percentile A100 10 / 9, A40 4 / 4.5, H800 9.5 / 7, L40 10 / 9.5; simulated sweeps, its own "
      "similar ones heard / not heard either: used, 11.5 / 9, 3 / 4.5, 8 / 7.5, 11 / 9.5"),
     ("of precedents: the weight of none 2 instead of 1: used / the least share .006 / .02 / likeness over .15 / .4",
-     "a table at a time A100 9 -> 8 / 8 / 11 / 11 / 11, A40 4.5 -> 4.5 / 4.5 / 5 / 5 / 4, H800 7 -> 7 / 6.5 / 6.5 / 6 / 9, L40 9.5 -> 9.5 / "
-     "9.5 / 9 / 9.5 / 10"),
+     "a table at a time A100 9 -> 8 / 8 / 11 / 11 / 11, A40 4.5 -> 4.5 / 4.5 / 5 / 5 / 4, H800 7 -> 7 / 6.5 / 6.5 / 6 / 9, L40 9.5 -> 9.5 "
+     "/ 9.5 / 9 / 9.5 / 10"),
     ("launches that share a configuration: log-odds averaged as they are, without the variety of each order: used",
      "w13 and w2 of five models together predicted, H200 3.2 -> 3.0, L40 2.4 -> 2.3 % behind the fastest of the space"),
 )

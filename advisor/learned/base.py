@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,11 +66,10 @@ class Predictor(Protocol):
         """The best latency within the kernel's configuration space."""
         ...
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
-        """For ranking configurations of one problem: smaller is better; inf where it cannot launch.
-
-        `varied`: what resembles an earlier pick may come later than it would alone, for whoever tries several. False: each has its own
-        value, and those of launches that share a configuration can be averaged."""
+    def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """For ranking configurations of one problem, or of several (a batch of one each) that share whichever is chosen and weigh as
+        much as the time they take: smaller is better; inf where it cannot launch. Only their order means something: what resembles the
+        first ones may come later than it would alone, for whoever tries several."""
         ...
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,

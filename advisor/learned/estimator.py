@@ -3,7 +3,7 @@ far outside the analytical model answers; `Prediction.learned` and `Prediction.s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -96,17 +96,18 @@ class LearnedPredictor:
             self._last = (problem, known, moe.core.best_launch(problem, known))
         return self._last[2]
 
-    def scores(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, varied: bool = True) -> Array:
-        """For ranking configurations of one problem: smaller is better; inf where it cannot launch. A cold cache is ranked as a warm one:
-        only that was measured.
+    def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        """The order of configurations; a cold cache is ranked as a warm one: only that was measured.
 
         Also where the analytical model gives the latencies: of 361 entries of vLLM's bf16 tables for AMD the learned order has 18 %
         among its first eight, the analytical one 4 %.
         """
-        moe = self._moe(replace(problem, cache="warm"))
-        if moe is None or moe.ranker is None:
-            return self._analytical.scores(problem, configuration, gpu, varied=varied)
-        return moe.ranker.scores(moe.core, problem, configuration, machine(gpu, problem.dtype), varied=varied)
+        each = [problems] if isinstance(problems, ProblemBatch) else problems
+        models = [self._moe(replace(problem, cache="warm")) for problem in each]
+        moe = models[0]
+        if moe is None or moe.ranker is None or any(model is not moe for model in models):
+            return self._analytical.scores(each, configuration, gpu)
+        return moe.ranker.scores(moe.core, each, configuration, machine(gpu, each[0].dtype))
 
     def p_speedup(self, problem: ProblemBatch, gpu: GpuSpec, latency_us: Array | None, prediction: Prediction,
                   ceiling: Prediction, configuration: ConfigurationBatch | None = None, at_least: float = 1.1) -> Array:  # fmt: skip

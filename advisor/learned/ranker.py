@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle, repeat
 from typing import Any, Protocol
@@ -103,13 +103,15 @@ class Ranker:
     wins: Wins
     shortlist: int = 160
 
-    def scores(self, latencies: Latencies, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Machine, *,
-               varied: bool = True) -> Array:  # fmt: skip
-        """Smaller is better, [c]; inf where the shared memory does not fit. `latencies` is what the model predicts them by.
+    def scores(self, latencies: Latencies, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: Machine) -> Array:
+        """Smaller is better, [c]; inf where the shared memory does not fit.
 
-        Not `varied`: log-odds as they are, but for the first pick, which gets the largest.
+        Args:
+            latencies: What the model predicts them by.
+            problems: That share a configuration, a batch of one each.
+            configuration: The configurations, [c].
+            gpu: The GPU.
         """
-        physics = latencies.physics
         rows = as_rows(configuration)
         score = np.full(rows.shape[0], np.inf)
         usable = np.flatnonzero(fits(gpu, configuration))
@@ -118,31 +120,39 @@ class Ranker:
         most_stages = self.wins.most_stages(self.known, gpu)
         tried = usable[_among(rows[usable], self.known) & (rows[usable, variety.STAGES] <= most_stages)]
         candidates = tried if tried.size else usable
-        launch = moe_launch(problem, as_configuration(rows[candidates]), gpu)
-        rank, by_trees = self._log_odds(physics, launch, self._rivals(physics, problem, gpu))
+        launches = [moe_launch(problem, as_configuration(rows[candidates]), gpu) for problem in problems]
+        odds = self._log_odds(latencies.physics, launches, [self._rivals(latencies.physics, problem, gpu) for problem in problems])
+        shares = _time_shares(latencies, launches, [each for each, _ in odds])
+        rank, by_trees = np.average(odds, axis=0, weights=shares)
+        launch = launches[int(np.argmax(shares))]  # what is asked of one problem, the longest answers
         if tried.size > variety.PICKS:
-            picks = self._picks(latencies, rank, by_trees, _places(rows[tried], self.known), launch)
-            rank = _moved_first(rank, picks if varied else picks[:1])
+
+            def log_us() -> Array:
+                return np.average([latencies.estimate(each, EXACT).log_us for each in launches], axis=0, weights=shares)
+
+            rank = _moved_first(rank, self._picks(log_us, rank, by_trees, _places(rows[tried], self.known), launch))
         score[candidates] = -rank
         if candidates.size < usable.size:
             rest = np.setdiff1d(usable, candidates, assume_unique=True)
-            others = moe_launch(problem, as_configuration(rows[rest]), gpu)
-            odds = order.log_odds(order.columns(others), self.order)
-            score[rest] = -rank.min() + 1 + odds.max() - odds
+            never = [moe_launch(problem, as_configuration(rows[rest]), gpu) for problem in problems]
+            by_physics = np.average([order.log_odds(order.columns(each), self.order) for each in never], axis=0, weights=shares)
+            score[rest] = -rank.min() + 1 + by_physics.max() - by_physics
             if candidates.size > variety.PICKS and not self.wins.know(launch):
+                others = never[int(np.argmax(shares))]
                 within = np.flatnonzero(others.stages <= most_stages)
-                new = rest[within[_first_new(odds[within], others.take(within), launch)]]
+                new = rest[within[_first_new(by_physics[within], others.take(within), launch)]]
                 last, following = np.sort(score[candidates])[variety.PICKS - 1 : variety.PICKS + 1]
                 score[new] = np.linspace(last, following, new.size + 2)[1:-1]
         return score
 
-    def _picks(self, latencies: Latencies, rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch) -> NDArray[np.int64]:
+    def _picks(self, log_us: Callable[[], Array], rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch
+               ) -> NDArray[np.int64]:  # fmt: skip
         """The first places of configurations [n]: of several opinions in turn, after some of the first alone.
 
         On GPUs of which sweeps are known each opinion picks for itself: what it ranks high is right too often to give way to variety.
 
         Args:
-            latencies: What the model predicts them by.
+            log_us: Called for the logs of the latencies predicted, [n].
             rank: Log-odds, [n].
             by_trees: Those of the trees alone, [n].
             places: Where the configurations stand in `known`, [n].
@@ -153,7 +163,7 @@ class Ranker:
             return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0])
 
         if self.wins.know(launch):
-            by_latency = rank - SHARE_OF_LATENCY * latencies.estimate(launch, EXACT).log_us
+            by_latency = rank - SHARE_OF_LATENCY * log_us()
             return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
         one_buffer = launch.stages <= 2
         if not (_outgrown(launch) and one_buffer.any()):
@@ -170,20 +180,26 @@ class Ranker:
         launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
         return rivals(launch, *reach.terms(launch, physics))
 
-    def _log_odds(self, physics: Array, launch: Launch, others: Rivals) -> tuple[Array, Array]:
-        """With the physics of the order, and by the trees alone, [n] each; the same on GPUs whose sweeps are known."""
-        features = matrix(ranking_features(launch, *reach.terms(launch, physics), others))
-        odds = self.quick(features)
-        known = self.wins.know(launch)
-        added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
-        if len(launch) <= 8:
-            return odds + added, odds
-        chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in (odds + added, odds)])
-        # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
-        looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
-        odds = odds - 1000.0
-        odds[chosen] = np.average([forest(features[chosen]) for forest in looks], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
-        return odds + added, odds
+    def _log_odds(self, physics: Array, launches: Sequence[Launch], others: Sequence[Rivals]) -> list[tuple[Array, Array]]:
+        """Of each problem's launches, [n]: with the physics of the order, and by the trees alone; the same on GPUs whose sweeps are known.
+
+        All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
+        """
+        known = self.wins.know(launches[0])
+        features = [matrix(ranking_features(launch, *reach.terms(launch, physics), each))
+                    for launch, each in zip(launches, others, strict=True)]  # fmt: skip
+        trees = [self.quick(each) for each in features]
+        added = [0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order) for launch in launches]
+        if len(launches[0]) > 8:
+            opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
+            chosen = np.unique([np.argsort(-each, kind="stable")[: self.shortlist] for each in opinions])
+            # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
+            looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
+            weights = (1, 1, 1 if known else UNSEEN_LOOKS)
+            for i, each in enumerate(features):
+                trees[i] = trees[i] - 1000.0
+                trees[i][chosen] = np.average([forest(each[chosen]) for forest in looks], axis=0, weights=weights)
+        return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """As named arrays."""
@@ -201,6 +217,15 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
     return Ranker(
         **forests, known=stored[f"{prefix}/known"], order=stored[f"{prefix}/order"], wins=variety.from_arrays(stored, f"{prefix}/wins"),
     )  # fmt: skip
+
+
+def _time_shares(latencies: Latencies, launches: Sequence[Launch], odds: Sequence[Array]) -> Array:
+    """What each problem [p] takes of the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
+    if len(launches) == 1:
+        return np.ones(1)
+    first = [launch.take(np.array([np.argmax(each)])) for launch, each in zip(launches, odds, strict=True)]
+    us = np.exp([float(latencies.estimate(launch, EXACT).log_us[0]) for launch in first])
+    return us / us.sum()
 
 
 def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from advisor.errors import NothingMatchedError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.learned.reached import tunable_ceiling
-from advisor.pipelines import problem_batch
+from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
 from advisor.schema import Problem
 from advisor.search.precedents import Precedent, after_precedents, place_among_problems
@@ -148,46 +148,51 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     """
     total = np.zeros(len(space))
     bound = np.zeros(len(space))
-    order = np.zeros(len(space))
+    first_us = 0.0
     sigmas: list[float] = []
     stopped: dict[str, int] = {}
     ceilings = np.zeros(3)
     launches = np.ones(len(space), dtype=bool)
     learned = True
     coordinates = np.zeros((len(space), 0))
-    for problem in problems:
-        found, batch = feasibility(space, problem, gpu), problem_batch([problem])
-        prediction, scores = predictor.predict(batch, space.batch, gpu), predictor.scores(batch, space.batch, gpu)
-        scores = np.broadcast_to(scores, (len(space),))
+    batches = [problem_batch([problem]) for problem in problems]
+    for problem, batch in zip(problems, batches, strict=True):
+        found, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
         launches &= found.launches
         if not launches.any():
             raise NothingMatchedError(f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}", None,
                                       None, "describe a smaller space")  # fmt: skip
-        # What the ranker takes for too large may launch all the same: it comes last.
-        scores = np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
+        scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
         ceiling = tunable_ceiling(predictor.ceiling(batch, gpu), np.array([found.problem_bound_us]), us[[best]])
         ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
         learned &= bool(np.broadcast_to(prediction.learned, (len(space),))[best])
-        # Scores rank; the prediction of the best one says where they lie.
         total += np.where(np.isfinite(us), us, np.inf)
-        order += float(us[best]) * np.exp(_behind(scores - scores[best], found.launches))
+        first_us += float(us[best])
         bound += found.bound_us
         stopped = stopped or dict(found.stopped_by)
         sigmas.append(float(np.log(high[best] / low[best]) / (2 * _normal_quantile(prediction.coverage))))
         if not coordinates.shape[1]:
             coordinates = features(space, found, problem)
+    if len(batches) > 1:
+        scores = _scores(predictor, batches, space, gpu)
+    # Scores rank; the prediction of each problem's best one says where they lie.
+    mean = np.where(launches, np.log(first_us) + _behind(scores - scores[launches].min(), launches), np.inf)
     sizes = problems[0].sizes
     amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
-    with np.errstate(divide="ignore"):
-        mean = np.where(launches, np.log(order), np.inf)
     return Prior(
         mean=mean, sigma=max(float(np.mean(sigmas)), LEAST_SIGMA), features=coordinates, place=float(np.log2(max(amount, 1))),
         where=place_among_problems(problems[0]), bound_us=bound, ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),
         stopped_by=stopped, predicted_us=total, shares=LEARNED if learned else ANALYTICAL,
         launch=launch_numbers(space.columns, problems),
     )  # fmt: skip
+
+
+def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch], space: SearchSpace, gpu: GpuSpec) -> Array:
+    """What ranks the configurations, [c]: what the ranker takes for too large may launch all the same, and comes last."""
+    scores = np.broadcast_to(predictor.scores(problems, space.batch, gpu), (len(space),))
+    return np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
 
 
 def _behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:

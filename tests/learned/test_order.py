@@ -94,9 +94,9 @@ def test_the_physics_counts_on_gpus_without_sweeps_alone(predictor, monkeypatch)
     moe, space = predictor.weights.moe, family_space("fused_moe")
     problem = samples.problems(tokens=(64,))
     swept, other = machine(load_gpu(samples.GPUS[0]), "bf16"), machine(load_gpu("A40"), "bf16")
-    before = {gpu: moe.ranker.scores(moe.core, problem, space, gpu) for gpu in (swept, other)}
+    before = {gpu: moe.ranker.scores(moe.core, [problem], space, gpu) for gpu in (swept, other)}
     monkeypatch.setattr(ranker, "SHARE_OF_PHYSICS", 0.0)
-    after = {gpu: moe.ranker.scores(moe.core, problem, space, gpu) for gpu in (swept, other)}
+    after = {gpu: moe.ranker.scores(moe.core, [problem], space, gpu) for gpu in (swept, other)}
     assert (before[swept] == after[swept]).all()
     assert np.argsort(before[other]).tolist() != np.argsort(after[other]).tolist()
 
@@ -108,14 +108,14 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
         launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
         others = rivals(launch, *reach.terms(launch, moe.core.physics))
-        heard = moe.ranker._log_odds(moe.core.physics, launch, others)[0] != without._log_odds(moe.core.physics, launch, others)[0]
-        assert heard.any() == swept, gpu
+        ((heard, _),), ((unheard, _),) = (each._log_odds(moe.core.physics, [launch], [others]) for each in (moe.ranker, without))
+        assert (heard != unheard).any() == swept, gpu
 
 
 def test_what_never_won_a_sweep_comes_behind_in_the_order_of_the_physics(predictor):
     moe, space = predictor.weights.moe, family_space("fused_moe")
     problem, gpu = samples.problems(tokens=(64,)), machine(load_gpu("A40"), "bf16")
-    scores = moe.ranker.scores(moe.core, problem, space, gpu)
+    scores = moe.ranker.scores(moe.core, [problem], space, gpu)
     known = ranker._among(as_rows(space), moe.ranker.known)
     usable = np.isfinite(scores)
     rest = np.flatnonzero(usable & ~known)

@@ -25,7 +25,7 @@ from tests.learned.samples import FIELDS
 def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
     ranker = dataclasses.replace(weights.moe.ranker, known=samples.CONFIGURATIONS, **forests)  # few won: too few for a closer look
     problem = samples.problems(tokens=(64,))
-    return ranker.scores(weights.moe.core, problem, as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
+    return ranker.scores(weights.moe.core, [problem], as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
 
 
 @pytest.mark.parametrize(("gpu", "counts"), [
@@ -52,7 +52,7 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
         ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
     rows = as_rows(space)
     won = (rows[:, None] == ranker.known[None]).all(axis=2).any(axis=1)
-    order = np.argsort(ranker.scores(moe.core, problem, space, gpu), kind="stable")
+    order = np.argsort(ranker.scores(moe.core, [problem], space, gpu), kind="stable")
     assert won[order[:PICKS]].all()
     new, later = np.split(order[PICKS:], [NEVER_WON])
     assert won[new].all() if swept else not won[new].any()
@@ -76,11 +76,11 @@ def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
     unseen = dataclasses.replace(moe.ranker, wins=dataclasses.replace(moe.ranker.wins, machines=moe.ranker.wins.machines + 5.0))
     known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
     launch = moe_launch(problem, known, gpu)
-    joint, trees = unseen._log_odds(moe.core.physics, launch, unseen._rivals(moe.core.physics, problem, gpu))
-    order = np.argsort(unseen.scores(moe.core, problem, known, gpu), kind="stable").tolist()
+    ((joint, trees),) = unseen._log_odds(moe.core.physics, [launch], [unseen._rivals(moe.core.physics, problem, gpu)])
+    order = np.argsort(unseen.scores(moe.core, [problem], known, gpu), kind="stable").tolist()
     assert order[0] == joint.argmax() != trees.argmax()
     assert order.index(trees.argmax()) == AGREED_UNSEEN
-    same, alone = moe.ranker._log_odds(moe.core.physics, launch, moe.ranker._rivals(moe.core.physics, problem, gpu))
+    ((same, alone),) = moe.ranker._log_odds(moe.core.physics, [launch], [moe.ranker._rivals(moe.core.physics, problem, gpu)])
     assert (same == alone).all()
 
 
@@ -93,7 +93,7 @@ def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
 
         def place(share: float, problem=problem, fastest=fastest) -> int:
             monkeypatch.setattr("advisor.learned.ranker.SHARE_OF_LATENCY", share)
-            return np.argsort(moe.ranker.scores(moe.core, problem, known, gpu), kind="stable").tolist().index(fastest)
+            return np.argsort(moe.ranker.scores(moe.core, [problem], known, gpu), kind="stable").tolist().index(fastest)
 
         if (without := place(0.0)) >= AGREED:
             outvoted = place(1e6)  # the latencies outvote the trees
@@ -107,7 +107,7 @@ def test_more_stages_than_sweeps_tried_come_behind_what_they_did():
     ranker, gpu = moe.ranker, machine(load_gpu("RTX 4090"), "bf16")
     known = ranker.known[fits(gpu, as_configuration(ranker.known))]
     stages = known[:, FIELDS.index("num_stages")]
-    order = np.argsort(ranker.scores(moe.core, problem, as_configuration(known), gpu), kind="stable")
+    order = np.argsort(ranker.scores(moe.core, [problem], as_configuration(known), gpu), kind="stable")
     assert (stages == 5).any()
     assert (np.sort(np.flatnonzero(stages[order] == 5)) >= (stages < 5).sum()).all()
 
@@ -127,7 +127,7 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
     rows = ranker.known[fits(machine_, as_configuration(ranker.known))]
 
     def order() -> np.ndarray:
-        return np.argsort(ranker.scores(moe.core, problem, as_configuration(rows), machine_), kind="stable")
+        return np.argsort(ranker.scores(moe.core, [problem], as_configuration(rows), machine_), kind="stable")
 
     now = order()
     monkeypatch.setattr("advisor.learned.ranker.OUTGROWN", (np.inf, np.inf))
@@ -144,16 +144,18 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
 
 
 @pytest.mark.parametrize("swept", [True, False])
-@pytest.mark.parametrize("tokens", [2, 64])
-def test_log_odds_without_variety_keep_their_values_but_for_the_first_pick(swept, tokens):
-    moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("L40"), "bf16"), samples.problems(tokens=(tokens,))
+def test_problems_that_share_a_configuration_weigh_as_much_as_the_time_they_take(swept):
+    moe, gpu = load_predictor().weights.moe, machine(load_gpu("L40"), "bf16")
     ranker = moe.ranker
     if not swept:
         ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
-    known = as_configuration(ranker.known[fits(gpu, as_configuration(ranker.known)) & (ranker.known[:, FIELDS.index("num_stages")] < 5)])
-    odds, _ = ranker._log_odds(moe.core.physics, moe_launch(problem, known, gpu), ranker._rivals(moe.core.physics, problem, gpu))
-    varied, plain = (ranker.scores(moe.core, problem, known, gpu, varied=each) for each in (True, False))
-    assert plain.argmin() == varied.argmin()
-    assert not np.array_equal(plain, varied)
-    others = np.delete(np.arange(len(plain)), plain.argmin())
-    assert (np.argsort(plain[others], kind="stable") == np.argsort(-odds[others], kind="stable")).all()
+    short, long = samples.problems(tokens=(1,)), samples.problems(tokens=(4096,))
+    space = family_space("fused_moe")
+
+    def order(*problems) -> list[int]:
+        return np.argsort(ranker.scores(moe.core, problems, space, gpu), kind="stable").tolist()
+
+    assert order(long, long) == order(long), "two of a kind are as one"
+    assert order(short)[0] != order(long)[0]
+    assert order(short, long)[:3] == order(long)[:3], "a launch a hundred times as long decides"
+    assert order(short, long) == order(long, short)
