@@ -263,7 +263,7 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
     ("of precedents: the weight of none 2 instead of 1: used / the least share .006 / .02 / likeness over .15 / .4",
      "a table at a time A100 9 -> 8 / 8 / 11 / 11 / 11, A40 4.5 -> 4.5 / 4.5 / 5 / 5 / 4, H800 7 -> 7 / 6.5 / 6.5 / 6 / 9, L40 9.5 -> 9.5 "
      "/ 9.5 / 9 / 9.5 / 10"),
-    ("launches that share a configuration: log-odds averaged as they are, without the variety of each order: used",
-     "w13 and w2 of five models together predicted, H200 3.2 -> 3.0, L40 2.4 -> 2.3 % behind the fastest of the space"),
+    ("launches that share a configuration: their orders' scores averaged / their log-odds, and the picks made of those: used",
+     "w13 and w2 of five models together predicted to be behind the fastest of the space by: H200 3.2 / 3.0, L40 2.4 / 2.3 %"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
