@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -233,10 +234,11 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
     found = tuple(launch for launch in target.launches if launch.problem in recording)
     if not found:
         wanted = target.launches[0].problem
-        nearest = max(recording, key=lambda problem: len(_words(problem) & _words(wanted)))
+        nearest = max(recording, key=lambda problem: (len(_words(problem) & _words(wanted)), -_apart(problem, wanted)))
         told = partial(_told, wanted=wanted, cache=nearest.cache != wanted.cache)
         others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
-        raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}",
+        none = f"none of the {len(target.launches)} problems" if others else "no rows of the problem"
+        raise NothingMatchedError(f"{recording.source}: has {none} of {target.title}",
                                   f"{told(wanted)}{others}", f"a problem that has rows; the nearest is {told(nearest)}",
                                   "check --model, --tokens, --dtype, --gpu and --cache")  # fmt: skip
     if len(found) == len(target.launches):
@@ -250,6 +252,12 @@ def _words(problem: Problem) -> set[str]:
     """What a problem is, in words that another one may share."""
     words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
     return set(words)
+
+
+def _apart(problem: Problem, other: Problem) -> float:
+    """By how much the sizes that both have differ, in powers of e."""
+    shared = problem.sizes.keys() & other.sizes.keys()
+    return sum(abs(math.log(max(problem.sizes[name], 1) / max(other.sizes[name], 1))) for name in shared)
 
 
 def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:

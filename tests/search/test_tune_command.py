@@ -386,6 +386,9 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
         (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5,
          "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
          "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check"),
+        (["fused_moe", *MODEL, "--tokens", "200", "--op", "w13", "--recorded", str(SWEEP)], 5,
+         "has no rows of the problem of fused_moe; got w13 M=200 E=128 topk=8 H=2048 N=768 bf16; expected a problem that has rows; the "
+         "nearest is w13 M=256 E=128"),
         (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
         (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5,
          "no launch of this operator; got nosuch; expected one of w13, w2; check --op"),
