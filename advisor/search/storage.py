@@ -158,7 +158,7 @@ def _check_is_journal(path: Path) -> None:
     with path.open("rb") as file:
         begins = file.read(len(_SQLITE))
     if not begins.startswith(_JOURNAL[: len(begins)]):
-        remedy = f"--storage sqlite:///{path}" if begins == _SQLITE else _ANOTHER
+        remedy = f"name a database by its URL: --storage sqlite:///{path}" if begins == _SQLITE else _ANOTHER
         raise UsageError(f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file", remedy)
 
 
