@@ -50,6 +50,7 @@ class Plan:
     subjects: Mapping[str, Subject]
     recording: Recording | None
     base_table: Table | None  # what the export starts from
+    about: str  # the layer or kernel, and the GPU
     name: str
     warnings: tuple[str, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  # by task
@@ -118,10 +119,10 @@ def make_plan(order: Order) -> Plan:
                 kind=_kind(target.gpu, group), incumbent_fails=_why_today_fails(target, group[0]),
             )
         )  # fmt: skip
-    name = order.study or _study_name(target)
+    about = _about(target)
     return Plan(
         order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
-        base_table=base, name=name, warnings=tuple(warnings),
+        base_table=base, about=about, name=order.study or about, warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
         unjudged={share: ops for share, group in shares.items() if (ops := _unjudged(whole, group))},
     )  # fmt: skip
@@ -162,8 +163,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def _study_name(target: Target) -> str:
-    """By default: the target, and the GPU. A layer without a table is known by its sizes, so that one storage keeps many of them."""
+def _about(target: Target) -> str:
+    """The target, and the GPU; the name of its study by default. A layer without a table is known by its sizes, so that one storage keeps many of them."""
     sizes = target.launches[0].problem.sizes
     layer = ",".join(f"{name}={sizes[name]}" for name in ("E", "topk", "H", "N")) if target.title == "fused_moe" else ""
     return f"{target.title.removesuffix('.json')}{layer and ' '}{layer} on {target.gpu.name}"

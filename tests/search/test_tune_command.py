@@ -294,6 +294,9 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, *export) == 0
     second = (tmp_path / "tables" / "before-after.md").read_text()
     assert "1 of 1 decisions changed" in second and "an earlier run" in second
+    for text in (first, second):  # it is the second that a pull request carries
+        assert text.startswith("### fused_moe E=128,topk=8,H=2048,N=768 on H200\n")
+        assert text.count("w2 will run with what won for M = 64 as well, and was not measured with it") == 1
     before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
     assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
     # A table that somebody else changed since is what ran before.
