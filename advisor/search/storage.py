@@ -48,7 +48,10 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
                 found = "a folder" if path.is_dir() else "a device or a pipe"
                 raise UsageError(f"{text}: a study cannot be kept there", found, "a file, or the name of a new one", _ANOTHER)
             _check_is_journal(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(path, error, _ANOTHER) from None
             _unlink_dangling_lock(path)
             _repair(path)
             return _journal(path)
@@ -159,7 +162,8 @@ def _check_is_journal(path: Path) -> None:
         begins = file.read(len(_SQLITE))
     if not begins.startswith(_JOURNAL[: len(begins)]):
         remedy = f"name a database by its URL: --storage sqlite:///{path}" if begins == _SQLITE else _ANOTHER
-        raise UsageError(f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file", remedy)
+        raise UsageError(f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file",
+                         remedy)  # fmt: skip
 
 
 def _repair(path: Path) -> None:

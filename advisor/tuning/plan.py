@@ -164,7 +164,8 @@ def _digest(content: bytes) -> str:
 
 
 def _about(target: Target) -> str:
-    """The target, and the GPU; the name of its study by default. A layer without a table is known by its sizes, so that one storage keeps many of them."""
+    """The target and the GPU: by default the name of its study, too. A layer without a table is known by its sizes, so that one storage
+    keeps many of them."""
     sizes = target.launches[0].problem.sizes
     layer = ",".join(f"{name}={sizes[name]}" for name in ("E", "topk", "H", "N")) if target.title == "fused_moe" else ""
     return f"{target.title.removesuffix('.json')}{layer and ' '}{layer} on {target.gpu.name}"

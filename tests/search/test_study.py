@@ -345,6 +345,12 @@ def test_a_journal_that_was_hardly_begun_is_one(tmp_path, torn):
     assert len(tried(tuner)) == 2
 
 
+def test_a_file_where_the_folder_would_be_is_said(tmp_path):
+    (tmp_path / "out").touch()
+    with pytest.raises(UsageError, match=r"study\.journal: cannot be written \(a file stands where its folder would be\)"):
+        open_storage(tmp_path / "out" / "study.journal")
+
+
 def test_a_torn_last_line_is_cut_off(tmp_path):
     path = tmp_path / "j"
     make_tuner(str(path), trials=3).run(backend_of(make_tuner(str(path), trials=3)))
