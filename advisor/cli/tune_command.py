@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     options.write_text(output / "result.json", to_json(tuned.result))
     options.write_text(output / "report.html", to_html(tuned.result))
-    before_after = markdown(tuned.rows, tuned.result.target, tuned.source, tuned.warnings)
+    before_after = markdown(tuned.rows, tuned.about, tuned.source, tuned.warnings)
     written: list[Path] = []
     if arguments.export:
         written, warnings = write_exports(Path(arguments.export), tuned.result.exports, before_after, tuned.table)
@@ -135,7 +135,7 @@ def _order(arguments: argparse.Namespace) -> Order:
 def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
     trials = sum(row.tried for row in tuned.rows)
-    print(f"{tuned.result.target} on {tuned.result.gpu}: {_counted(tuned.rows)} in {_trials(trials)} ({tuned.source})")
+    print(f"{tuned.about}, {_trials(trials)}: {_counted(tuned.rows)} ({tuned.source})")
     failures = {search.study_name: search.failures for search in tuned.result.searches}
     for row in tuned.rows:
         print(f"  {row.task}  {_latencies(row)}  {_trials(row.tried)}  {row.verdict}: {row.note}")

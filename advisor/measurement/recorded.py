@@ -136,7 +136,8 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         expected = f"one of {', '.join(sorted(gpus.values()))}" if gpus else "rows with a configuration and a latency"
         raise UsageError(f"{source}: has no rows of this GPU", gpu, expected)
     if wanted is None and len(gpus) > 1:
-        raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one", "add gpu=NAME")
+        raise UsageError(f"{source}: has rows of several GPUs", ", ".join(sorted(gpus.values())), "one",
+                         "say which with --gpu NAME; of a recorded device, with recorded:FILE,gpu=NAME")  # fmt: skip
     if not latencies:
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
     name = wanted if wanted is not None else next(iter(gpus))

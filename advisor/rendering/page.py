@@ -156,11 +156,14 @@ def _differing_sizes(result: Result) -> list[str]:
     return differing or (["M"] if "M" in names else names[:1])
 
 
-def _undecided(result: Result) -> bool:
-    """Whether a search has latencies, and none of the launches that it was for, so that what it found has nothing to be held against."""
+def _undecided(result: Result) -> str:
+    """What is said of launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
     known = {launch.id for launch in result.launches if launch.measured is not None}
-    found = [search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)]
-    return bool(found) and known.isdisjoint(found)
+    found = {search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)}
+    if found <= known:
+        return ""
+    some, them = ("", "") if known.isdisjoint(found) else (f" for {len(found - known)} of {len(result.launches)} launches", " for them")
+    return f"What the search found{some} was not compared with what runs, so that nothing is recommended{them}."
 
 
 def _drawing(chart: Chart, library: str | None) -> Drawing:

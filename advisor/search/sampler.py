@@ -25,6 +25,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import UsageError
+from advisor.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.search.precedents import Precedent
 from advisor.search.prior import Array, Prior, Shares, prior_of
@@ -77,9 +78,10 @@ class AdvisorSampler(BaseSampler):
         self._warned = False
 
     @classmethod
-    def for_problem(cls, problem: Problem, *, gpu: GpuSpec, space: SearchSpace | None = None, predictor: Predictor | None = None,
+    def for_problem(cls, problem: Problem, *, gpu: GpuSpec | str, space: SearchSpace | None = None, predictor: Predictor | None = None,
                     unit_us: float = 1.0) -> AdvisorSampler:  # fmt: skip
-        """A sampler for one problem; the family's space and the shipped predictor unless others are given."""
+        """A sampler for one problem on a GPU, by any name of it; the family's space and the shipped predictor unless others are given."""
+        gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
         space = space or SearchSpace.of_problem(problem, gpu.vendor)
         return cls(space, prior_of([problem], space, gpu, predictor or load_predictor()), unit_us=unit_us)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _ANOTHER = "give another --storage"
 _PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
 _PASSWORD_OPTION = re.compile(r"([?&][^=&]*passw(?:or)?d[^=&]*=)[^&]*", re.IGNORECASE)
+_JOURNAL, _SQLITE = b'{"op_code":', b"SQLite format 3"  # how Optuna begins every line of a journal, and SQLite a database
 _TRIES, _TRY_AGAIN_S = 20, 0.1  # SQLite creates one table at a time: another process can be first at each of them, a dozen
 
 
@@ -30,7 +31,7 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
 
     Raises:
         InputError: It cannot be opened.
-        UsageError: It is nothing that lines can be appended to and read again.
+        UsageError: It is nothing that lines can be appended to and read again, or a file of something else.
         MissingDependencyError: The URL's database driver is not installed.
     """
     import optuna
@@ -46,7 +47,11 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
             if path.exists() and not path.is_file():  # a device such as /dev/zero is read without end
                 found = "a folder" if path.is_dir() else "a device or a pipe"
                 raise UsageError(f"{text}: a study cannot be kept there", found, "a file, or the name of a new one", _ANOTHER)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _check_is_journal(path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(path, error, _ANOTHER) from None
             _unlink_dangling_lock(path)
             _repair(path)
             return _journal(path)
@@ -143,6 +148,22 @@ def _unlink_dangling_lock(path: Path) -> None:
     lock = path.with_name(f"{path.name}.lock")
     if lock.is_symlink() and not lock.exists():
         lock.unlink(missing_ok=True)
+
+
+def _check_is_journal(path: Path) -> None:
+    """Refuses a file that is something else: its end would be cut off as torn, and a study appended to it.
+
+    Raises:
+        UsageError: It does not begin as Optuna begins a journal.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        begins = file.read(len(_SQLITE))
+    if not begins.startswith(_JOURNAL[: len(begins)]):
+        remedy = f"name a database by its URL: --storage sqlite:///{path}" if begins == _SQLITE else _ANOTHER
+        raise UsageError(f"{path}: a study cannot be kept there", "a file that is no journal", "a journal of Optuna's, or a new file",
+                         remedy)  # fmt: skip
 
 
 def _repair(path: Path) -> None:

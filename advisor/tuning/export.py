@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,11 +140,12 @@ class TunedTable:
         return merge(now, {**restated(now, kept, self.gpu, self.tuned), **kept}), tuple(left)
 
 
-def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable | None, tuple[str, ...]]:
+def tuned_table(plan: Plan, winners: Mapping[str, Winner],
+                earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:  # fmt: skip
     """The table with every entry that won, and sentences on what else is in it.
 
     None: the target is no table, or nothing won that one would have to be made for. No entry goes in that `advisor audit` finds an error
-    in; those that were there and are not tuned are the user's, and stay.
+    in; those that were there and are not tuned are the user's, and stay. `earlier`: decisions whose entry an earlier run wrote.
     """
     name = table_name(plan.target)
     if name is None:
@@ -156,6 +157,8 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
     unjudged: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for task, winner in winners.items():
         tokens = plan.tokens.get(task)
+        if tokens is not None and task in earlier:
+            unjudged[plan.unjudged.get(task, ())].append(tokens)
         if tokens is None or winner.configuration is None or not winner.changed:
             continue
         entry = plan.launched(winner.configuration, launches[task].id)
@@ -215,10 +218,10 @@ def _messages(issues: Sequence[AuditIssue]) -> str:
     return "; ".join(issue.message for issue in issues)
 
 
-def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
-    """The artefacts, as results carry them, and what to warn of in them."""
+def exports(plan: Plan, winners: Mapping[str, Winner], earlier: Collection[str]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
+    """The artefacts, as results carry them, and what to warn of in them; `earlier`: see `tuned_table`."""
     found = []
-    table, warnings = tuned_table(plan, winners)
+    table, warnings = tuned_table(plan, winners, earlier)
     if table is not None:
         found.append(Export(name=table.table.name.file_name(), kind="table", content=render_table(table.table)))
     known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]

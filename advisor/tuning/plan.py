@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,7 @@ class Plan:
     subjects: Mapping[str, Subject]
     recording: Recording | None
     base_table: Table | None  # what the export starts from
+    about: str  # the layer or kernel, and the GPU
     name: str
     warnings: tuple[str, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  # by task
@@ -117,10 +119,10 @@ def make_plan(order: Order) -> Plan:
                 kind=_kind(target.gpu, group), incumbent_fails=_why_today_fails(target, group[0]),
             )
         )  # fmt: skip
-    name = order.study or _study_name(target)
+    about = _about(target)
     return Plan(
         order=order, target=target, predictor=predictor, space=space, decisions=tuple(decisions), subjects=subjects, recording=recording,
-        base_table=base, name=name, warnings=tuple(warnings),
+        base_table=base, about=about, name=order.study or about, warnings=tuple(warnings),
         tokens={share: group[0].tokens for share, group in shares.items() if group[0].tokens is not None},
         unjudged={share: ops for share, group in shares.items() if (ops := _unjudged(whole, group))},
     )  # fmt: skip
@@ -161,8 +163,9 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def _study_name(target: Target) -> str:
-    """By default: the target, and the GPU. A layer without a table is known by its sizes, so that one storage keeps many of them."""
+def _about(target: Target) -> str:
+    """The target and the GPU: by default the name of its study, too. A layer without a table is known by its sizes, so that one storage
+    keeps many of them."""
     sizes = target.launches[0].problem.sizes
     layer = ",".join(f"{name}={sizes[name]}" for name in ("E", "topk", "H", "N")) if target.title == "fused_moe" else ""
     return f"{target.title.removesuffix('.json')}{layer and ' '}{layer} on {target.gpu.name}"
@@ -233,10 +236,11 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
     found = tuple(launch for launch in target.launches if launch.problem in recording)
     if not found:
         wanted = target.launches[0].problem
-        nearest = max(recording, key=lambda problem: len(_words(problem) & _words(wanted)))
+        nearest = max(recording, key=lambda problem: (len(_words(problem) & _words(wanted)), -_apart(problem, wanted)))
         told = partial(_told, wanted=wanted, cache=nearest.cache != wanted.cache)
         others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
-        raise NothingMatchedError(f"{recording.source}: has none of the {len(target.launches)} problems of {target.title}",
+        none = f"none of the {len(target.launches)} problems" if others else "no rows of the problem"
+        raise NothingMatchedError(f"{recording.source}: has {none} of {target.title}",
                                   f"{told(wanted)}{others}", f"a problem that has rows; the nearest is {told(nearest)}",
                                   "check --model, --tokens, --dtype, --gpu and --cache")  # fmt: skip
     if len(found) == len(target.launches):
@@ -250,6 +254,12 @@ def _words(problem: Problem) -> set[str]:
     """What a problem is, in words that another one may share."""
     words = [problem.family, problem.op, *(f"{name}={value}" for name, value in problem.sizes.items()), problem.dtype, problem.cache]
     return set(words)
+
+
+def _apart(problem: Problem, other: Problem) -> float:
+    """By how much the sizes that both have differ, in powers of e."""
+    shared = problem.sizes.keys() & other.sizes.keys()
+    return sum(abs(math.log(max(problem.sizes[name], 1) / max(other.sizes[name], 1))) for name in shared)
 
 
 def _told(problem: Problem, wanted: Problem, *, cache: bool) -> str:

@@ -46,12 +46,13 @@ WORTH_NAMING = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What came out: the result, the before/after rows, where latencies came from, the study's name, the table, if there is one, and what
-    to warn of in what is exported (the result warns of it too)."""
+    """What came out: the result, the before/after rows, where latencies came from, what was tuned for which GPU, the study's name, the
+    table, if there is one, and what to warn of in what is exported (the result warns of it too)."""
 
     result: Result
     rows: tuple[Row, ...]
     source: str
+    about: str
     study: str
     table: TunedTable | None = None
     warnings: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         searches += search_reports(tuner, decision, plan.predictor.name)
         row = _row(plan, tuner, decision, winner)
         rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
-    found, warnings = exports(plan, winners)
+    found, warnings = exports(plan, winners, earlier={row.task for row in rows if row.changed and not winners[row.task].changed})
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
     result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name, origin))
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
@@ -92,8 +93,8 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )  # fmt: skip
-    return Tuned(result=result, rows=tuple(rows), source=backend.name, study=plan.name, table=tuned_table(plan, winners)[0],
-                 warnings=warnings)  # fmt: skip
+    return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name,
+                 table=tuned_table(plan, winners)[0], warnings=warnings)  # fmt: skip
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:

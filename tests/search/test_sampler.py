@@ -290,9 +290,10 @@ def test_what_other_samplers_measured_of_some_of_the_space_is_known():
         assert set(np.flatnonzero(SPACE.matching(trial.params))) <= sampler.tried(study.trials)
 
 
-def test_for_problem_needs_no_more_than_a_problem_and_a_gpu():
+@pytest.mark.parametrize("gpu", [load_gpu("H100"), "NVIDIA H100 80GB HBM3"])
+def test_for_problem_needs_no_more_than_a_problem_and_a_gpu(gpu):
     problem = Problem(family="gemm", op="gemm", sizes={"M": 512, "N": 4096, "K": 4096})
-    sampler = AdvisorSampler.for_problem(problem, gpu=load_gpu("H100"))
+    sampler = AdvisorSampler.for_problem(problem, gpu=gpu)
     study = study_of(sampler)
     study.optimize(lambda trial: (sampler.space.suggest(trial), 100.0 + trial.number)[1], n_trials=3)
     assert len(study.trials) == 3

@@ -324,6 +324,33 @@ def test_storages_that_cannot_be_opened_are_said(url, tmp_path):
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(("content", "remedy"), [
+    (b'{"16": {"BLOCK_SIZE_M": 16}}', "another --storage"), (b"\x1f\x8b\x08\n\x00\x00", "another --storage"),
+    (b"SQLite format 3\x00\n\x00", "--storage sqlite:///"),
+])  # fmt: skip
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content, remedy):
+    """A table, a packed CSV, a database named without sqlite:///: their ends look like a torn line."""
+    path = tmp_path / "j"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"no journal.*{remedy}"):
+        open_storage(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"op', b'{"op_code":0,"wor'])
+def test_a_journal_that_was_hardly_begun_is_one(tmp_path, torn):
+    (tmp_path / "j").write_bytes(torn)
+    tuner = make_tuner(str(tmp_path / "j"), trials=2)
+    tuner.run(backend_of(tuner))
+    assert len(tried(tuner)) == 2
+
+
+def test_a_file_where_the_folder_would_be_is_said(tmp_path):
+    (tmp_path / "out").touch()
+    with pytest.raises(UsageError, match=r"study\.journal: cannot be written \(a file stands where its folder would be\)"):
+        open_storage(tmp_path / "out" / "study.journal")
+
+
 def test_a_torn_last_line_is_cut_off(tmp_path):
     path = tmp_path / "j"
     make_tuner(str(path), trials=3).run(backend_of(make_tuner(str(path), trials=3)))

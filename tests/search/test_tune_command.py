@@ -294,6 +294,9 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, *export) == 0
     second = (tmp_path / "tables" / "before-after.md").read_text()
     assert "1 of 1 decisions changed" in second and "an earlier run" in second
+    for text in (first, second):  # it is the second that a pull request carries
+        assert text.startswith("### fused_moe E=128,topk=8,H=2048,N=768 on H200\n")
+        assert text.count("w2 will run with what won for M = 64 as well, and was not measured with it") == 1
     before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
     assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
     # A table that somebody else changed since is what ran before.
@@ -386,6 +389,9 @@ def test_near_optimal_rows_count_what_they_lack_as_slower(tmp_path, capsys):
         (["fused_moe", *MODEL, "--tokens", "7", "--recorded", str(SWEEP)], 5,
          "has none of the 2 problems of fused_moe; got w13 M=7 E=128 topk=8 H=2048 N=768 bf16, and 1 more; expected a problem that has "
          "rows; the nearest is w13 M=16 E=128 topk=8 H=2048 N=768 bf16; check"),
+        (["fused_moe", *MODEL, "--tokens", "200", "--op", "w13", "--recorded", str(SWEEP)], 5,
+         "has no rows of the problem of fused_moe; got w13 M=200 E=128 topk=8 H=2048 N=768 bf16; expected a problem that has rows; the "
+         "nearest is w13 M=256 E=128"),
         (["fused_moe", "--model", "Qwen3-30B-A3B", "--gpu", "A40", "--recorded", str(SWEEP)], 2, "no rows of this GPU"),
         (["fused_moe", *MODEL, "--op", "nosuch", "--recorded", str(SWEEP)], 5,
          "no launch of this operator; got nosuch; expected one of w13, w2; check --op"),

@@ -122,6 +122,15 @@ def test_a_present_latency_that_is_not_recorded_is_not_improved_on(tmp_path, cap
     assert json.loads((tmp_path / "tables" / TABLE).read_text()) == {"64": SLOW}
 
 
+def test_what_was_compared_for_some_launches_says_nothing_of_the_others(tmp_path, capsys):
+    best = {name: int(sweep_rows(16)[1][0][name]) for name in SLOW}
+    result = tuned_table(tmp_path, {"16": best, "64": {**SLOW, "GROUP_SIZE_M": 2}}, "--tokens", "16,64")
+    assert [launch.measured is None for launch in result.launches] == [False, True] and result.actions == ()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "What the search found for 1 of 2 launches was not compared with what runs, so that nothing is recommended for them." in report
+    assert "Nothing worth changing" not in report
+
+
 def test_a_faster_entry_that_is_not_recorded_is_kept(tmp_path, capsys):
     """Two rows within 1 % of each other are no sweep: the entry, which the sweep has as faster, stays."""
     header, rows = sweep_rows(64)
@@ -144,7 +153,7 @@ def test_where_nothing_ran_before_the_report_is_of_what_was_found(tmp_path, caps
     assert action.title == "Use the configuration that the search found" and action.snippet in result.exports[0].content
     assert not any("Nothing was measured" in each for each in result.verdict.unknowns)
     first, decision, *_ = capsys.readouterr().out.splitlines()
-    assert ": 1 of 1 new in " in first
+    assert re.search(r", \d trials: 1 of 1 new \(", first)
     assert re.fullmatch(rf"  softmax-B4096-H2048  {launch.measured.us:.2f} µs  \d trials  new: nothing ran before", decision)
 
 
