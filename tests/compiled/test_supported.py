@@ -1,4 +1,4 @@
-"""Targets that the installed Triton compiles nothing for, however it ends there: by a word of ptxas or of a pass, or by an abort of LLVM."""
+"""Targets that the installed Triton compiles nothing for, be that said by ptxas or by a pass, or by an abort of LLVM."""
 
 from __future__ import annotations
 
