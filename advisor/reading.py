@@ -10,6 +10,9 @@ from typing import Any
 
 from advisor.errors import InputError
 
+PIECE_BYTES = 1 << 20
+"""Read at a time: asked for all at once, Python sets aside the most that a file may hold, a gigabyte for a few lines."""
+
 
 def read_text(
     path: str | os.PathLike[str], label: str, what: str, limit_bytes: int, *, encoding: str = "utf-8-sig", unpack: bool = False
@@ -33,7 +36,9 @@ def read_text(
         with Path(path).open("rb") as stream:
             packed = unpack and stream.peek(2)[:2] == b"\x1f\x8b"  # looked at, not taken: a pipe cannot be wound back
             source: Any = gzip.GzipFile(fileobj=stream) if packed else stream
-            data = source.read(limit_bytes + 1)
+            data = bytearray()
+            while len(data) <= limit_bytes and (piece := source.read(min(PIECE_BYTES, limit_bytes + 1 - len(data)))):
+                data += piece
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"{label}: damaged gzip file", None, "a whole .gz file", "fetch or pack it again") from None
     except OSError as error:

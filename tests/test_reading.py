@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,18 @@ def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
     with pytest.raises(InputError) as raised:
         read_text(path, "r", "a list", 10, unpack=True)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_small_file_takes_little_memory_whatever_it_may_hold(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(gzip.compress(b"1") if packed else b"1")
+    tracemalloc.start()
+    try:
+        assert read_text(path, "r", "a list", 1 << 30, unpack=True) == "1"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("name", "said"), [("", "is a directory"), ("none", r"cannot be read \(No such file"), ("\0", "not a path")])

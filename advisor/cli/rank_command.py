@@ -16,9 +16,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import options
 from advisor.hardware import load_gpu
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = read_rows(arguments.shapes, problems_only=True)
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    found: dict[int, list[tuple[dict[str, int], float]]] = {}
+    found: dict[int, dict[str, NDArray[np.generic]]] = {}  # row of the file -> columns of its lines
     beyond = 0
     gpus, stuck = [], []
     for batch in batches(rows, load_gpu, arguments.gpu):
@@ -70,26 +70,29 @@ def run(arguments: argparse.Namespace) -> int:
             prediction = predictor.predict(problem, space.take(best), batch.gpu) if best.size else None
             predicted = np.zeros(0) if prediction is None else prediction.us
             beyond += prediction is not None and prediction.extrapolated > 0
-            found[row] = [
-                ({name: int(values[b]) for name, values in columns.items()}, float(us)) for b, us in zip(best, predicted, strict=True)
-            ]
+            found[row] = {name: values[best].astype(np.int64) for name, values in columns.items()}
+            found[row] |= {"rank": np.arange(1, best.size + 1), "predicted_us": predicted}
     if assumed:
         options.note(assumed)
-    order = sorted(found)
-    index = np.array([row for row in order for _ in found[row]], dtype=np.int64)
-    names = list(dict.fromkeys(name for row in order for configuration, _ in found[row] for name in configuration))
-    ranked = [(rank, configuration, us) for row in order for rank, (configuration, us) in enumerate(found[row], start=1)]
-    appended: dict[str, list[object]] = {**options.gpu_column(arguments.gpu, len(ranked)), "rank": [rank for rank, _, _ in ranked]}
+    ranked = {row: found[row] for row in sorted(found) if found[row]["rank"].size}
+    index = np.array([row for row, lines in ranked.items() for _ in lines["rank"]], dtype=np.int64)
+    appended: dict[str, Any] = {**options.gpu_column(arguments.gpu, len(index)), "rank": _column("rank", ranked.values())}
     if "dtype" not in rows.header:  # which was settled by what the ranked rows no longer tell: their columns, the file's name
-        appended["dtype"] = [str(dtype) for dtype in rows.dtype[index]]
-    appended |= {name: [configuration.get(name) for _, configuration, _ in ranked] for name in names}
-    write_rows(rows, output, {**appended, "predicted_us": np.array([us for _, _, us in ranked])}, index=index)
+        appended["dtype"] = rows.dtype[index]
+    names = dict.fromkeys(name for lines in ranked.values() for name in lines if name not in ("rank", "predicted_us"))
+    appended |= {name: _column(name, ranked.values()) for name in (*names, "predicted_us")}
+    write_rows(rows, output, appended, index=index)
     if beyond:
         options.note(f"problems outside of what was learned: {beyond}; their latencies are extrapolated")
     options.warn_of_rows(stuck)
     for caveat in unmeasured_vendor(gpus):
         options.warn(caveat)
     return 0
+
+
+def _column(name: str, ranked: Collection[Mapping[str, NDArray[np.generic]]]) -> list[object]:
+    """A column of all problems, one after the other; None where the configurations of one have no such parameter."""
+    return [value for lines in ranked for value in (lines[name].tolist() if name in lines else [None] * lines["rank"].size)]
 
 
 TIES_APART = 8

@@ -21,6 +21,7 @@ from advisor.compiled.inference import Given, Guess, guesses
 from advisor.compiled.kernel import OPTION_NAMES, CompiledKernel, CompileRequest, Target
 from advisor.compiled.pool import Pool, borrowed
 from advisor.compiled.stored_types import with_stored_types
+from advisor.compiled.supported import check_target
 from advisor.configs.rebuild import rebuild
 from advisor.configs.source import SourceFile
 from advisor.schema import Problem
@@ -120,6 +121,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
     Raises:
         CompileError: No guess compiles; the message is the first one's.
         InputError: The source cannot be rebuilt.
+        UsageError: The installed Triton compiles nothing for the target.
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     function = launch.source.kernel(launch.kernel)
@@ -144,6 +146,7 @@ def compile_launch(launch: KernelLaunch, target: Target, pool: Pool | None = Non
                 slow += error.kind == "timeout"
                 if slow > 1:
                     break
+        check_target(target, workers)
     assert first is not None
     if helper:
         raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")
@@ -167,7 +170,7 @@ def inspect_launch(
     """Compile a launch and count what it asks for; `counted` holds what was counted of others.
 
     Raises:
-        CompileError, InputError: See `compile_launch`.
+        CompileError, InputError, UsageError: See `compile_launch`.
         IrError: The compiler's text cannot be read.
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))

@@ -229,37 +229,33 @@ def write_rows(
     Raises:
         UsageError: The path cannot be written to.
     """
-    order = range(len(rows)) if index is None else index.tolist()
-    count = len(order)
-    columns: dict[str, Sequence[str]] = {}
+    count = len(rows) if index is None else len(index)
+    columns: dict[str, Iterable[str]] = {}  # made into text line by line: all of a ranking's is many times its numbers
     for name in rows.header:
-        source = rows.text[name]
-        columns[name] = source if index is None else [source[row] for row in order]
+        columns[name] = rows.text[name] if index is None else map(rows.text[name].__getitem__, index)
     for name, values in appended.items():
         if len(values) != count:
             raise ValueError(f"column {name}: {len(values)} values for {count} rows")
-        columns[name] = _formatted(values)
+        columns[name] = map(_cell, values)
     if not isinstance(target, (str, os.PathLike)):
-        _write(target, columns, count)
+        _write(target, columns)
         return
     path = Path(target)
     opener: Callable[..., Any] = gzip.open if path.name.endswith(".gz") else open
     with replacing(path, "choose another place with -o") as place, opener(place, "wt", encoding="utf-8", newline="") as stream:
-        _write(stream, columns, count)
+        _write(stream, columns)
 
 
-def _write(stream: TextIO, columns: Mapping[str, Sequence[str]], count: int) -> None:
+def _write(stream: TextIO, columns: Mapping[str, Iterable[str]]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
-    if count:
-        writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _formatted(values: Sequence[Any] | np.ndarray) -> list[str]:
-    array = np.asarray(values)
-    if array.dtype.kind == "f":
-        return ["" if value != value else f"{value:.6g}" for value in array.tolist()]
-    return ["" if value is None else str(value) for value in array.tolist()]
+def _cell(value: Any) -> str:
+    if isinstance(value, (float, np.floating)):
+        return "" if value != value else f"{value:.6g}"
+    return "" if value is None else str(value)
 
 
 def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:

@@ -24,6 +24,7 @@ from advisor.configs.launched_names import launched_names, launching_calls
 from advisor.configs.literal_values import Constexpr
 from advisor.configs.literals import NotLiteralError, dotted
 from advisor.configs.module_names import ModuleNames
+from advisor.configs.spread import with_spread
 from advisor.configs.surroundings import Inquiry, Surroundings
 from advisor.errors import InputError, NothingMatchedError, UsageError
 from advisor.reading import read_text
@@ -439,4 +440,5 @@ def parse_source(text: str, path: str | Path) -> SourceFile:
         remedy = "take out the notebook's commands, the lines that begin with % or !" if command else None
         raise InputError(f"{path}{where}: is not Python", getattr(error, "msg", None) or str(error), "Python source", remedy) from None
     source = SourceFile(path=Path(path), text=text, tree=tree)
-    return SourceFile(path=source.path, text=text, tree=with_applied(tree, source._is_triton_jit))
+    tree = with_applied(tree, source._is_triton_jit)
+    return SourceFile(path=source.path, text=text, tree=with_spread(tree) if "**" in text else tree)

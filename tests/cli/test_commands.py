@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -718,6 +719,21 @@ def test_rank_lists_the_best_first(tmp_path):
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"] * 2
     assert len({tuple(row[n] for n in ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"))
                 for row in rows[:5]}) == 5  # fmt: skip
+
+
+def test_a_ranking_of_whole_spaces_takes_memory_for_its_numbers_alone(tmp_path):
+    """A line has some sixty bytes; with an object for each configuration, and columns of texts, it took more than a thousand."""
+    shapes, out = tmp_path / "shapes.csv", tmp_path / "out.csv"
+    shapes.write_text("gpu,gemm,M,E,topk,H,N\n" + "".join(f"H200,w13,{16 * i},128,8,2048,768\n" for i in range(1, 21)))
+    assert main(["rank", str(shapes), "-o", str(out)]) == 0  # with all that is imported and read for it
+    tracemalloc.start()
+    try:
+        assert main(["rank", str(shapes), "-o", str(out), "--top", "1000000"]) == 0
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    lines = out.read_text().count("\n")
+    assert lines > 50_000 and peak_bytes / lines < 500
 
 
 def test_a_short_list_has_tiles_and_no_ties_of_one(tmp_path):

@@ -94,6 +94,7 @@ def test_a_file_that_launches_it_as_before_does_not_count(repository, predictor)
         ("BM=16 if M < 64 else 128, BN=128, BK=64", "pass", {"BM": 128}),  # by the problem: M is 4096
         ("16, 128, 64, 1", "pass", {"BM": 16, "EVEN": 1}),
         ("BM=64, BN=64, BK=64, num_stages=5, num_ctas=2", "pass", {"num_stages": 5, "num_ctas": 2}),
+        ("**own", 'own = {"BM": 16 if M < 64 else 64, "BN": 64, "BK": 64, "num_warps": 2}', {"BM": 64, "num_warps": 2}),
     ],
 )
 def test_what_is_passed_is_worked_out(repository, predictor, launch, body, found):
@@ -110,6 +111,7 @@ def test_what_is_passed_is_worked_out(repository, predictor, launch, body, found
         ("BM=most, BN=128, BK=64", "pass", "what the launch in line 15 passes for BM is not known"),
         ("BM=64, BN=128, BK=64, maxnreg=most", "pass", "what the launch in line 15 passes for maxnreg is not known"),
         ("BM=64, BN=128, BK=64, **options", "pass", "what the launch in line 15 passes for **options is not known"),
+        ("BM=64, BN=128, BK=64, **own", "own = dict(num_warps=2); own.update(most)", "passes for **own is not known"),
         ("BM=0, BN=128, BK=64", "pass", "a launch passes what is no size; got BM=0; expected 1 or more"),
         ("BM=64, BN=128, BK=64, num_warps=0", "pass", "got num_warps=0; expected 1 or more"),
         ("BM=64, BN=128", "pass", "what the launch in line 15 passes for BK is not known"),

@@ -125,9 +125,22 @@ def test_what_a_subscript_is_short_for_is_a_launch_elsewhere_too(repository, pre
 def test_options_that_are_spread_count(repository, predictor, old, new, change):
     base = files()
     ops = base["pkg/ops.py"].replace("BLOCK=block, num_warps=4, num_stages=warps_for(n))", "**options)")
-    base["pkg/ops.py"] = ops.replace("    block = 1024\n", "    block = 1024\n    options = dict(BLOCK=block, num_warps=4)\n")
+    given = "    options = dict(BLOCK=block, num_warps=4)\n    options.update(num_ctas=1)\n"
+    base["pkg/ops.py"] = ops.replace("    block = 1024\n", f"    block = 1024\n{given}")
     (subject,) = compared_files(repository, predictor, base, edited(base, old, new)).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
+
+
+@pytest.mark.parametrize("launch", ["scale[(9,)](**options)", "scale.run(grid=(9,), **options)", "scale.run(**options)"])
+def test_a_dictionary_that_stands_beside_the_launch_is_read_item_by_item(repository, predictor, launch):
+    grid = '"grid": (9,), ' if "(9,)" not in launch else ""
+    options = f'{{"x_ptr": x, {grid}"n": 9, "BLOCK": 64, "num_warps": 4}}'
+    base = files() | {"pkg/ops.py": f"from .kernels import scale\n\ndef run(x):\n    options = {options}\n    {launch}\n    return x\n"}
+    (subject,) = compared_files(repository, predictor, base, edited(base, '"num_warps": 4', '"num_warps": 8')).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
+    assert not compared_files(repository, predictor, base, edited(base, '"x_ptr": x', '"x_ptr": x.clone()')).subjects
+    written_out = {"pkg/ops.py": "from .kernels import scale\n\ndef run(x):\n    scale[(9,)](x, 9, BLOCK=64, num_warps=4)\n    return x\n"}
+    assert not compared_files(repository, predictor, base, written_out).subjects
 
 
 SERVING = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import selectors
 import subprocess
@@ -87,6 +88,12 @@ class Browser:
         found = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def picture(self, left: float, top: float, width: float, height: float) -> bytes:
+        """A rectangle of the page, in CSS pixels from its upper left corner, as PNG: the same bytes for the same pixels."""
+        clip = {"x": left, "y": top, "width": width, "height": height, "scale": 1}
+        shown = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(shown["data"])
 
     def close(self) -> None:
         """Ends the browser."""

@@ -271,6 +271,28 @@ def test_drawing_the_plots_moves_nothing(width: int, browser: Browser) -> None:
     assert len(moved) == 4 and max(moved) == 0
 
 
+# A chart without its lines and letters, as it is before plots are drawn, and where none ever is: scrolled to a share of its way.
+EMPTY_CHART = """(function () {
+  var holder = document.querySelector(".plotted");
+  document.documentElement.classList.remove("js");
+  holder.classList.remove("drawn");
+  holder.querySelector(".static").style.visibility = "hidden";
+  holder.scrollLeft = SHARE * (holder.scrollWidth - holder.clientWidth);
+  var box = holder.getBoundingClientRect();
+  return [box.left + scrollX, box.top + scrollY, box.width];
+})()"""
+
+
+@pytest.mark.parametrize(
+    ("width", "share", "left", "right"), [(390, 0, False, True), (390, 0.5, True, True), (390, 1, True, False), (1280, 0, False, False)])
+def test_an_edge_is_shaded_where_a_chart_goes_on_behind_it(width: int, share: float, left: bool, right: bool, browser: Browser) -> None:
+    browser.show(page.to_html(factory.result()), width)
+    browser.pass_time(DRAWN_MS)
+    start, top, wide = browser.evaluate(EMPTY_CHART.replace("SHARE", str(share)))
+    plain, first, last = (browser.picture(at, top + 20, 10, 50) for at in (start + wide / 2, start + 1, start + wide - 11))
+    assert (first != plain, last != plain) == (left, right)
+
+
 @pytest.mark.parametrize(("width", "then"), [(1240, 500), (500, 1240)])
 def test_plots_follow_the_width_of_the_page(width: int, then: int, browser: Browser) -> None:
     said = """Array.from(document.querySelectorAll(".plotted")).flatMap(function (holder) {
