@@ -28,6 +28,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ from advisor.search.precedents import Precedent  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
 from advisor.search.stopping import StoppingRule  # noqa: E402
 from advisor.search.surrogate import Observation, nearest, posterior, propose  # noqa: E402
-from tests.bench.sweeps import NAMES, Case, agreement, read_cases, simulated  # noqa: E402
+from tests.bench.sweeps import NAMES, RECORDED_WITHIN, Case, agreement, read_cases, simulated  # noqa: E402
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
@@ -56,18 +57,36 @@ def observed(case: Case, index: int) -> Observation:
                        log_us=None if us is None else float(np.log(us)))  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search did for one problem.
+
+    Attributes:
+        first: Trials until the first within 1 % of the best; one more than the cap where there was none.
+        spent: Trials until it ended.
+    """
+
+    case: Case
+    first: int
+    seen: Sequence[Observation]
+    spent: int
+
+    @property
+    def best_us(self) -> float:
+        """Of what it measured and what runs today."""
+        return min([float(np.exp(o.log_us)) for o in self.seen if o.log_us is not None] + [self.case.default_us or np.inf])
+
+
 def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None,
-           precedents: Sequence[Precedent] = ()) -> tuple[int, list[Observation], int | None]:  # fmt: skip
-    """Our search: trials until the first success, what it saw, and (with a rule) trials until it stopped.
+           precedents: Sequence[Precedent] = ()) -> Searched:  # fmt: skip
+    """Our search of one problem, until the first success, or where a rule is given until that says so.
 
     What runs today is measured first where the sweep is simulated, and is none of the trials until success.
     """
     seen = [observed(case, case.incumbent)] if case.incumbent is not None else []
     before = len(seen)
     first = 0 if case.incumbent in case.good else None
-    if first is not None and rule is None:
-        return first, seen, None
-    while len(seen) < cap + (before if rule is None else 0):
+    while len(seen) < cap + (before if rule is None else 0) and (first is None or rule is not None):
         usable = np.isfinite(case.prior.mean) & ~case.prior.repeats(o.index for o in seen)
         best = min((o.log_us for o in seen if o.log_us is not None), default=None)
         if best is not None:
@@ -78,29 +97,28 @@ def guided(case: Case, cap: int, known: list[Observation], rule: StoppingRule | 
             stop = rule.reason(best_us=float(np.exp(best)), ceiling_us=case.prior.ceiling_us, mean=mean, deviation=deviation,
                                usable=usable, tried=len(seen))  # fmt: skip
             if stop is not None:
-                return cap + 1 if first is None else first, seen, len(seen)
+                break
         if not usable.any():
             break
         chosen = propose(case.prior, known, seen, usable, precedents=precedents)
         seen.append(observed(case, chosen))
         if chosen in case.good and first is None:
             first = len(seen) - before
-            if rule is None:
-                break
-    return cap + 1 if first is None else first, seen, None if rule is None else cap
+    return Searched(case, cap + 1 if first is None else first, seen, len(seen))
 
 
-def in_tables(cases: Sequence[Case], cap: int, *, forgets: bool) -> list[int]:
+def in_tables(cases: Sequence[Case], cap: int, *, forgets: bool, rule: StoppingRule | None = None) -> list[Searched]:
     """Our search for one token count after the other, table by table; what won for earlier ones is known, unless a table `forgets` it."""
-    found, precedents = [], []
+    found: list[Searched] = []
+    precedents: list[Precedent] = []
     for model in sorted({case.model for case in cases}):
         known: list[Observation] = []
         precedents = [] if forgets else precedents
         for case in sorted((c for c in cases if c.model == model), key=lambda c: c.sizes["M"]):
-            trials, seen, _ = guided(case, cap, nearest(case.prior, known), precedents=precedents)
-            known += seen
-            found.append(trials)
-            first = next((o.index for o in seen if o.index in case.good), None)
+            one = guided(case, cap, nearest(case.prior, known), rule, precedents)
+            known += one.seen
+            found.append(one)
+            first = next((o.index for o in one.seen if o.index in case.good), None)
             if first is not None:
                 precedents.append(Precedent(where=case.prior.where, index=first, rank=case.prior.rank(first)))
     return found
@@ -169,9 +187,8 @@ def show(name: str, results: Mapping[str, list[int]], cap: int) -> None:
         values = np.minimum(np.array(trials, dtype=float), cap + 1)
         shown = []
         for quantile in (0.5, 0.9):
-            middle, low, high = interval(values, quantile)
-            more = ">" if middle > cap else ""
-            shown.append(f"{more}{min(middle, cap):6.1f} [{low:5.1f}, {min(high, cap):5.1f}]")
+            middle, low, high = (f">{cap}" if each > cap else f"{each:.1f}" for each in interval(values, quantile))
+            shown.append(f"{middle:>5s} [{low:>5s}, {high:>5s}]")
         print(f"{name:28s} {gpu:6s} {len(values):4d}  median {shown[0]}  p90 {shown[1]}  first {np.mean(values <= 1):.2f}  "
               f"8 {np.mean(values <= 8):.2f}", flush=True)  # fmt: skip
 
@@ -222,11 +239,12 @@ def run(arguments: list[str]) -> None:
                  options.cap)  # fmt: skip
 
     for name, forgets in (("ours, a table at a time", True), ("ours, all tables in turn", False)):
-        show(name, {gpu: in_tables(each[: options.ours], options.cap, forgets=forgets) for gpu, each in by_gpu.items()}, options.cap)
-    every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, [])[0])
+        show(name, {gpu: [one.first for one in in_tables(each[: options.ours], options.cap, forgets=forgets)]
+                    for gpu, each in by_gpu.items()}, options.cap)  # fmt: skip
+    every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, []).first)
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
-    stopping(by_gpu, options.ours)
+    stopping({gpu: each[: options.ours] for gpu, each in by_gpu.items()})
     print()
     import optuna
 
@@ -238,31 +256,32 @@ def run(arguments: list[str]) -> None:
     print(f"\n{time.monotonic() - start:.0f} s")
 
 
-def stopping(by_gpu: Mapping[str, list[Case]], count: int) -> None:
+def stopping(by_gpu: Mapping[str, list[Case]]) -> None:
     """Speedup kept over the default, and trials spent, with the stopping rule against a fixed budget.
 
-    Where no configuration of the file was found, no speedup is counted at all: its latency is not recorded.
+    Speedups are averaged as logarithms. Where no configuration of the file was found, none is counted: its latency is not recorded.
     """
-    print(f"\nstopping rule against a fixed budget of {FIXED_BUDGET} trials, share of the speedup over the default")
     never = StoppingRule(margin=-1.0, noise_floor=0.0, least_gain=0.0)
-    rows = []
-    for gpu, each in by_gpu.items():
-        for case in each[:count]:
-            if case.default_us is None or case.default_us <= 1.01 * case.best_us:
-                continue
-            gained = []
-            for rule in (StoppingRule(), never):
-                _, seen, stopped = guided(case, FIXED_BUDGET, [], rule)
-                found = min([float(np.exp(o.log_us)) for o in seen if o.log_us is not None] + [case.default_us])
-                gained.append((np.log(case.default_us / found), FIXED_BUDGET if stopped is None else stopped))
-            rows.append((gpu, gained[0][0], gained[1][0], np.log(case.default_us / case.best_us), gained[0][1]))
-    for gpu in [*by_gpu, "all"]:
-        chosen = np.array([row[1:] for row in rows if gpu in (row[0], "all")], dtype=float)
-        if len(chosen):
-            kept, fixed, available, spent = chosen.sum(0)
-            print(f"{gpu:6s} {len(chosen):4d} problems: {100 * kept / fixed:5.1f} % of what the fixed budget reaches, with "
-                  f"{100 * spent / len(chosen) / FIXED_BUDGET:5.1f} % of its trials (of all there is: {100 * kept / available:5.1f} %, "
-                  f"fixed budget {100 * fixed / available:5.1f} %)", flush=True)  # fmt: skip
+    for name, search in (
+        ("a table at a time", lambda cases, rule: in_tables(cases, FIXED_BUDGET, forgets=True, rule=rule)),
+        ("one problem alone", lambda cases, rule: [guided(case, FIXED_BUDGET, [], rule) for case in cases]),
+    ):
+        print(f"\nstopping rule against a fixed budget of {FIXED_BUDGET} trials, {name}")
+        rows = []
+        for gpu, each in by_gpu.items():
+            for kept, fixed in zip(search(each, StoppingRule()), search(each, never), strict=True):
+                case = kept.case
+                if case.default_us is not None and case.default_us > RECORDED_WITHIN * case.best_us:
+                    speedups = [case.default_us / us for us in (kept.best_us, fixed.best_us, case.best_us)]
+                    rows.append((gpu, *np.log(speedups), kept.spent))
+        for gpu in [*by_gpu, "all"]:
+            chosen = np.array([row[1:] for row in rows if gpu in (row[0], "all")], dtype=float)
+            if len(chosen):
+                kept, fixed, available, spent = chosen.mean(0)
+                print(f"{gpu:6s} {len(chosen):4d} problems: {100 * kept / fixed:5.1f} % of what the budget wins, with "
+                      f"{100 * spent / FIXED_BUDGET:4.1f} % of its trials; {100 * kept / available:5.1f} % of all there is to win (the "
+                      f"budget {100 * fixed / available:5.1f} %); speedup {np.exp(kept):.3f}, budget {np.exp(fixed):.3f}, all "
+                      f"{np.exp(available):.3f}", flush=True)  # fmt: skip
 
 
 def test_search_figures(data_dir: Path) -> None:
