@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sqlite3
 from dataclasses import replace
 
@@ -282,6 +283,47 @@ def test_a_fork_opens_its_own_connection(fresh_cache):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert cache.rows(KEY.id)["{}"].us == 1.0
+
+
+def test_what_a_child_writes_outlives_its_parents_connection(fresh_cache):
+    """A connection that crossed the fork would let the child believe that it holds locks on the file, and its parent that nobody does."""
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            cache.rows(KEY.id)
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(ready[0], 1)
+    cache.close()
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert Cache(fresh_cache).rows(KEY.id)["{}"].us == 1.0
+
+
+def test_a_child_does_not_wait_for_a_thread_that_it_has_not(fresh_cache):
+    import threading
+
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    inside, on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: cache._do(lambda connection: inside.set() or on.wait(10)))
+    thread.start()
+    inside.wait(10)
+    threading.Timer(0.2, on.set).start()
+    child = os.fork()  # while the thread is in the middle of something
+    if child == 0:
+        signal.alarm(10)
+        cache.rows(KEY.id)
+        os._exit(0)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_first_decision_stands(fresh_cache):
