@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,17 @@ def jitted(fn: Any) -> Any:
     while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
         fn = fn.fn
     return fn
+
+
+def heuristics_below(fn: Any) -> dict[str, Any]:
+    """What `@triton.heuristics` between a tuner and the kernel compute: name → function, the one that is called first of each name."""
+    found: dict[str, Any] = {}
+    while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
+        values = getattr(fn, "values", None)
+        if isinstance(values, Mapping):
+            found |= {str(name): function for name, function in values.items() if name not in found}
+        fn = fn.fn
+    return found
 
 
 def active_driver() -> Any:

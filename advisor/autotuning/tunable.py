@@ -107,10 +107,11 @@ class Tunable(Autotuner):
         return self._do_bench is None
 
     def source_hash(self) -> str | None:
-        """Hash of the kernel's source and dependencies, computed once."""
+        """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""
         if self._source is None:
             function = internals.jitted(self.fn)
-            self._source = (source.source_hash(function) if hasattr(function, "fn") else None,)
+            digest = source.source_hash(function) if hasattr(function, "fn") else None
+            self._source = (source.with_heuristics(digest, internals.heuristics_below(self.fn)) if digest else None,)
         return self._source[0]
 
     def default_cache(self) -> caches.Cache:

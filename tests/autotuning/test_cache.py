@@ -59,6 +59,54 @@ def test_another_process_does_not_decide_for_other_constants(fresh_cache):
     assert call(kernel, WIDTH=128) == 32 and call(kernel, WIDTH=32) == 32  # one process, one key: as triton.autotune
 
 
+def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
+    """A configuration may leave num_warps open, for the call to say."""
+    import triton
+
+    from advisor.autotuning import cache
+
+    def decided(warps):
+        cache._caches.clear()
+        space = [triton.Config({"BLOCK": block}, num_warps=None) for block in LATENCIES]
+        kernel, bench = tuned(lambda launch: abs(launch["BLOCK"] - 16 * launch["num_warps"]), space=space)
+        return call(kernel, num_warps=warps), len(bench.measured)
+
+    assert decided(2) == (32, 3) and decided(8) == (128, 3) and decided(2) == (32, 0)
+
+
+@pytest.mark.parametrize("changed", ["heuristic", "hook"])
+def test_other_heuristics_and_hooks_are_other_kernels(changed, fresh_cache):
+    """The one computes what is compiled; the other may set what the launch depends on, as the block of a descriptor."""
+    import triton
+
+    from advisor.autotune import autotune
+    from advisor.autotuning import cache
+
+    from .fakes import Bench, FakeKernel, Tensor
+
+    def decided(amount):
+        cache._caches.clear()
+        kernel = FakeKernel(sized)
+        bench = Bench(kernel, lambda launch: LATENCIES[launch["BLOCK"]])
+        width = triton.heuristics({"WIDTH": lambda args: args["n"] + (amount if changed == "heuristic" else 0)})
+        hook = (lambda args: (*args["x"].shape, amount)) if changed == "hook" else None
+        space = [triton.Config({"BLOCK": block}, pre_hook=hook) for block in LATENCIES]
+        autotune(space, ["n"], do_bench=bench)(width(kernel))[(1,)](Tensor(), 8)
+        return len(bench.measured)
+
+    assert [decided(1), decided(1), decided(2), decided(1)] == [3, 0, 3, 0]
+
+
+def test_what_is_called_otherwise_in_every_process_is_not_written_down(fresh_cache):
+    import triton
+
+    from advisor.autotuning.cache import default_cache
+
+    space = [triton.Config({"BLOCK": block, "ACTIVATION": object()}) for block in (32, 64)]
+    kernel, bench = tuned(LATENCIES | {}, lambda x, n, BLOCK, ACTIVATION: None, space=space)
+    assert call(kernel) == 64 and len(bench.measured) == 2 and not default_cache().problems()
+
+
 def sized(x, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Keeps BLOCK x WIDTH elements."""
 
