@@ -69,6 +69,7 @@ class Tunable(Autotuner):
         Raises:
             AutotunerError: `early_config_prune` leaves none.
             TypeError: `top_k` is neither a count nor a fraction.
+            UsageError: It counts none.
         """
         assert self.nargs is not None
         pruned = self.configs
@@ -84,6 +85,8 @@ class Tunable(Autotuner):
                 count = max(1, int(len(pruned) * count))
             elif not isinstance(count, int):
                 raise TypeError("Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int")
+            if count < 1:
+                raise UsageError('prune_configs_by: "top_k" leaves no configuration', count, "a positive count, or a fraction up to 1.0")
             if len(pruned) > count:
                 model = self.perf_model
                 # By place: two configurations may be equal, and an estimate need not be hashable.
