@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -206,6 +207,13 @@ def prints() -> bool:
     from triton import knobs
 
     return bool(knobs.autotuning.print)
+
+
+def one_run(call: Callable[[], Any], quantiles: Sequence[float]) -> list[float]:
+    """A benchmark for what runs on the CPU, in milliseconds: one run, which is every quantile."""
+    start = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - start)] * len(quantiles)
 
 
 def environment() -> str:

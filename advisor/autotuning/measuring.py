@@ -208,7 +208,7 @@ class Session:
                 raise error
             return None
 
-        result = self.tuner.do_bench(limited, quantiles=QUANTILES)
+        result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
         launches = clock.launches_ms() if clock is not None else []
         alone = [float(each) for each in np.quantile(launches, QUANTILES)] if launches else []
         if alone and self.tuner.times_itself:  # what the driver's benchmark gave is not of the launch alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,12 @@ class Tunable(Autotuner):
     def times_itself(self) -> bool:
         """Whether the driver's benchmark measures, and no other that was asked for."""
         return self._do_bench is None
+
+    def benchmark(self) -> Callable[..., Any]:
+        """What times a launch: `do_bench`, and in the interpreter of a machine without a GPU, which has none, the clock of one run."""
+        if self.times_itself and internals.is_interpreted() and internals.active_driver() is None:
+            return internals.one_run
+        return self.do_bench
 
     def source_hash(self) -> str | None:
         """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""
