@@ -220,7 +220,20 @@ def environment() -> str:
     """The environment variables that change what Triton compiles, as text."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    return str(sorted(get_cache_invalidating_env_vars().items())) if get_cache_invalidating_env_vars() else ""
+    found = get_cache_invalidating_env_vars() | _assembler()
+    return str(sorted(found.items())) if found else ""
+
+
+def _assembler() -> dict[str, str]:
+    """The variables that name another assembler, with its version, and its options: what failed under one need not under the other."""
+    from triton import knobs
+
+    found = {name: os.environ[name] for name in ("PTXAS_OPTIONS",) if os.environ.get(name)}
+    for name, tool in (("TRITON_PTXAS_PATH", "ptxas"), ("TRITON_PTXAS_BLACKWELL_PATH", "ptxas_blackwell")):
+        if os.environ.get(name):
+            with contextlib.suppress(AttributeError, RuntimeError, OSError):  # not of this Triton, or none that runs: compiling says so
+                found[name] = str(getattr(knobs.nvidia, tool).version)
+    return found
 
 
 class _Recording:

@@ -74,6 +74,28 @@ def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
     assert decided(2) == (32, 3) and decided(8) == (128, 3) and decided(2) == (32, 0)
 
 
+def test_what_another_assembler_made_of_a_kernel_is_not_taken(fresh_cache, monkeypatch, tmp_path):
+    """A configuration that one cannot assemble may run with the next, or with other options."""
+    from advisor.autotuning import cache
+
+    tool = tmp_path / "ptxas"
+    tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.0'\n")
+    tool.chmod(0o755)
+
+    def measured():
+        cache._caches.clear()
+        kernel, bench = tuned(LATENCIES)
+        call(kernel)
+        return len(bench.measured)
+
+    assert [measured(), measured()] == [3, 0]
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    assert [measured(), measured()] == [3, 0]
+    assert any("('TRITON_PTXAS_PATH', '99.1')" in problem.triton for problem in cache.default_cache().problems())
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O2")
+    assert [measured(), measured()] == [3, 0]
+
+
 @pytest.mark.parametrize("changed", ["heuristic", "hook"])
 def test_other_heuristics_and_hooks_are_other_kernels(changed, fresh_cache):
     """The one computes what is compiled; the other may set what the launch depends on, as the block of a descriptor."""
