@@ -26,7 +26,9 @@ def decide_ahead(kernel: Any, shapes: Iterable[Mapping[str, Any]], grid: Any, de
         for each in heuristics:
             for name, heuristic in each.values.items():
                 values[name] = heuristic(dict(values))
-        decisions.append(tuner.decide(grid=where, warmup=False, **values))
+        # In the kernel's order, as a call passes them: Triton's key holds the element types in the order of the call.
+        ordered = {name: values[name] for name in tuner.arg_names if name in values} | values
+        decisions.append(tuner.decide(grid=where, warmup=False, **ordered))
     return tuple(decisions)
 
 

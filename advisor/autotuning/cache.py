@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ class Cache:
         self._pid = -1
         self._owner = ""
         self._lock = threading.RLock()
+        with _fork:
+            _all.add(self)
 
     # ------------------------------------------------------------------------------------------- problems and their rows
 
@@ -274,7 +277,6 @@ class Cache:
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._pid == os.getpid():
             return self._connection
-        # A connection must not cross a fork; the parent's is left alone.
         self._pid, self._owner = os.getpid(), owner_name()
         if self.path is None or self.in_memory:
             self._connection = in_memory()
@@ -315,6 +317,34 @@ def copy_of(path: Path) -> Cache:
                          "`advisor cache prune --damaged` removes a damaged one")  # fmt: skip
     return cache
 
+
+_all: weakref.WeakSet[Cache] = weakref.WeakSet()
+_fork = threading.Lock()  # held by the thread that forks, and by one that makes a cache
+_forking: list[Cache] = []  # whose locks the thread that forks holds
+
+
+def _before_fork() -> None:
+    """No connection to a file crosses a fork: SQLite's locks are the process's, and a copy of what it remembers of them is wrong.
+
+    A child that believes that it holds them loses what it writes as soon as its parent closes the file. The next use opens it anew, here
+    and there; and no thread is in the middle of something that the child would wait for.
+    """
+    _fork.acquire()
+    for cache in _all:
+        cache._lock.acquire()
+        _forking.append(cache)
+        if not cache.in_memory:
+            cache.close()
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop()._lock.release()
+    _fork.release()
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 _caches: dict[Path | None, Cache] = {}
 

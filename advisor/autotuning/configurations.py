@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from advisor.autotuning.source import code_hash
 from advisor.errors import UsageError
 from advisor.schema import LAUNCH_OPTIONS
 
@@ -16,7 +17,7 @@ MAX_SPACE = 200_000
 
 
 def identity(config: Any, without: Collection[str] = ()) -> str:
-    """What a configuration is called in the cache: its parameters (but `without`) and options as JSON, and the name of its hook.
+    """What a configuration is called in the cache: its parameters (but `without`) and options as JSON, and its hook by name and code.
 
     The order of parameters does not matter, nor does the Triton version's set of options where they are at their default.
     """
@@ -26,7 +27,8 @@ def identity(config: Any, without: Collection[str] = ()) -> str:
         del values["num_ctas"]
     hook = getattr(config, "pre_hook", None)
     if hook is not None:
-        values["pre_hook"] = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
+        name = f"{getattr(hook, '__module__', '')}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
+        values["pre_hook"] = f"{name}:{code_hash(hook)[:16]}"  # it may set what the launch depends on: a descriptor's block
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 

@@ -8,7 +8,8 @@ import hashlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,17 @@ def jitted(fn: Any) -> Any:
     while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
         fn = fn.fn
     return fn
+
+
+def heuristics_below(fn: Any) -> dict[str, Any]:
+    """What `@triton.heuristics` between a tuner and the kernel compute: name → function, the one that is called first of each name."""
+    found: dict[str, Any] = {}
+    while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
+        values = getattr(fn, "values", None)
+        if isinstance(values, Mapping):
+            found |= {str(name): function for name, function in values.items() if name not in found}
+        fn = fn.fn
+    return found
 
 
 def active_driver() -> Any:
@@ -197,11 +209,31 @@ def prints() -> bool:
     return bool(knobs.autotuning.print)
 
 
+def one_run(call: Callable[[], Any], quantiles: Sequence[float]) -> list[float]:
+    """A benchmark for what runs on the CPU, in milliseconds: one run, which is every quantile."""
+    start = time.perf_counter()
+    call()
+    return [1e3 * (time.perf_counter() - start)] * len(quantiles)
+
+
 def environment() -> str:
     """The environment variables that change what Triton compiles, as text."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    return str(sorted(get_cache_invalidating_env_vars().items())) if get_cache_invalidating_env_vars() else ""
+    found = get_cache_invalidating_env_vars() | _assembler()
+    return str(sorted(found.items())) if found else ""
+
+
+def _assembler() -> dict[str, str]:
+    """The variables that name another assembler, with its version, and its options: what failed under one need not under the other."""
+    from triton import knobs
+
+    found = {name: os.environ[name] for name in ("PTXAS_OPTIONS",) if os.environ.get(name)}
+    for name, tool in (("TRITON_PTXAS_PATH", "ptxas"), ("TRITON_PTXAS_BLACKWELL_PATH", "ptxas_blackwell")):
+        if os.environ.get(name):
+            with contextlib.suppress(AttributeError, RuntimeError, OSError):  # not of this Triton, or none that runs: compiling says so
+                found[name] = str(getattr(knobs.nvidia, tool).version)
+    return found
 
 
 class _Recording:

@@ -74,7 +74,12 @@ def slow_key(named: Mapping[str, Any], arg_names: Iterable[str], key: Sequence[s
 def stable_text(key: tuple) -> str | None:
     """The key as the cache stores it; None where its text would differ between processes."""
     text = str(key)
-    return None if " at 0x" in text or " object at " in text else text
+    return text if is_stable(text) else None
+
+
+def is_stable(text: str) -> bool:
+    """Whether a text is the same in every process: it holds no address."""
+    return " at 0x" not in text and " object at " not in text
 
 
 def fast_reader(

@@ -127,6 +127,8 @@ class Session:
         """The row of one configuration, and whether the cache keeps it."""
         config, identity = self.call.configs[place], self.call.identities[place]
         predicted = self.predicted_us.get(place)
+        if internals.prints():
+            print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
         try:
             # A hook of the user's is promised to see every failure: there the launch fails once more, with its hooks around it.
             if compile_error is not None and not self.tuner.user_defined_post_hook:
@@ -137,6 +139,8 @@ class Session:
         except Exception as error:
             why = left_out(error, "compile" if error is compile_error else "launch")
             self.errors[place] = error
+            if internals.prints():
+                print(f"Autotuning failed with {error}")
             return self._failed_row(identity, why, predicted), why.lasting
         if not all(map(math.isfinite, (median, low, high))) or median < 0:
             reason = f"the benchmark gave {median}"
@@ -181,8 +185,6 @@ class Session:
 
     def _bench(self, place: int, config: Any) -> tuple[float, float, float]:
         """Median, 20 % and 80 % quantile in milliseconds, of the launch without the tuner's hooks."""
-        if internals.prints():
-            print(f"Autotuning kernel {self.tuner.base_fn.__name__} with config {config}")
         clock = RunClock() if self.tuner.leaves_hooks_out else None
         run = self._launcher(config, clock)
         limit = self.tuner.options.time_limit_s
@@ -206,7 +208,7 @@ class Session:
                 raise error
             return None
 
-        result = self.tuner.do_bench(limited, quantiles=QUANTILES)
+        result = self.tuner.benchmark()(limited, quantiles=QUANTILES)
         launches = clock.launches_ms() if clock is not None else []
         alone = [float(each) for each in np.quantile(launches, QUANTILES)] if launches else []
         if alone and self.tuner.times_itself:  # what the driver's benchmark gave is not of the launch alone

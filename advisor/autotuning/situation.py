@@ -84,8 +84,11 @@ def situation_of(
     text, digest = keys.stable_text(key), tuner.source_hash()
     if text is not None and options.tolerance is not None:
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
-    constants = source.passed_constants(function, named, tuner.keys) if hasattr(function, "fn") else ""
-    kept = text is not None and digest is not None and len(set(identities)) == len(identities) and _persists(tuner, device)
+    given = {name: value for name, value in kwargs.items() if name not in (*tuner.arg_names, "grid", "warmup")}
+    constants = source.passed_constants(function, named, tuner.keys, given) if hasattr(function, "fn") else ""
+    told_apart = len(set(identities)) == len(identities)
+    stable = all(map(keys.is_stable, identities))
+    kept = text is not None and digest is not None and told_apart and stable and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
         source="".join((digest or f"kernel {tuner.serial}", HOOKS_LEFT_OUT if tuner.leaves_hooks_out else "",
@@ -94,7 +97,7 @@ def situation_of(
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None, problem=recognised.canonical() if recognised else None,
     )  # fmt: skip
-    if len(set(identities)) != len(identities):  # hooks that share a name: told apart by their place
+    if not told_apart:  # hooks that share name and code: told apart by their place
         identities = [f"{identity}#{place}" for place, identity in enumerate(identities)]
     cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
     if not kept:

@@ -7,10 +7,14 @@ it calls, and the values of the globals they read, so that a kernel that moved w
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import hashlib
 import inspect
 import textwrap
+import weakref
 from collections.abc import Collection, Mapping
+from types import CodeType
 from typing import Any
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -28,8 +32,85 @@ def source_hash(function: Any) -> str | None:
     return digest.hexdigest()
 
 
-def passed_constants(function: Any, named: Mapping[str, Any], keys: Collection[str]) -> str:
-    """The constants (`tl.constexpr`) of a call that the tuning key does not hold, as text: with others it is another kernel.
+def with_heuristics(digest: str, heuristics: Mapping[str, Any]) -> str:
+    """The hash of a kernel whose constants functions compute from its arguments: with others it is another kernel."""
+    if not heuristics:
+        return digest
+    parts = [digest, *(f"{name}={code_hash(heuristics[name])}" for name in sorted(heuristics))]
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def code_hash(function: Any) -> str:
+    """Hash of a plain function that runs with a launch: a heuristic, a configuration's hook.
+
+    It is of the bytecode, for the text of a lambda cannot be told from what stands around it (so another Python has another hash), the
+    defaults, the plain values that it reads, and the functions of its module that it calls.
+    """
+    try:
+        return _code_hashes[function]
+    except (KeyError, TypeError):  # not seen yet, or of a kind that no dictionary takes
+        found = _code_hash(function)
+    with contextlib.suppress(TypeError):
+        _code_hashes[function] = found
+    return found
+
+
+_code_hashes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # a hook is usually that of hundreds of configurations
+
+
+def _code_hash(function: Any) -> str:
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+    todo = [function]
+    while todo:
+        current = todo.pop(0)
+        while isinstance(current, functools.partial):
+            given = [*current.args, *sorted(current.keywords.items(), key=lambda each: each[0])]
+            digest.update(repr([_plain_text(each) for each in given]).encode())
+            current = current.func
+        current = getattr(current, "__func__", current)
+        if not inspect.isfunction(current):  # an object with __call__, a builtin: known by its type and name alone
+            digest.update(f"{type(current).__qualname__} {getattr(current, '__qualname__', '')}".encode())
+            continue
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        defaults = [*(current.__defaults__ or ()), *sorted((current.__kwdefaults__ or {}).items())]
+        scope, read = _scope(current), []
+        for name in sorted(_names(current.__code__) & scope.keys()):
+            value = scope[name]
+            if inspect.isfunction(value) and value.__module__ == current.__module__:
+                todo.append(value)
+            else:
+                read.append((name, _plain_text(value)))
+        text = repr((_code_text(current.__code__), [_plain_text(each) for each in defaults], read))
+        digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _code_text(code: CodeType) -> str:
+    """Bytecode and constants as text that is the same in every process; a set of names has no order of its own."""
+    constants = [
+        _code_text(each) if isinstance(each, CodeType) else str(sorted(map(repr, each))) if isinstance(each, frozenset) else repr(each)
+        for each in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, code.co_varnames, constants))
+
+
+def _names(code: CodeType) -> set[str]:
+    """The globals and outer variables that a function may read, those of functions within it included."""
+    return {*code.co_names, *code.co_freevars}.union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+def _plain_text(value: Any) -> str:
+    """A value that a hash can hold; of anything else its type."""
+    if isinstance(value, tuple):
+        return repr([_plain_text(each) for each in value])
+    return _constant(value) or type(value).__qualname__
+
+
+def passed_constants(function: Any, named: Mapping[str, Any], keys: Collection[str], options: Mapping[str, Any] | None = None) -> str:
+    """The constants (`tl.constexpr`) and options of a call that the tuning key does not hold, as text: with others it is another kernel.
 
     Within a process the first call of a key decides for all of them, as triton.autotune has it. A process that passes other constants
     must not take over what was decided for these, which may not even fit.
@@ -38,10 +119,12 @@ def passed_constants(function: Any, named: Mapping[str, Any], keys: Collection[s
         function: The jitted function.
         named: Every argument that was passed, by name.
         keys: Arguments whose value is in the tuning key.
+        options: What the call passes that is no argument of the kernel: num_warps, where a configuration leaves it open.
     """
     annotations = getattr(function.fn, "__annotations__", {})
     passed = (name for name in named if name not in keys and "constexpr" in str(annotations.get(name, "")))
-    return ", ".join(f"{name}={_shown(named[name])}" for name in sorted(passed))
+    given = {name: named[name] for name in passed} | dict(options or {})
+    return ", ".join(f"{name}={_shown(given[name])}" for name in sorted(given))
 
 
 def _shown(value: Any) -> str:

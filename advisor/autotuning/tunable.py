@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ class Tunable(Autotuner):
         Raises:
             AutotunerError: `early_config_prune` leaves none.
             TypeError: `top_k` is neither a count nor a fraction.
+            UsageError: It counts none.
         """
         assert self.nargs is not None
         pruned = self.configs
@@ -84,6 +85,8 @@ class Tunable(Autotuner):
                 count = max(1, int(len(pruned) * count))
             elif not isinstance(count, int):
                 raise TypeError("Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int")
+            if count < 1:
+                raise UsageError('prune_configs_by: "top_k" leaves no configuration', count, "a positive count, or a fraction up to 1.0")
             if len(pruned) > count:
                 model = self.perf_model
                 # By place: two configurations may be equal, and an estimate need not be hashable.
@@ -106,11 +109,18 @@ class Tunable(Autotuner):
         """Whether the driver's benchmark measures, and no other that was asked for."""
         return self._do_bench is None
 
+    def benchmark(self) -> Callable[..., Any]:
+        """What times a launch: `do_bench`, and in the interpreter of a machine without a GPU, which has none, the clock of one run."""
+        if self.times_itself and internals.is_interpreted() and internals.active_driver() is None:
+            return internals.one_run
+        return self.do_bench
+
     def source_hash(self) -> str | None:
-        """Hash of the kernel's source and dependencies, computed once."""
+        """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""
         if self._source is None:
             function = internals.jitted(self.fn)
-            self._source = (source.source_hash(function) if hasattr(function, "fn") else None,)
+            digest = source.source_hash(function) if hasattr(function, "fn") else None
+            self._source = (source.with_heuristics(digest, internals.heuristics_below(self.fn)) if digest else None,)
         return self._source[0]
 
     def default_cache(self) -> caches.Cache:

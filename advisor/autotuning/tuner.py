@@ -64,8 +64,8 @@ class Tuner(Tunable):
         self._lock = threading.RLock()
         self._always: frozenset[str] | None = None  # arguments that had a dtype in every call
         self._sometimes: frozenset[str] = frozenset()
-        # What reads a call's key, and fast key → (configuration, its options as keywords, its hook): changed together only.
-        self._hot: tuple[Callable[..., Any], dict[Any, tuple[Any, dict[str, Any], Any]]] = (self._reader(frozenset(), None), {})
+        # What reads a call's key, and fast key → configuration: changed together only.
+        self._hot: tuple[Callable[..., Any], dict[Any, Any]] = (self._reader(frozenset(), None), {})
         self.cache = {}
 
     # ------------------------------------------------------------------------------------------------------ a call
@@ -76,14 +76,15 @@ class Tuner(Tunable):
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
                 read_key, fast = self._hot
-                found = fast[read_key(*args, **kwargs)]
+                config = fast[read_key(*args, **kwargs)]
             except (KeyError, AttributeError, TypeError):  # of another kind, or wrong: then the kernel says so
-                found = None
-            if found is None:  # after the handler: what is raised there would seem to come of the lookup
+                config = None
+            if config is None:  # after the handler: what is raised there would seem to come of the lookup
                 return self._slow(args, {"grid": grid, "warmup": False, **kwargs})
-            self.best_config, options, hook = found
-            if hook is not None:
-                hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
+            self.best_config = config
+            options = config.all_kwargs()  # of every launch, as triton.autotune: a configuration may be changed in place
+            if config.pre_hook is not None:
+                config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), "grid": grid, "warmup": False, **kwargs, **options})
             return self.fn.run(*args, grid=grid, warmup=False, **kwargs, **options)
 
         return launch
@@ -92,14 +93,15 @@ class Tuner(Tunable):
         """A launch; the grid is among the keywords."""
         try:
             read_key, fast = self._hot
-            found = fast[read_key(*args, **kwargs)]
+            config = fast[read_key(*args, **kwargs)]
         except (KeyError, AttributeError, TypeError):
-            found = None
-        if found is None:
+            config = None
+        if config is None:
             return self._slow(args, kwargs)
-        self.best_config, options, hook = found
-        if hook is not None:
-            hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+        self.best_config = config
+        options = config.all_kwargs()
+        if config.pre_hook is not None:
+            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
         return self.fn.run(*args, **kwargs, **options)
 
     def _slow(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -108,11 +110,17 @@ class Tuner(Tunable):
             compiled = self.warmup(*args, **{name: value for name, value in kwargs.items() if name != "warmup"})
             return compiled[0] if compiled else None
         internals.need_driver(self.base_fn)
-        self.best_config, options, hook = self._decide(args, kwargs)
-        if hook is not None:
-            hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
+        config = self.best_config = self._decide(args, kwargs)
+        options = config.all_kwargs()
+        if config.pre_hook is not None:
+            config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **options})
         with internals.loading_while_capturing():
             return self.fn.run(*args, **kwargs, **options)
+
+    def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Compiles every configuration that pruning leaves, as triton.autotune; what pruning reads is no other thread's call."""
+        with self._lock, internals.bound_arguments(self, args):
+            return [self.fn.warmup(*args, **kwargs, **config.all_kwargs()) for config in self.prune_configs(kwargs)]
 
     def decide(self, *args: Any, **kwargs: Any) -> Decision:
         """The decision for a call, made now if it has not been; nothing is launched beyond what is measured.
@@ -127,7 +135,7 @@ class Tuner(Tunable):
         assert self.decision is not None
         return self.decision
 
-    def _decide(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    def _decide(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
             several = internals.has_several_models()
@@ -147,14 +155,13 @@ class Tuner(Tunable):
                         self.cache[key] = config
                 self._tell(decision, told)
                 if decision.provisional:
-                    return config, config.all_kwargs(), config.pre_hook
+                    return config
             else:
                 self.decision = self.decisions.get(key, self.decision)
-            found = (config, config.all_kwargs(), config.pre_hook)
-            self._remember(args, kwargs, named, found, internals.device_index if several else None)
-            return found
+            self._remember(args, kwargs, named, config, internals.device_index if several else None)
+            return config
 
-    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], found: Any, device: Any) -> None:
+    def _remember(self, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], config: Any, device: Any) -> None:
         """Puts a decision where the next call of the kind finds it; a call of a new kind makes a new reader."""
         now = keys.dtype_names(named, self.arg_names)
         always = now if self._always is None else self._always & now
@@ -164,7 +171,7 @@ class Tuner(Tunable):
             self._hot = (self._reader(always, device), {})
         read_key, fast = self._hot
         with contextlib.suppress(TypeError):  # an argument is given twice: the kernel itself says so
-            fast[read_key(*args, **kwargs)] = found
+            fast[read_key(*args, **kwargs)] = config
 
     def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
         if len(self.configs) == 1:

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sqlite3
 from dataclasses import replace
 
@@ -56,6 +57,76 @@ def test_another_process_does_not_decide_for_other_constants(fresh_cache):
     assert decided(128) == (32, 3) and decided(128) == (32, 0)
     kernel, _ = tuned(latency, sized, space=kernels.configs(*LATENCIES), cache_dir=fresh_cache / "other")
     assert call(kernel, WIDTH=128) == 32 and call(kernel, WIDTH=32) == 32  # one process, one key: as triton.autotune
+
+
+def test_options_of_a_call_are_told_apart_as_its_constants_are(fresh_cache):
+    """A configuration may leave num_warps open, for the call to say."""
+    import triton
+
+    from advisor.autotuning import cache
+
+    def decided(warps):
+        cache._caches.clear()
+        space = [triton.Config({"BLOCK": block}, num_warps=None) for block in LATENCIES]
+        kernel, bench = tuned(lambda launch: abs(launch["BLOCK"] - 16 * launch["num_warps"]), space=space)
+        return call(kernel, num_warps=warps), len(bench.measured)
+
+    assert decided(2) == (32, 3) and decided(8) == (128, 3) and decided(2) == (32, 0)
+
+
+def test_what_another_assembler_made_of_a_kernel_is_not_taken(fresh_cache, monkeypatch, tmp_path):
+    """A configuration that one cannot assemble may run with the next, or with other options."""
+    from advisor.autotuning import cache
+
+    tool = tmp_path / "ptxas"
+    tool.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 99.1, V99.1.0'\n")
+    tool.chmod(0o755)
+
+    def measured():
+        cache._caches.clear()
+        kernel, bench = tuned(LATENCIES)
+        call(kernel)
+        return len(bench.measured)
+
+    assert [measured(), measured()] == [3, 0]
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tool))
+    assert [measured(), measured()] == [3, 0]
+    assert any("('TRITON_PTXAS_PATH', '99.1')" in problem.triton for problem in cache.default_cache().problems())
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O2")
+    assert [measured(), measured()] == [3, 0]
+
+
+@pytest.mark.parametrize("changed", ["heuristic", "hook"])
+def test_other_heuristics_and_hooks_are_other_kernels(changed, fresh_cache):
+    """The one computes what is compiled; the other may set what the launch depends on, as the block of a descriptor."""
+    import triton
+
+    from advisor.autotune import autotune
+    from advisor.autotuning import cache
+
+    from .fakes import Bench, FakeKernel, Tensor
+
+    def decided(amount):
+        cache._caches.clear()
+        kernel = FakeKernel(sized)
+        bench = Bench(kernel, lambda launch: LATENCIES[launch["BLOCK"]])
+        width = triton.heuristics({"WIDTH": lambda args: args["n"] + (amount if changed == "heuristic" else 0)})
+        hook = (lambda args: (*args["x"].shape, amount)) if changed == "hook" else None
+        space = [triton.Config({"BLOCK": block}, pre_hook=hook) for block in LATENCIES]
+        autotune(space, ["n"], do_bench=bench)(width(kernel))[(1,)](Tensor(), 8)
+        return len(bench.measured)
+
+    assert [decided(1), decided(1), decided(2), decided(1)] == [3, 0, 3, 0]
+
+
+def test_what_is_called_otherwise_in_every_process_is_not_written_down(fresh_cache):
+    import triton
+
+    from advisor.autotuning.cache import default_cache
+
+    space = [triton.Config({"BLOCK": block, "ACTIVATION": object()}) for block in (32, 64)]
+    kernel, bench = tuned(LATENCIES | {}, lambda x, n, BLOCK, ACTIVATION: None, space=space)
+    assert call(kernel) == 64 and len(bench.measured) == 2 and not default_cache().problems()
 
 
 def sized(x, n, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
@@ -282,6 +353,47 @@ def test_a_fork_opens_its_own_connection(fresh_cache):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert cache.rows(KEY.id)["{}"].us == 1.0
+
+
+def test_what_a_child_writes_outlives_its_parents_connection(fresh_cache):
+    """A connection that crossed the fork would let the child believe that it holds locks on the file, and its parent that nobody does."""
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            cache.rows(KEY.id)
+            os.write(ready[1], b"x")
+            os.read(go[0], 1)
+            cache.record(KEY.id, Row(config="{}", state="measured", us=1.0))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(ready[0], 1)
+    cache.close()
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert Cache(fresh_cache).rows(KEY.id)["{}"].us == 1.0
+
+
+def test_a_child_does_not_wait_for_a_thread_that_it_has_not(fresh_cache):
+    import threading
+
+    cache = Cache(fresh_cache)
+    cache.add_problem(KEY)
+    inside, on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: cache._do(lambda connection: inside.set() or on.wait(10)))
+    thread.start()
+    inside.wait(10)
+    threading.Timer(0.2, on.set).start()
+    child = os.fork()  # while the thread is in the middle of something
+    if child == 0:
+        signal.alarm(10)
+        cache.rows(KEY.id)
+        os._exit(0)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_first_decision_stands(fresh_cache):

@@ -283,6 +283,22 @@ def test_warmup_decides_ahead():
         face.warmup(kernels.scale, [{}], grid=(1,))
 
 
+def test_warmup_decides_for_calls_of_another_process_too():
+    """A call passes its arguments in the kernel's order, however the shape names them; its element types are in the key in that order."""
+    import advisor.autotune as face
+
+    from .fakes import Tensor
+
+    def mixed(x, y, n, BLOCK):
+        pass
+
+    given = {"n": 8, "y": Tensor("torch.int8"), "x": Tensor("torch.float16")}
+    face.warmup(tuned(LATENCIES, mixed)[0], [given], grid=(1,))
+    kernel, bench = tuned(LATENCIES, mixed)
+    kernel[(1,)](given["x"], given["y"], 8)
+    assert not bench.measured and kernel.decision.how == "cached"
+
+
 def test_warmup_makes_tensors():
     torch = pytest.importorskip("torch")
     import advisor.autotune as face

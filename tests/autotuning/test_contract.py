@@ -8,7 +8,7 @@ import pytest
 
 from advisor.autotuning import outputs
 
-from .fakes import FakeKernel
+from .fakes import FakeKernel, Tensor
 from .kernels import call, configs, tuned
 
 
@@ -203,6 +203,20 @@ def test_other_configurations_take_effect_at_the_next_call():
     assert call(kernel) == 16
     kernel.cache.clear()
     assert call(kernel) == 128 and call(kernel, n=2048) == 128
+
+
+def test_a_configuration_that_is_changed_in_place_takes_effect_at_the_next_launch():
+    """As of triton.autotune, which reads its parameters, its options and its hook at every launch."""
+    kernel, bench = tuned({16: 1.0, 32: 2.0})
+    call(kernel)
+    hooked = []
+    kernel.best_config.num_warps = 8
+    kernel.best_config.kwargs["BLOCK"] = 64
+    kernel.best_config.pre_hook = lambda given: hooked.append(given["BLOCK"])
+    call(kernel)
+    kernel.run(Tensor(), 1024, grid=(1,), warmup=False)
+    assert [(launch["BLOCK"], launch["num_warps"]) for launch in kernel.fn.launches[-2:]] == [(64, 8)] * 2
+    assert hooked == [64, 64] and len(bench.measured) == 2
 
 
 def test_conflicting_arguments():
@@ -476,6 +490,8 @@ def test_a_check_that_can_find_nothing_says_so(torch, caplog, what):
 def test_pruning_is_tritons():
     from triton.runtime.errors import AutotunerError
 
+    from advisor.errors import UsageError
+
     asked = []
 
     def early(given, named, **kwargs):
@@ -501,6 +517,9 @@ def test_pruning_is_tritons():
     odd, _ = tuned({16: 1.0, 32: 2.0}, prune_configs_by={"perf_model": model, "top_k": 1.5})
     with pytest.raises(TypeError, match="top_k"):
         call(odd)
+    none, _ = tuned({16: 1.0, 32: 2.0}, prune_configs_by={"perf_model": model, "top_k": 0})
+    with pytest.raises(UsageError, match='"top_k" leaves no configuration; got 0; expected a positive count'):
+        call(none)
 
 
 def test_the_listener_hears(monkeypatch, capsys):
@@ -520,6 +539,41 @@ def test_the_listener_hears(monkeypatch, capsys):
     assert second["duration"] is None and second["cache_hit"]
     assert list(second["configs_timings"].values()) == [[1.0] * 3, [2.0] * 3]
     assert capsys.readouterr().out.count("best config selected") == 1
+
+
+def test_what_failed_is_printed_as_triton_prints_it(monkeypatch, capsys):
+    from triton import knobs
+
+    monkeypatch.setattr(knobs.autotuning, "print", True)
+    call(tuned(failing({16: out_of_resources()}, {32: 1.0}), space=configs(16, 32))[0])
+    first, second, third, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("Autotuning kernel scale with config BLOCK: 16,") and "BLOCK: 32," in third
+    assert second.startswith("Autotuning failed with out of resource: shared memory, Required: 300000")
+
+
+def test_a_thread_that_compiles_ahead_does_not_disturb_one_that_tunes():
+    """What hooks and pruning read of the call is of this call, whatever another thread warms up meanwhile."""
+    import threading
+    import time
+
+    kernel, _ = tuned({16: 1.0, 32: 2.0}, pre_hook=lambda given, reset_only=False: None)
+    kernel.fn.warmup = lambda *args, **kwargs: kwargs["BLOCK"]
+    warmed = []
+
+    def meanwhile(launch):
+        if not warmed:
+            thread = threading.Thread(target=lambda: warmed.append(kernel.warmup(None, 5, grid=(1,))))
+            thread.start()
+            thread.join(0.2)
+        assert kernel.nargs["n"] == 1024
+        return float(launch["BLOCK"])
+
+    kernel._do_bench.latency_ms = meanwhile
+    assert call(kernel) == 16
+    deadline = time.monotonic() + 10
+    while not warmed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert warmed[-1] == [16, 32] and kernel.nargs is None
 
 
 @pytest.fixture

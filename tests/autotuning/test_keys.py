@@ -9,7 +9,7 @@ import pytest
 
 from advisor.autotuning import configurations, keys
 from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
-from advisor.autotuning.source import passed_constants, source_hash
+from advisor.autotuning.source import code_hash, passed_constants, source_hash
 from advisor.errors import UsageError
 from advisor.schema import Problem
 
@@ -117,6 +117,36 @@ def test_constants_of_a_call_are_told_alike_in_every_process():
     assert passed_constants(kernel, named, ["A", "B"]) == "C=None"
     assert passed_constants(kernel, {"x": Tensor(), "A": object()}, []) == "A=object"
     assert passed_constants(kernel, {"A": FakeKernel(recursive)}, []).removeprefix("A=") == source_hash(FakeKernel(recursive))
+
+
+HOOKS = """
+import functools
+SIZE = {size}
+def helper(given):
+    return {{"a", "b", "c", "d"}} & {{{helped}}}
+def make(outer, default={default}):
+    def hook(given, default=default):
+        given["x"] = [SIZE + outer + default for _ in given if helper(given) in {{"p", "q", "r"}}]
+    return hook
+hook = functools.partial(make({outer}), {given})
+"""
+
+
+def test_the_hash_of_a_function_is_of_what_it_does(tmp_path):
+    def hash_of(above="", **changes):
+        (tmp_path / "hooks.py").write_text(above + HOOKS.format(**{"size": 1, "helped": 2, "default": 3, "outer": 4, "given": 5} | changes))
+        code = "import hooks; from advisor.autotuning.source import code_hash; print(code_hash(hooks.hook), code_hash(hooks.hook))"
+        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=True,
+                              env={**__import__("os").environ, "PYTHONPATH": f"{tmp_path}:."})  # fmt: skip
+        first, second = done.stdout.split()
+        assert first == second
+        return first
+
+    alike = {hash_of(), hash_of(above="# moved\n\n")}  # sets of text have another order in every process
+    assert len(alike) == 1
+    others = [hash_of(**{name: 9}) for name in ("size", "helped", "default", "outer", "given")]
+    assert len({*alike, *others}) == 6
+    assert code_hash(print) != code_hash(len) and code_hash(Tensor()) == code_hash(Tensor("other"))  # known by name or type
 
 
 def test_no_source_no_hash():

@@ -11,6 +11,8 @@ Of Triton's `test_autotuner.py` (3.9), these have no counterpart here:
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -55,6 +57,23 @@ def fill(x, out, N, BLOCK: tl.constexpr):
         tl.store(x + offsets, tl.full([BLOCK], 1, dtype=x.dtype.element_ty), mask=offsets < N)
     else:
         tl.store(out + offsets, tl.full([BLOCK], 1, dtype=out.dtype.element_ty), mask=offsets < N)
+
+
+def test_where_no_gpu_is_the_interpreter_needs_no_benchmark_of_the_users(monkeypatch):
+    """As the message of a launch without a GPU promises; triton.autotune asks for a driver there, and fails."""
+    from triton.runtime.driver import driver
+
+    def none():
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+    monkeypatch.setattr(driver, "_default", None)
+    monkeypatch.setattr(driver, "_active", None)
+    monkeypatch.setattr(sys.modules["triton.runtime.driver"], "_create_driver", none)
+    kernel = autotune(configs(32, 64), ["N"], restore_value=["x"])(increment)
+    x = torch.zeros(100)
+    kernel[grid](x, 100)
+    kernel[grid](x, 100)
+    assert (x == 2).all() and kernel.decision.how == "measured" and kernel.decision.measurements == 2
 
 
 def test_arguments_by_name_in_any_order():
