@@ -10,6 +10,17 @@ from typing import Any
 
 from advisor.errors import InputError
 
+_FORMS = {
+    b"\x1f\x8b": ("gzip's first bytes", "unpack it first"),
+    b"\x28\xb5\x2f\xfd": ("zstd's first bytes", "unpack it first"),
+    b"BZh": ("bzip2's first bytes", "unpack it first"),
+    b"\xfd7zXZ\x00": ("xz's first bytes", "unpack it first"),
+    b"PK\x03\x04": ("the first bytes of a zip archive or a spreadsheet", "save what is in it as CSV or JSON"),
+    b"\xff\xfe": ("UTF-16's first bytes", "save it as UTF-8"),
+    b"\xfe\xff": ("UTF-16's first bytes", "save it as UTF-8"),
+}
+"""First bytes of what is given for text -> what it is, and what to do about it."""
+
 PIECE_BYTES = 1 << 20
 """Read at a time: asked for all at once, Python sets aside the most that a file may hold, a gigabyte for a few lines."""
 
@@ -52,4 +63,5 @@ def read_text(
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
-        raise InputError(f"{label}: not UTF-8 text", None, what, "is this the file you mean?") from None
+        form, remedy = next((said for mark, said in _FORMS.items() if data.startswith(mark)), (None, "is this the file you mean?"))
+        raise InputError(f"{label}: not UTF-8 text", form, what, remedy) from None

@@ -131,7 +131,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
         if configuration is not None:
             demand = pipelines.demand(problem, configuration, batch.gpu)
             columns["config_bound_us"] = pipelines.config_bound(work, demand, batch.gpu, problem.cache).us
-            out.stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, batch.gpu)
+            out.stuck += _stuck(index, np.broadcast_to(~launches, index.shape), demand, batch.gpu, problem.dtype)
         else:
             stuck = index[np.broadcast_to(~launches, index.shape)].tolist()
             out.stuck += [options.nothing_launches(row, batch.gpu) for row in stuck]
@@ -183,21 +183,24 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
         options.warn(caveat)
 
 
-def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec) -> list[str]:
-    """Why not one CTA of the `chosen` [n] launches of a batch fits the GPU, by their numbers `rows` [n] in the file."""
+def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, gpu: GpuSpec, dtype: str) -> list[str]:
+    """Why the `chosen` [n] launches of a batch cannot be made, by their numbers `rows` [n] in the file."""
     import numpy as np
 
     from advisor import pipelines
+    from advisor.configs.launchability import least_block_k
     from advisor.pipelines.occupancy import LIMITERS, MAX_THREADS_PER_CTA
 
     if not chosen.any():
         return []
     plan, held = pipelines.schedule(demand, gpu), demand.resources
-    columns = (held.shared_memory_bytes, held.num_warps, plan.limiter)
-    memory, warps, limiters = (np.broadcast_to(column, rows.shape)[chosen].tolist() for column in columns)
+    columns = (held.shared_memory_bytes, held.num_warps, plan.limiter, True if held.compiles is None else held.compiles)
+    memory, warps, limiters, compiles = (np.broadcast_to(column, rows.shape)[chosen].tolist() for column in columns)
     out = []
-    for row, needed, warp_count, limiter in zip(rows[chosen].tolist(), memory, warps, limiters, strict=True):
-        if LIMITERS[limiter] == "shared-memory":
+    for row, needed, warp_count, limiter, compiled in zip(rows[chosen].tolist(), memory, warps, limiters, compiles, strict=True):
+        if not compiled:
+            why = f"tl.dot takes a BLOCK_SIZE_K of {least_block_k(dtype, gpu.vendor)} or more of {dtype} operands"
+        elif LIMITERS[limiter] == "shared-memory":
             why = f"a CTA needs {needed / 1024:.0f} KiB of shared memory, at most {gpu.smem_bytes_per_cta / 1024:.0f} KiB are allowed"
         elif LIMITERS[limiter] == "warps":
             why = f"num_warps={warp_count:.0f} of {gpu.warp_size} threads, allowed are powers of two up to {MAX_THREADS_PER_CTA:,} threads"

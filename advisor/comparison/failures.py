@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton
 from advisor.comparison_schema import CHANGES, Failure, FailureCondition, Subject
 from advisor.configs.audit import AuditIssue
-from advisor.configs.tables import Table, is_token_count, nearest_key
+from advisor.configs.names import parse_table_name
+from advisor.configs.tables import Table, is_token_count, nearest_key, takes_triton_version
 from advisor.schema import Finding
 
 CERTAIN: dict[str, FailureCondition] = {
@@ -23,10 +24,12 @@ refuses a table's operands (`refused-dtype`) vLLM runs another kernel, which ask
 
 
 def is_certain(issue: AuditIssue) -> bool:
-    """Whether what the audit found makes a launch fail, or its output wrong; the stacks do not read `triton_version`. Of one check
-    some may be errors and others not: a `SPLIT_K` that is ignored does no harm."""
-    if issue.check not in CERTAIN or issue.severity != "error" or issue.key == "triton_version":
+    """Whether what the audit found makes a launch fail, or its output wrong. Of one check some may be errors and others not: a `SPLIT_K`
+    that is ignored does no harm, and whatever `triton_version` says does none where the loader takes it out."""
+    if issue.check not in CERTAIN or issue.severity != "error":
         return False
+    if issue.key == "triton_version":
+        return not takes_triton_version(parse_table_name(issue.path))
     return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not _is_integer(issue.key)
 
 

@@ -297,5 +297,5 @@ def _default_configuration(name: TableName, stack: str, problem: Problem, gpu: G
     if name.kind == "gemm":
         return defaults.default_gemm_configuration(stack, name.block_shape)
     options: dict[str, Any] = {"dtype": name.dtype, "block_shape": name.block_shape, "amd": gpu.vendor == "amd",
-                               "top_k": problem.sizes["topk"], "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta}  # fmt: skip
+                               "shared_memory_bytes_per_cta": gpu.smem_bytes_per_cta}  # fmt: skip
     return defaults.default_configuration(stack, problem.sizes["M"], problem.sizes["E"], **options)

@@ -15,6 +15,7 @@ from advisor.configs.launchability import (
     ELEMENT_BYTES,
     MAX_THREADS_PER_CTA,
     ignores_split_k,
+    lacks_split_k,
     least_block_k,
     refused_ctas,
     refused_dtype,
@@ -23,9 +24,9 @@ from advisor.configs.launchability import (
     shared_memory_bytes,
     swaps_operands,
 )
-from advisor.configs.names import TableName, is_amd, parse_table_name
+from advisor.configs.names import TableName, parse_table_name, vendor_of
 from advisor.configs.reachability import device_twins, misspelled_device, unreachable_reasons
-from advisor.configs.tables import Table, clamp, inspect_table, is_own_result
+from advisor.configs.tables import Table, clamp, inspect_table, is_of_another_kernel, is_own_result
 from advisor.errors import InputError, NothingMatchedError, NotOursError
 from advisor.folders import files_below, not_permitted
 from advisor.hardware import GpuSpec, match_device_name
@@ -47,9 +48,10 @@ CHECKS: dict[str, str] = {
     "num-ctas": "a cluster of CTAs that no launch on the GPU has",
     "shallow-dot": "a BLOCK_SIZE_K below what the matrix product compiles with",
     "clamped-block-k": "a BLOCK_SIZE_K that the launcher cuts down",
+    "raised-block-k": "a BLOCK_SIZE_K that the loader raises",
     "wrong-scales": "a BLOCK_SIZE_K that spans several quantization blocks",
     "unknown-option": "an option that the launch does not know",
-    "split-k": "a SPLIT_K that the launcher ignores or cannot pass on",
+    "split-k": "a SPLIT_K that the launcher ignores, cannot pass on or lacks",
     "other-kernel": "a null entry: another kernel runs there",
     "hole": "neighbouring keys more than a factor of four apart",
     "starts-late": "a smallest key above 1",
@@ -171,6 +173,8 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
     except NotOursError as error:
         return None, (_issue(where, None, "not-ours", "info", _said(error, where)),)
     except InputError as error:
+        if is_of_another_kernel(Path(path)):
+            return None, (_issue(where, None, "not-ours", "info", "JSON of something else: neither its name nor any entry is a table's"),)
         return None, (_issue(where, None, "unreadable", "error", _said(error, where)),)
     issues = [_issue(where, problem.key, problem.check, "error", _said(problem.error, where)) for problem in problems]
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]
@@ -229,8 +233,11 @@ def _name(path: str, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssu
 
 def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     launched, operands = clamp(configuration, name), _operands(name)
-    written_k, launched_k = configuration.parameters["BLOCK_SIZE_K"], launched.parameters["BLOCK_SIZE_K"]
-    if launched_k != written_k:
+    written_k, launched_k = (int(each.parameters["BLOCK_SIZE_K"]) for each in (configuration, launched))
+    if launched_k > written_k:
+        message = f"BLOCK_SIZE_K {written_k} is below the quantization block {_block(name)}: SGLang's loader raises it to {launched_k}"
+        yield _issue(path, key, "raised-block-k", "warning", f"{message}, so this is not the configuration that was tuned")
+    elif launched_k != written_k:
         yield _issue(
             path,
             key,
@@ -239,7 +246,7 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
             f"BLOCK_SIZE_K {written_k} exceeds the quantization block {_block(name)}: the launcher cuts it to {launched_k}, "
             "so this is not the configuration that was tuned",
         )
-    elif name.block_shape is not None and operands in ("fp8", "int8") and int(launched_k) > name.block_shape[1]:
+    elif name.block_shape is not None and operands in ("fp8", "int8") and launched_k > name.block_shape[1]:
         yield _issue(
             path,
             key,
@@ -251,12 +258,12 @@ def _entry(path: str, key: str, configuration: Configuration, name: TableName, g
     yield from _warps(path, key, configuration, gpu)
     if (refused := refused_ctas(configuration.num_ctas, gpu.compute_capability if gpu is not None else None)) is not None:
         yield _issue(path, key, "num-ctas", "error", refused)
-    least = least_block_k(operands, _vendor(name))
-    if int(launched_k) < least:
+    least = least_block_k(operands, vendor_of(name.device_name))
+    if launched_k < least:
         message = f"BLOCK_SIZE_K {launched_k}: tl.dot takes {least} or more of {operands} operands, so the kernel does not compile"
         yield _issue(path, key, "shallow-dot", "error", message)
-    yield from _options(path, key, configuration, name)
-    yield from _split_k(path, key, configuration, name)
+    yield from _options(path, key, configuration, name, gpu)
+    yield from _split_k(path, key, configuration, name, gpu)
     if gpu is not None and operands is not None:
         needed = _needed_shared_memory(launched, name, operands, gpu)
         if needed > gpu.smem_bytes_per_cta:
@@ -304,13 +311,13 @@ def _warps(path: str, key: str, configuration: Configuration, gpu: GpuSpec | Non
         )
 
 
-def _options(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
-    vendor = _vendor(name)
-    unknown = refused_keys(configuration.parameters, vendor)
+def _options(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
+    vendor = vendor_of(name.device_name)
+    unknown = [option for option in _refused_keys(configuration, name, gpu) if option != "SPLIT_K"]
     if unknown:
-        brand = "AMD" if vendor == "amd" else "NVIDIA"
+        back_end = {"amd": " and no option of Triton on AMD GPUs", "nvidia": " and no option of Triton on NVIDIA GPUs"}.get(vendor, "")
         names = ", ".join(unknown)
-        message = f"{names}: no parameter of the kernel and no option of Triton on {brand} GPUs, so the launch raises a KeyError"
+        message = f"{names}: no parameter of the kernel{back_end}, so the launch raises a KeyError"
         yield _issue(path, key, "unknown-option", "error", message)
     if "matrix_instr_nonkdim" not in unknown and "matrix_instr_nonkdim" in refused_parameters(configuration.parameters, vendor):
         size = configuration.parameters["matrix_instr_nonkdim"]
@@ -318,19 +325,22 @@ def _options(path: str, key: str, configuration: Configuration, name: TableName)
         yield _issue(path, key, "unknown-option", "error", message)
 
 
-def _vendor(name: TableName) -> str:
-    """Whose back end launches the table; empty for others than the two that are known."""
-    return "amd" if is_amd(name.device_name) else "nvidia" if name.device_name.upper().startswith("NVIDIA") else ""
+def _refused_keys(configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> tuple[str, ...]:
+    """Keys of an entry that its launch does not know."""
+    capability = gpu.compute_capability if gpu is not None else None
+    return refused_keys(configuration.parameters, vendor_of(name.device_name), name, capability)
 
 
-def _split_k(path: str, key: str, configuration: Configuration, name: TableName) -> Iterator[AuditIssue]:
+def _split_k(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     split = configuration.parameters.get("SPLIT_K", 1)
-    if split == 1:
-        return
-    if ignores_split_k(name):
-        message = f"SPLIT_K {split} has no effect: the fused-MoE launcher sets it to 1"
-        yield _issue(path, key, "split-k", "warning", message)
-    elif "SPLIT_K" in refused_parameters(configuration.parameters, _vendor(name), name):
+    if lacks_split_k(configuration.parameters, name):
+        message = "an entry without SPLIT_K: the kernel of grouped int4 weights asks for it and its launcher sets none, so the launch fails"
+        yield _issue(path, key, "split-k", "error", message)
+    elif ignores_split_k(name):
+        if split != 1:
+            message = f"SPLIT_K {split} has no effect: the fused-MoE launcher sets it to 1"
+            yield _issue(path, key, "split-k", "warning", message)
+    elif "SPLIT_K" in _refused_keys(configuration, name, gpu):
         yield _issue(path, key, "split-k", "error", f"SPLIT_K {split}: the kernel has no such parameter, so the launch fails")
 
 

@@ -29,14 +29,6 @@ SGLANG_LOW_SHARED_MEMORY_BYTES = 128 * 1024
 # vLLM 0.33 `w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `w8a8_block_fp8_matmul_triton`, `w8a8_block_int8_matmul`. All else agrees.
 _GEMM_STAGES = {"vllm": 2, "sglang": 3}
 
-# SGLang on ROCm, tensor-wise fp8: the tile by routed rows per expert, M * top-k / E, highest threshold first.
-_SGLANG_ROCM_FP8 = (
-    (64, (128, 128, 128, 1, 4, 2)),
-    (16, (64, 128, 128, 1, 4, 2)),
-    (4, (64, 128, 128, 1, 8, 2)),
-    (0, (16, 64, 128, 1, 4, 4)),
-)
-
 
 def default_fields(
     stack: str,
@@ -46,7 +38,6 @@ def default_fields(
     dtype: str | None = None,
     block_shape: tuple[int, int] | None = None,
     amd: bool = False,
-    top_k: Any = 1,
     shared_memory_bytes_per_cta: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Default fused-MoE configurations for many launches at once.
@@ -58,21 +49,20 @@ def default_fields(
         dtype: The `dtype` field of a table name ("fp8_w8a8", …), or one of bf16, fp16, fp8, int8; None: bf16.
         block_shape: Quantization block (n, k); None: tensor-wise or channel-wise.
         amd: ROCm, where both stacks keep to two stages.
-        top_k: Experts per token, broadcast with M (SGLang on ROCm looks at it).
         shared_memory_bytes_per_cta: The most one CTA can have (SGLang's fp8 default looks at it); None: plenty.
 
     Returns:
-        An integer array per field of `FIELDS`, all of the broadcast shape of M, E and top_k.
+        An integer array per field of `FIELDS`, all of the broadcast shape of M and E.
     """
     if stack not in DEFAULT_STACKS:
         raise UsageError("serving stack", stack, f"one of {', '.join(DEFAULT_STACKS)}", "name one of them")
-    m, e, k = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.int64)) for value in (M, E, top_k)))
+    m, e = np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, dtype=np.int64)) for value in (M, E)))
     fp8 = dtype in ("fp8_w8a8", "fp8")
     weight_only = dtype in ("int4_w4a16", "int8_w8a16") and block_shape is not None
     if stack == "vllm":
         columns = _vllm(m, e, fp8, weight_only, block_shape, amd)
     else:
-        columns = _sglang(stack, m, e, k, fp8, block_shape, amd, shared_memory_bytes_per_cta)
+        columns = _sglang(stack, m, e, fp8, block_shape, amd, shared_memory_bytes_per_cta)
     return {
         name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy()
         for name, column in zip(FIELDS, columns, strict=True)
@@ -83,13 +73,14 @@ def _vllm(
     m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool
 ) -> tuple[Any, ...]:
     if fp8 and block_shape is not None:
+        narrow = (m <= 8) & (not amd) & (block_shape[0] % 64 == 0)  # twice the CTAs, where 128 columns leave most SMs idle
         return (
             np.where(m <= 64, 16, 64),
-            block_shape[0],
+            np.where(narrow, 64, block_shape[0]),
             block_shape[1],
             np.where(m <= 16, 1, 32),
             4,
-            2 if amd else 3,
+            2 if amd else np.where(narrow & (m <= 4), 4, 3),
         )
     stages = TRITON_DEFAULT_NUM_STAGES_AMD if amd else TRITON_DEFAULT_NUM_STAGES
     if weight_only:  # the Triton kernel of group-quantized weights; get_moe_wna16_block_config fills in N and K
@@ -110,7 +101,6 @@ def _sglang(
     stack: str,
     m: np.ndarray,
     e: np.ndarray,
-    k: np.ndarray,
     fp8: bool,
     block_shape: tuple[int, int] | None,
     amd: bool,
@@ -119,10 +109,6 @@ def _sglang(
     few = m <= e
     if fp8 and block_shape is not None:
         return 64, block_shape[0], block_shape[1], 32, 4, 2 if amd else 3
-    if fp8 and stack == "sglang" and amd:
-        rows_per_expert = m * k / np.maximum(e, 1)
-        tiers = [rows_per_expert >= threshold for threshold, _ in _SGLANG_ROCM_FP8]
-        return tuple(np.select(tiers, [tile[field] for _, tile in _SGLANG_ROCM_FP8]) for field in range(len(FIELDS)))
     if fp8 and shared_memory_bytes_per_cta is not None and shared_memory_bytes_per_cta < SGLANG_LOW_SHARED_MEMORY_BYTES:
         return np.where(few, 32, 64), np.where(few, 64, 128), 256, np.where(few, 1, 64), 4, np.where(few, 4, 2)
     if fp8:

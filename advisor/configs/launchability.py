@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from advisor.configs.names import TableName
+from advisor.configs.names import TableName, vendor_of
 
 ELEMENT_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 MAX_THREADS_PER_CTA = 1024  # CUDA programming guide, every compute capability; the same on CDNA
@@ -52,8 +52,35 @@ def most_block_k(dtype: str, weight_dtype: str | None, block_shape: tuple[int, i
     return min(block_shape) if clamped else block_shape[1]
 
 
-KERNEL_KEYS = frozenset({"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "SPLIT_K", "SWAP_AB", "USE_TMA"})
-"""Keys of an entry that are the kernels' parameters, or that the stacks take out before the launch (SGLang 0.5.23: USE_TMA)."""
+def raised_block_k(kind: str, stack: str | None, dtype: str | None, block_shape: tuple[int, int] | None, vendor: str) -> int:
+    """The BLOCK_SIZE_K to which a loader raises lesser ones; 1 where it raises none.
+
+    SGLang's of fp8 GEMM tables raises them to the quantization block on all but NVIDIA's GPUs (SGLang 0.5.23,
+    `get_w8a8_block_fp8_configs`; there, only what does not divide the block, which no power of two does).
+    """
+    raises = kind == "gemm" and stack == "sglang" and dtype == "fp8" and vendor != "nvidia"
+    return block_shape[1] if raises and block_shape is not None else 1
+
+
+_TILE_KEYS = frozenset({"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M"})
+
+
+def kernel_keys(
+    parameters: Mapping[str, int | bool | str], table: TableName | None = None, compute_capability: str | None = None
+) -> frozenset[str]:
+    """Keys of an entry that are its kernel's parameters, or that its launcher takes out or sets; all there are where that is not known.
+
+    SPLIT_K: vLLM's fused MoE (0.33, `invoke_fused_moe_triton_kernel`). USE_TMA: SGLang's (0.5.23, `fused_experts_impl`). Both SPLIT_K and
+    SWAP_AB: SGLang's fp8 GEMM, on compute capability 9.0 and where either asks for something (`w8a8_block_fp8_matmul_triton`).
+    """
+    if table is None or (table.dtype or "").endswith("_channelwise"):
+        return _TILE_KEYS | {"SPLIT_K", "SWAP_AB", "USE_TMA"}
+    if table.kind == "fused_moe":
+        return _TILE_KEYS | {"vllm": {"SPLIT_K"}, "sglang": {"USE_TMA"}}.get(table.stack, {"SPLIT_K", "USE_TMA"})
+    asked = bool(parameters.get("SWAP_AB")) or parameters.get("SPLIT_K", 1) != 1
+    hopper = table.stack != "vllm" and table.dtype == "fp8_w8a8" and compute_capability in (None, "9.0")
+    return _TILE_KEYS | {"SPLIT_K", "SWAP_AB"} if hopper and asked else _TILE_KEYS
+
 
 _COMMON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "launch_cooperative_grid", "debug", "sanitize_overflow",
                    "instrumentation_mode")  # fmt: skip
@@ -88,25 +115,40 @@ def refused_ctas(num_ctas: int, compute_capability: str | None = None) -> str | 
     return f"num_ctas {num_ctas}: a cluster has at most {MOST_CTAS} CTAs" if num_ctas > MOST_CTAS else None
 
 
-def refused_keys(keys: Iterable[str], vendor: str) -> tuple[str, ...]:
-    """Keys of an entry that a launch on a GPU of `vendor` does not know: both stacks pass `**config`, and Triton raises a KeyError."""
-    known = BACK_END_OPTIONS.get(vendor)
-    return () if known is None else tuple(key for key in keys if key not in KERNEL_KEYS and key not in known)
+def refused_keys(
+    parameters: Mapping[str, int | bool | str], vendor: str, table: TableName | None = None, compute_capability: str | None = None
+) -> tuple[str, ...]:
+    """Keys of an entry that a launch on a GPU of `vendor` does not know: both stacks pass `**config`, and Triton raises a KeyError.
+
+    Of a vendor whose options are not known, only those are named that are other kernels' parameters.
+    """
+    taken, options = kernel_keys(parameters, table, compute_capability), BACK_END_OPTIONS.get(vendor)
+    return tuple(key for key in parameters if key not in taken and (key in kernel_keys({}) if options is None else key not in options))
 
 
-def refused_parameters(parameters: Mapping[str, int | bool | str], vendor: str, table: TableName | None = None) -> tuple[str, ...]:
+def refused_parameters(
+    parameters: Mapping[str, int | bool | str], vendor: str, table: TableName | None = None, compute_capability: str | None = None
+) -> tuple[str, ...]:
     """Keys of a table's entry that make its launch on a GPU of `vendor` fail; `table` says which launcher gets them, where known."""
-    refused = list(refused_keys(parameters, vendor))
+    refused = list(refused_keys(parameters, vendor, table, compute_capability))
     if vendor == "amd" and parameters.get("matrix_instr_nonkdim", 0) not in MATRIX_INSTR_NONKDIM:
         refused.append("matrix_instr_nonkdim")
-    if table is not None and parameters.get("SPLIT_K", 1) != 1 and not ignores_split_k(table) and "SWAP_AB" not in parameters:
-        refused.append("SPLIT_K")  # SGLang's block-32 GEMM takes both; no other kernel splits K
     return tuple(refused)
 
 
 def ignores_split_k(table: TableName) -> bool:
     """Whether the launcher of a table sets SPLIT_K to 1 whatever its entries say (vLLM 0.33, `invoke_fused_moe_triton_kernel`)."""
     return table.kind == "fused_moe" and table.stack != "sglang"
+
+
+def lacks_split_k(parameters: Mapping[str, int | bool | str], table: TableName) -> bool:
+    """Whether an entry has no SPLIT_K although its kernel asks for one that its launcher does not set.
+
+    That is vLLM's of grouped int4 weights (0.33, `invoke_fused_moe_wna16_triton_kernel`). On NVIDIA's GPUs a CUDA kernel takes over for
+    few tokens, how few depends on top-k: nothing is certain there.
+    """
+    asks = table.kind == "fused_moe" and table.stack == "vllm" and table.dtype == "int4_w4a16" and vendor_of(table.device_name) != "nvidia"
+    return asks and "SPLIT_K" not in parameters
 
 
 def swaps_operands(kind: str, dtype: str | None, compute_capability: str, block_m: Any, block_n: Any, swap_ab: Any = None) -> Any:

@@ -16,6 +16,7 @@ Sources: vLLM 0.33 `fused_moe.get_config_file_name`, `fp8_utils.get_w8a8_block_f
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from dataclasses import dataclass, replace
@@ -58,6 +59,9 @@ _OPERANDS: dict[str, str] = {
 
 FLOAT32 = frozenset({"fp32", "tf32"})
 """Types that the stacks look up under one name, float32: Triton's setting decides how products of such operands are made."""
+
+_MISSPELLED = 0.75
+"""How alike, as difflib counts it, an unknown field is to one of ours that is merely misspelled (`blockshape`, not `input_dtype`)."""
 
 _INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
 _BLOCK_SHAPE = re.compile(r"\[([0-9]{1,18}),( ?)([0-9]{1,18})\]")
@@ -123,8 +127,13 @@ class TableName:
 
 
 def is_amd(device_name: str) -> bool:
-    """Whether a device name is an AMD GPU's."""
-    return device_name.startswith(("AMD", "Radeon", "gfx"))
+    """Whether a device name is an AMD GPU's; some drivers leave out everything before `MI308X`."""
+    return re.match(r"AMD|Radeon|gfx|MI[0-9]{2}", device_name) is not None
+
+
+def vendor_of(device_name: str) -> str:
+    """Whose back end launches the tables of a device; empty for others than the two that are known."""
+    return "amd" if is_amd(device_name) else "nvidia" if device_name.upper().startswith("NVIDIA") else ""
 
 
 def operand_dtype(table_dtype: str | None) -> str:
@@ -242,11 +251,15 @@ def _kind_of(name: str, tokens: list[str]) -> Kind:
 def _fields(name: str, kind: Kind, tokens: list[str]) -> dict[str, str]:
     order = _FIELD_ORDER[kind]
     fields: dict[str, str] = {}
+    keys = [token.partition("=")[0] for token in tokens]
     position = -1
     for token in tokens:
         key, equals, value = token.partition("=")
         if not equals or not value:
             raise InputError(f"{name}: field {token!r} has no value", token, "key=value", _REMEDY[kind])
+        if key not in order and "device_name" in keys and not difflib.get_close_matches(key, order, n=1, cutoff=_MISSPELLED):
+            raise NotOursError(f"{name}: a tuned table of another kernel (its name has a field {key!r})", None,
+                               f"no fields but {', '.join(order)}", "skip it, or leave the field out of a table that is ours")  # fmt: skip
         if key not in order:
             raise InputError(f"{name}: unknown field {key!r}", key, f"one of {', '.join(order)}", _REMEDY[kind])
         if key in fields:

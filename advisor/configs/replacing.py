@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from advisor.configs.launchability import refused_ctas, refused_parameters
+from advisor.configs.launchability import lacks_split_k, refused_ctas, refused_parameters
 from advisor.configs.names import TableName
 from advisor.hardware import GpuSpec
 from advisor.schema import Configuration
@@ -17,8 +17,9 @@ def replacement(configuration: Configuration, today: Configuration | None, *, ta
     """The configuration as it is launched instead of `today`'s.
 
     What was not searched (waves_per_eu, USE_TMA, num_ctas, …) stays as it is today, in today's order. An entry of a table loses what the
-    launch refuses: it would raise the same KeyError with the best blocks. `num_ctas` that no launch has goes, and so does `maxnreg` where
-    another tile or other warps take today's place: it is how many registers a thread of today's needs.
+    launch refuses, and gets the SPLIT_K that its kernel asks for: it would raise the same error with the best blocks. `num_ctas` that no
+    launch has goes, and so does `maxnreg` where another tile or other warps take today's place: it is how many registers a thread of
+    today's needs.
 
     Args:
         configuration: What was found.
@@ -29,7 +30,7 @@ def replacement(configuration: Configuration, today: Configuration | None, *, ta
     """
     if today is None:
         return configuration
-    refused = set(refused_parameters(today.parameters, gpu.vendor, table)) if table is not None else set()
+    refused = set(refused_parameters(today.parameters, gpu.vendor, table, gpu.compute_capability)) if table is not None else set()
     tile = {name: value for name, value in configuration.parameters.items() if name != "GROUP_SIZE_M"}
     same = configuration.num_warps == today.num_warps and tile.items() <= today.parameters.items()
     if not same:
@@ -37,6 +38,8 @@ def replacement(configuration: Configuration, today: Configuration | None, *, ta
     parameters = {name: configuration.parameters.get(name, value) for name, value in today.parameters.items()
                   if name in configuration.parameters or name not in refused}  # fmt: skip
     parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
+    if table is not None and lacks_split_k(parameters, table):
+        parameters["SPLIT_K"] = 1
     kept: dict[str, Any] = {}
     if "num_ctas" not in searched:
         kept["num_ctas"] = today.num_ctas if refused_ctas(today.num_ctas, gpu.compute_capability) is None else 1

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from advisor.configs.entries import RETUNE as _RETUNE
 from advisor.configs.entries import read_entry
-from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name
+from advisor.configs.launchability import raised_block_k
+from advisor.configs.names import SIZE_LIMIT, TableName, is_table_name, parse_table_name, vendor_of
 from advisor.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.reading import read_text
 from advisor.schema import Configuration
@@ -123,15 +124,25 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
 
 def is_own_result(path: Path) -> bool:
     """Whether a file is a result that `advise`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
-    if is_table_name(path):
-        return False
-    try:
-        if path.stat().st_size > FILE_SIZE_LIMIT_BYTES:
-            return False
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
+    document = None if is_table_name(path) else _document(path)
     return isinstance(document, dict) and {"schema_version", "tool_version"} <= document.keys()
+
+
+def is_of_another_kernel(path: Path) -> bool:
+    """Whether a file is JSON that neither by its name nor by any of its entries is a table of ours: tables of other kernels are kept in
+    the same folders (`moe_sum_reduce_…`, LoRA's), and nothing is wrong with them."""
+    document = None if path.name.startswith(("E=", "N=")) or path.suffix != ".json" else _document(path)
+    if not isinstance(document, dict):
+        return False
+    return not any(is_token_count(key) and isinstance(entry, dict) and "BLOCK_SIZE_M" in entry for key, entry in document.items())
+
+
+def _document(path: Path) -> Any:
+    """What a JSON file holds; None where it cannot be read."""
+    try:
+        return None if path.stat().st_size > FILE_SIZE_LIMIT_BYTES else json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _interpret(
@@ -155,7 +166,11 @@ def _interpret(
     for key, value in document:
         try:
             if key == "triton_version":
-                kept[key] = triton_version = _triton_version(label, value)
+                triton_version = _triton_version(label, value)
+                if not takes_triton_version(name):
+                    raise InputError(f"{label}: key 'triton_version'", value, "token counts alone: the loader takes every key of this "
+                                     "table for one, so that every launch raises a ValueError", "remove it")  # fmt: skip
+                kept[key] = triton_version
                 continue
             tokens = _token_count(label, key)
             plain = str(tokens)
@@ -264,6 +279,14 @@ def _token_count(label: str, key: str) -> int:
     return int(key)
 
 
+def takes_triton_version(name: TableName) -> bool:
+    """Whether the loader of a table takes out `triton_version` before it turns the keys into token counts.
+
+    vLLM's of fused MoE alone does (vLLM 0.33, `get_moe_configs`, and not `get_w8a8_block_fp8_configs`; SGLang 0.5.23, none).
+    """
+    return name.kind == "fused_moe" and name.stack != "sglang"
+
+
 def _triton_version(label: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 64:
         raise InputError(f"{label}: triton_version", value, 'a short text such as "3.6.0"', "correct or remove triton_version")
@@ -291,8 +314,13 @@ def clamp(configuration: Configuration, name: TableName) -> Configuration:
     """The configuration as its launcher passes it to the kernel.
 
     vLLM's fused-MoE launcher caps BLOCK_SIZE_K at the smaller side of the quantization block and sets SPLIT_K to 1
-    (vLLM 0.33, `invoke_fused_moe_triton_kernel`). The GEMM launchers and SGLang's pass the entry on as it is.
+    (vLLM 0.33, `invoke_fused_moe_triton_kernel`). SGLang's loader of fp8 GEMM tables raises it to the quantization block, but for CUDA
+    (SGLang 0.5.23, `get_w8a8_block_fp8_configs`). All others pass the entry on as it is.
     """
+    operands = "fp8" if name.dtype == "fp8_w8a8" else None
+    least = raised_block_k(name.kind, name.stack, operands, name.block_shape, vendor_of(name.device_name))
+    if int(configuration.parameters["BLOCK_SIZE_K"]) < least:
+        return replace(configuration, parameters={**configuration.parameters, "BLOCK_SIZE_K": least})
     if name.kind != "fused_moe" or name.stack == "sglang":
         return configuration
     parameters = dict(configuration.parameters)
@@ -353,7 +381,8 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
     """A table that was not read from a file."""
-    head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if triton_version else ()
+    said = triton_version is not None and takes_triton_version(name)
+    head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if said else ()
     empty = Table(name=name, path=path or name.file_name(), entries=(), triton_version=triton_version, document=head)
     return merge(empty, entries)
 

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.configs.launchability import least_block_k, most_block_k
+from advisor.configs.launchability import least_block_k, most_block_k, raised_block_k
 from advisor.errors import UsageError
 from advisor.hardware import GpuSpec
 from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch, ProblemBatch
@@ -159,7 +159,8 @@ def block_k_range(problem: Problem | ProblemBatch, vendor: str = "nvidia", stack
         # A depth is a power of two (tl.arange): steps of one that does not divide the block (128 of 192) span two blocks all the same.
         along_k = problem.block_shape[1]
         most = min(most, along_k & -along_k)
-    return least_block_k(problem.dtype, vendor), most
+    raised = raised_block_k(problem.family, stack, problem.dtype, problem.block_shape, vendor)
+    return max(least_block_k(problem.dtype, vendor), raised), most
 
 
 def sound_depths(space: ConfigurationBatch, problem: Problem | ProblemBatch, vendor: str = "nvidia",

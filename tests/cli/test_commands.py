@@ -526,6 +526,15 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     assert [bool(row["p_speedup_10pct"]) for row in written] == [bool(row["predicted_us"]) for row in written] == [True, False, False, True]
 
 
+def test_predict_says_which_depth_does_not_compile(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,M,E,topk,H,N,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps\n"
+                    "H200,64,128,8,2048,768,fp8,16,64,16,4\nH200,64,128,8,2048,768,fp8,16,64,32,4\n")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "cannot launch" in line]
+    assert "row 1 cannot launch on H200: tl.dot takes a BLOCK_SIZE_K of 32 or more of fp8 operands" in told
+
+
 @pytest.mark.parametrize(("term", "escapes"), [("xterm", True), ("dumb", False), ("", False), (None, False)])
 def test_a_terminal_that_may_know_no_escapes_gets_none(term, escapes):
     """Where TERM is not set nothing is known of it."""

@@ -139,6 +139,14 @@ def test_what_the_stacks_put_up_with_does_not_gate(repository, predictor, odd):
     assert any(issue.severity == "error" for issue in found.subjects[0].new_issues) and not found.gate.failed
 
 
+def test_a_version_gates_where_the_loader_takes_it_for_a_token_count(repository, predictor):
+    path = "N=5120,K=4096,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    sound = table(M1=entry(), M64=entry())
+    found = changed(repository, predictor, sound, '{"triton_version": "3.6.0", ' + sound[1:], path=path)
+    assert found.gate.failed and "entry triton_version" in found.gate.sentence
+    assert not changed(repository, predictor, SOUND, '{"triton_version": "3.6.0", ' + SOUND[1:]).gate.failed
+
+
 def test_a_table_that_leaves_all_to_another_kernel_does_not_gate(repository, predictor):
     path = "N=6144,K=4096,device_name=NVIDIA_L40S,dtype=fp8_w8a8_channelwise.json"
     sound = table(M1=entry(), M64=entry())

@@ -145,7 +145,12 @@ def test_fp8_operands_need_a_gpu_that_has_them(tmp_path: Path, dtype: str, capab
         ("AMD_Instinct_MI300X", "vllm", {"matrix_instr_nonkdim": 48}, "matrix_instr_nonkdim 48: no such matrix instruction"),
         ("AMD_Instinct_MI300X", "vllm", {"matrix_instr_nonkdim": 16, "kpack": 2, "waves_per_eu": 0}, None),
         ("NVIDIA_H200", "sglang", {"USE_TMA": True, "num_ctas": 1}, None),
-        ("NVIDIA_H200", "sglang", {"SWAP_AB": True, "SPLIT_K": 4, "maxnreg": 128}, None),
+        ("NVIDIA_H200", "sglang", {"maxnreg": 128}, None),
+        ("NVIDIA_H200", "sglang", {"SWAP_AB": True}, "SWAP_AB: no parameter"),
+        ("NVIDIA_H200", "vllm", {"USE_TMA": True}, "USE_TMA: no parameter"),
+        ("NVIDIA_H200", "vllm", {"SPLIT_K": 1}, None),
+        ("MI308X", "vllm", {"maxnreg": 128}, "on AMD GPUs"),
+        ("Intel(R)_Arc(TM)_Pro_B60_Graphics", "vllm", {"USE_TMA": True}, "USE_TMA: no parameter of the kernel, so"),
         ("Intel(R)_Arc(TM)_Pro_B60_Graphics", "vllm", {"grf_mode": 256}, None),
     ],
 )
@@ -154,6 +159,72 @@ def test_options_the_launch_refuses(tmp_path: Path, device: str, stack: str, cha
     issues = [issue for issue in found.issues if issue.check == "unknown-option"]
     assert len(issues) == (len(KEYS) if words else 0)
     assert all(issue.severity == "error" and words and words in issue.message for issue in issues)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "changes", "refused"),
+    [  # SGLang 0.5.23 has a kernel for these two on compute capability 9.0 alone, and passes them to another where neither asks for it
+        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": True, "SPLIT_K": 4}, set()),
+        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SPLIT_K": 4}, set()),
+        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": False, "SPLIT_K": 1},
+         {"unknown-option", "split-k"}),
+        ("sglang/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32, 32].json", "10.0", {"SWAP_AB": True, "SPLIT_K": 4},
+         {"unknown-option", "split-k"}),
+        ("sglang/N=8,K=2,device_name=X,dtype=int8_w8a8,block_shape=[32, 32].json", "9.0", {"SWAP_AB": True}, {"unknown-option"}),
+        ("vllm/N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[32,32].json", "9.0", {"SPLIT_K": 4}, {"split-k"}),
+        ("sglang/E=8,N=2,device_name=X.json", "9.0", {"SPLIT_K": 1}, {"split-k"}),
+        ("vllm/E=8,N=2,device_name=X.json", "9.0", {"SPLIT_K": 1}, set()),
+        ("vllm/E=8,N=2,device_name=X,dtype=int4_w4a16.json", "9.0", {}, {"split-k"}),
+        ("vllm/E=8,N=2,device_name=X,dtype=int4_w4a16.json", "9.0", {"SPLIT_K": 1}, set()),
+        ("vllm/E=8,N=2,device_name=NVIDIA_X,dtype=int4_w4a16.json", "9.0", {}, set()),
+    ],
+)  # fmt: skip
+def test_each_launcher_takes_keys_of_its_own(
+    tmp_path: Path, name: str, capability: str, changes: dict[str, Any], refused: set[str]
+) -> None:
+    found = run(tmp_path, {name: table(BLOCK_SIZE_K=32, **changes)}, replace(GPU, compute_capability=capability))
+    assert {issue.check for issue in found.issues if issue.severity == "error"} == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [("vllm/E=8,N=2,device_name=X.json", True), ("E=8,N=2,device_name=X.json", True), ("sglang/E=8,N=2,device_name=X.json", False),
+     ("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json", False)],
+)  # fmt: skip
+def test_a_version_among_the_token_counts_breaks_all_loaders_but_one(tmp_path: Path, name: str, sound: bool) -> None:
+    found = run(tmp_path, {name: {"triton_version": "3.6.0", **table()}}, GPU)
+    issues = [(issue.key, issue.check, issue.severity) for issue in found.issues if issue.severity == "error"]
+    assert issues == ([] if sound else [("triton_version", "bad-entry", "error")])
+    assert len(found.tables[0].entries) == len(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "raised"),
+    [("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128, 128].json", True),
+     ("sglang/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=int8_w8a8,block_shape=[128, 128].json", False),
+     ("sglang/N=8,K=2,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json", False),
+     ("vllm/N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json", False)],
+)  # fmt: skip
+def test_a_depth_that_the_loader_raises(tmp_path: Path, name: str, raised: bool) -> None:
+    found = run(tmp_path, {name: table()}, GPU)
+    issues = [issue for issue in found.issues if issue.check in ("raised-block-k", "clamped-block-k")]
+    assert len(issues) == (len(KEYS) if raised else 0)
+    assert all("raises it to 128" in issue.message and issue.severity == "warning" for issue in issues)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "check"),
+    [("moe_sum_reduce_NVIDIA-H200_t8_h2048_bfloat16.json", {"1": {"BLOCK_M": 1}}, "not-ours"),
+     ("lora_shrink,K=4096,R=16,S=64,device=NVIDIA_H200.json", {"16": {"BLOCK_N": 32}}, "not-ours"),
+     ("N=8,K=2,device_name=X,dtype=fp8_w8a8_per_token,input_dtype=float8_e4m3fn,out_dtype=bfloat16.json", {"1": ENTRY}, "not-ours"),
+     ("N=8,K=2,device_name=X,dtype=fp8_w8a8,blockshape=[128,128].json", {"1": ENTRY}, "unreadable"),
+     ("copy of H200.json", {"1": ENTRY}, "unreadable"),
+     ("something.json", "{", "unreadable"),
+     ("E=8.json", {"1": {"BLOCK_M": 1}}, "unreadable")],
+)  # fmt: skip
+def test_tables_of_other_kernels_are_no_faults(tmp_path: Path, name: str, body: Any, check: str) -> None:
+    (only,) = run(tmp_path, {name: body}).issues
+    assert only.check == check and only.severity == ("info" if check == "not-ours" else "error")
 
 
 def test_options_are_those_of_triton() -> None:

@@ -39,6 +39,14 @@ def test_an_entry_keeps_what_was_not_searched_unless_a_launch_refuses_it(
     assert bool(entry_errors(today, table, gpu)) == (left != extra or gpu.vendor == "amd")
 
 
+def test_an_entry_gets_what_its_kernel_asks_for() -> None:
+    table, gpu = parse_table_name("vllm/E=8,N=512,device_name=AMD_Instinct_MI300X,dtype=int4_w4a16.json"), load_gpu("MI300X")
+    today = Configuration(parameters=dict(BLOCKS))
+    found = replacement(FOUND, today, table=table, gpu=gpu)
+    assert found.parameters == {**FOUND.parameters, "SPLIT_K": 1}
+    assert entry_errors(today, table, gpu) and not entry_errors(found, table, gpu)
+
+
 def test_what_is_no_entry_has_parameters_of_its_own() -> None:
     today = Configuration(parameters={"BLOCK_M": 64, "EVEN": True}, num_ctas=2)
     found = Configuration(parameters={"BLOCK_M": 32})

@@ -303,6 +303,8 @@ CONFIGURATION = Configuration(
         ("E=8,N=2,device_name=X.json", 256, 1),
         ("E=8,N=2,device_name=X,dtype=fp8_w8a8,block_shape=[128, 128].json", 256, 4),
         ("N=8,K=2,device_name=X,dtype=fp8_w8a8,block_shape=[128,128].json", 256, 4),
+        ("N=8,K=2,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[512, 512].json", 512, 4),
+        ("N=8,K=2,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[512, 512].json", 256, 4),
     ],
 )
 def test_clamp(name: str, block_k: int, split: int) -> None:

@@ -69,6 +69,12 @@ def test_the_least_depth_of_a_dot(dtype, vendor, least):
     assert block_k_range(gemm(dtype=dtype), vendor)[0] == least
 
 
+@pytest.mark.parametrize(("stack", "vendor", "dtype", "least"), [("sglang", "amd", "fp8", 128), ("sglang", "amd", "int8", 1),
+                                                                 ("vllm", "amd", "fp8", 1), ("sglang", "nvidia", "fp8", 32)])  # fmt: skip
+def test_no_depth_that_a_loader_would_raise(stack, vendor, dtype, least):
+    assert block_k_range(gemm(dtype=dtype, block_shape=(128, 128)), vendor, stack) == (least, 128)
+
+
 @pytest.mark.parametrize(
     ("problem", "name", "values"),
     [
