@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.errors import InputError, UsageError
+from advisor.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:
     from advisor.comparison import Options
@@ -78,7 +78,8 @@ def exit_code(result: ComparisonResult) -> int:
     from advisor.comparison.gate import comparable
 
     if result.gate.failed:
-        print("advisor: gate failed: " + result.gate.sentence, file=sys.stderr)
+        # It has names of files in it: on a runner, a line that begins with :: is a command.
+        print(f"advisor: gate failed: {printable(result.gate.sentence)}", file=sys.stderr)
         return 1
     if not result.subjects:
         uncommitted = " between these commits; what is not committed is not compared" if result.head.revision else ""

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from advisor.comparison.objects import Function, family_of, first_argument, methods_of
-from advisor.configs.bindings import SCOPES, Scope, scopes_around
+from advisor.configs.bindings import SCOPES, Scope, argument_defaults, scopes_around
 
 MOST_PATHS = 32
 """Ways to a launch that are followed."""
@@ -104,3 +104,18 @@ def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
         if positional[place : place + 1] == [name]:
             yield value
     yield from (keyword.value for keyword in call.keywords if keyword.arg in (name, None))
+
+
+def defaults(function: Function, call: ast.Call | None, names: Set[str]) -> Iterator[ast.keyword]:
+    """The defaults of some arguments of a function that count where a call leads to it: of those that the call does not give for certain
+    (what it spreads may lack them). Without a call, all: others may call it so."""
+    spread = list(_spread(call)) if call is not None else []
+    for name, default in sorted(argument_defaults(function).items()):
+        if name in names and (call is None or all(value in spread for value in passed(function, call, name))):
+            yield ast.keyword(arg=name, value=default)
+
+
+def _spread(call: ast.Call) -> Iterator[ast.expr]:
+    """The lists and dictionaries that a call spreads."""
+    yield from (each.value for each in call.args if isinstance(each, ast.Starred))
+    yield from (each.value for each in call.keywords if each.arg is None)

@@ -122,7 +122,8 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
         path, _, name = key.partition("::")
         found = [(tree, entries[path]) for tree, entries in trees if path in entries]
         if not found:
-            lost.append(f'kernels."{key}": neither side has a file {path}')
+            pattern = "; kernels are said by path, not by pattern" if any(each in path for each in "*?[") else ""
+            lost.append(f'kernels."{key}": neither side has a file {path}{pattern}')
         elif name and not any(_defines(tree, entry, name) for tree, entry in found):
             lost.append(f'kernels."{key}": neither side has a kernel {name} there')
     return [f"{FILE_NAME}: {each}" for each in lost]

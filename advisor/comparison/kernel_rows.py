@@ -138,6 +138,28 @@ def _known(family: str, op: str) -> set[str]:
     return {*(CONFIG_COLUMNS if is_tiled(family, op) else ()), *FAMILY_PARAMETERS.get(family, {})}
 
 
+def added_in_vain(
+    old: KernelVersion | None, new: KernelVersion | None, problems: Sequence[Problem], gpus: Sequence[GpuSpec], said: KernelSettings,
+    predictor: Predictor,
+) -> list[str]:  # fmt: skip
+    """Sentences on configurations that are new in a list of `@triton.autotune` and can launch none of the problems on a GPU: tuning passes
+    over them there, so that no row tells of them."""
+    if old is None or new is None or new.function.autotune is None:
+        return []
+    names = _family_names(new, problems[0].family, said)
+    renamed = [_renamed(each, names) for each in new.configurations]
+    where: dict[str, list[str]] = {}
+    for gpu in gpus if set(new.named) - set(old.named) else ():
+        fits = np.any([np.isfinite(np.concatenate(list(_scores(renamed, each, gpu, predictor)))) for each in problems], axis=0)
+        if not fits.any() or new.ends_tuning(gpu) is not None:  # which the rows tell
+            continue
+        for label in dict.fromkeys(new.configurations[place].label() for place in np.flatnonzero(~fits)):
+            if label not in old.named:
+                where.setdefault(label, []).append(gpu.name)
+    return [f"Added, and predicted not to fit {', '.join(found)}, where autotuning passes over it: {label}."
+            for label, found in where.items()]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Best:
     """The configuration of a version that is predicted fastest: what a perfect autotuner would pick."""
@@ -186,6 +208,7 @@ def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gp
     first. A list of `@triton.autotune` is no space, but what its author thought of: there the family's says what could be added to it,
     less what the kernel has no parameter for (a grouping of its programs, parts of a depth).
     """
+
     def numbers(configuration: Configuration) -> set[str]:
         return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
 

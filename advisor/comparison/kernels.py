@@ -14,7 +14,7 @@ from typing import Any
 from advisor.comparison import resources
 from advisor.comparison.calling import CallingFiles, ChangedCall, callings, changed_calls
 from advisor.comparison.kernel_notes import changed_by_hand, launch_notes, unread_body
-from advisor.comparison.kernel_rows import kernel_row, unread_of
+from advisor.comparison.kernel_rows import added_in_vain, kernel_row, unread_of
 from advisor.comparison.kernel_source import ODD
 from advisor.comparison.kernel_version import KernelVersion, versions
 from advisor.comparison.launch_meaning import ChangedLaunch, changed_launches
@@ -170,11 +170,13 @@ def _subject(
                         element = _element(shown, problem, said)
                         best.setdefault(gpu.name, []).append(resources.Run(configuration=its, problem=problem, element=element))
                         break
+        notes += added_in_vain(old, new, problems[:LARGEST_PROBLEMS], [gpu for gpu in gpus if gpu.name in best], said, predictor)
         if rows and not same:
             notes += unread_body(old, new, any(row.changed for row in rows))
         of = first.family, first.op, said
         if blind := unread_of(rows, old, new, *of):
-            notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what these change.")
+            what = "these change" if len(blind) > 1 else "it changes"
+            notes.append(f"The model of {first.family} does not read {', '.join(blind)}: no prediction shows what {what}.")
     except (AdvisorError, *ODD) as error:
         if new is not None:
             notes.append(f"No prediction: {error}")

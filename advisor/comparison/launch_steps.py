@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
-from advisor.comparison.callers import Callers, passed
+from advisor.comparison.callers import Callers, defaults, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
 from advisor.comparison.objects import OF_DICTIONARIES, Objects
@@ -70,7 +70,7 @@ class Followed:
     Attributes:
         function: The function around, where it is one with a name.
         values: The expressions.
-        statements: Those of the function that decide them, in order.
+        statements: Those of the function that decide them, in order, and defaults of its arguments that do.
         names: What is named among these and is the file's.
         asked: Arguments of the function that are passed on.
         local: Names that are nothing but the function's own.
@@ -91,6 +91,9 @@ def followed(values: Sequence[ast.AST], path: Sequence[Step], *, launch: bool = 
         statements, names, asked = _behind(values, step, _names if launch and step is path[0] else _passed_on)
         outer = step.scopes[0] if step.scopes else None
         function = outer if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+        if function is not None:
+            left = list(defaults(function, caller.call if caller is not None else None, asked))
+            statements, names = [*statements, *left], names.union(*map(_names, left))
         yield Followed(function=function, values=values, statements=statements, names=names, asked=asked, local=step.local)
         if caller is None or not asked or function is None:
             break

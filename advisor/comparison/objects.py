@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from advisor.configs.bindings import arguments, bound_by
+from advisor.configs.bindings import argument_defaults, arguments, bound_by
 from advisor.configs.changes import CHANGING
 
 OF_DICTIONARIES = CHANGING | {"get", "copy", "items", "keys", "values"}
@@ -94,10 +94,7 @@ def _given(method: Function, attributes: set[str]) -> Iterator[ast.AST]:
     asked = {each.id for node in found for each in ast.walk(node) if isinstance(each, ast.Name)} - {own}
     yield from found
     yield from (node for node in statements if node not in found and asked & {name for each in ast.walk(node) for name in bound_by(each)})
-    positional = [*method.args.posonlyargs, *method.args.args]
-    pairs = [*zip(positional[len(positional) - len(method.args.defaults) :], method.args.defaults, strict=True),
-             *zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)]  # fmt: skip
-    yield from (default for argument, default in pairs if default is not None and argument.arg in asked)
+    yield from (default for name, default in argument_defaults(method).items() if name in asked)
 
 
 def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign, own: str | None) -> Iterator[str]:

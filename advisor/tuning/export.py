@@ -46,6 +46,7 @@ class Row:
         note: Why, in words.
         stopped: Why the search ended.
         candidate, candidate_us: The search's best, where that did not come to run.
+        beside: What the table got beside what won when `after` came into it, in sentences (`TunedTable.beside`).
     """
 
     task: str
@@ -60,6 +61,7 @@ class Row:
     stopped: str = ""
     candidate: Configuration | None = None
     candidate_us: float | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float | None:
@@ -107,13 +109,26 @@ def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[st
 class TunedTable:
     """A table in the making: what ran `before` (the table there was, else the stack's default as one), and what won against that.
 
-    `tuned`: the token counts that were searched for, with and without a winner.
+    `tuned`: the token counts that were searched for, with and without a winner; `new`: there was no table.
     """
 
     before: Table
     winners: Mapping[int, Configuration]
     tuned: tuple[int, ...]
     gpu: GpuSpec
+    new: bool = False
+
+    @property
+    def beside(self) -> str:
+        """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
+        name = self.before.name.file_name()
+        added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
+        kept = ", ".join(map(str, added))
+        if self.new:
+            return (f"{name}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are nearest to one "
+                    "of those run as before")  # fmt: skip
+        return (f"{name}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of those run as "
+                "before") if kept else ""  # fmt: skip
 
     @property
     def restated(self) -> Mapping[int, Configuration]:
@@ -142,7 +157,7 @@ class TunedTable:
 
 def tuned_table(plan: Plan, winners: Mapping[str, Winner],
                 earlier: Collection[str] = ()) -> tuple[TunedTable | None, tuple[str, ...]]:  # fmt: skip
-    """The table with every entry that won, and sentences on what else is in it.
+    """The table with every entry that won, and what to warn of in it.
 
     None: the target is no table, or nothing won that one would have to be made for. No entry goes in that `advisor audit` finds an error
     in; those that were there and are not tuned are the user's, and stay. `earlier`: decisions whose entry an earlier run wrote.
@@ -177,20 +192,12 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner],
         if not updates:
             return None, tuple(warnings)
         before = default_table(name, plan)
-        kept = ", ".join(str(tokens) for tokens in before.keys if tokens not in updates)
-        warnings.append(f"{name.file_name()}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are "
-                        "nearest to one of those run as before")  # fmt: skip
-        return TunedTable(before=before, winners=updates, tuned=tuned, gpu=plan.target.gpu), tuple(warnings)
+        return TunedTable(before=before, winners=updates, tuned=tuned, gpu=plan.target.gpu, new=True), tuple(warnings)
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)
         if wrong:
             warnings.append(f"{name.file_name()}: entry {tokens} is kept as it was, and fails: {_messages(wrong)}")
-    table = TunedTable(before=plan.base_table, winners=updates, tuned=tuned, gpu=plan.target.gpu)
-    if table.restated:
-        kept = ", ".join(map(str, sorted(table.restated)))
-        warnings.append(f"{name.file_name()}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of "
-                        "those run as before")  # fmt: skip
-    return table, tuple(warnings)
+    return TunedTable(before=plan.base_table, winners=updates, tuned=tuned, gpu=plan.target.gpu), tuple(warnings)
 
 
 def default_table(name: TableName, plan: Plan) -> Table:

@@ -29,6 +29,7 @@ def since_the_first_run(study: Study, row: Row, export: str | None) -> Row:
         study.set_user_attr(CHANGED, {
             "folder": folder, "before": None if row.before is None else asdict(row.before), "before_us": row.before_us,
             "after": asdict(row.after), "after_us": row.after_us, "verdict": row.verdict, "note": row.note,
+            "beside": row.beside,
         })  # fmt: skip
     return row
 
@@ -37,15 +38,20 @@ def _repeated(earlier: dict[str, Any], row: Row) -> Row:
     """The earlier row, and what this run says besides."""
     since = "an earlier run" if row.verdict == "unchanged" else f"an earlier run; since then {row.verdict}: {row.note}"
     return replace(row, before=_configuration(earlier["before"]), before_us=earlier["before_us"], after_us=earlier["after_us"],
-                   verdict=earlier["verdict"], note=f"{earlier['note']} ({since})")  # fmt: skip
+                   verdict=earlier["verdict"], note=f"{earlier['note']} ({since})", beside=_beside(earlier))  # fmt: skip
 
 
 def _both(earlier: dict[str, Any], row: Row) -> Row:
     """Both changes as one. Latencies of one run are comparable, those of two are not: speedups multiply."""
     known = earlier["before_us"] and earlier["after_us"] and row.before_us
     before_us = earlier["before_us"] / earlier["after_us"] * row.before_us if known else None
-    both = replace(row, before=_configuration(earlier["before"]), before_us=before_us, verdict=earlier["verdict"])
+    both = replace(row, before=_configuration(earlier["before"]), before_us=before_us, verdict=earlier["verdict"],
+                   beside=(*_beside(earlier), *row.beside))  # fmt: skip
     return both if both.changed else replace(both, verdict="unchanged", note=f"back to what ran at first: {row.note}")
+
+
+def _beside(earlier: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(earlier.get("beside", ()))  # studies of earlier versions have none
 
 
 def _configuration(stored: dict[str, Any] | None) -> Configuration | None:

@@ -69,14 +69,19 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         deadline: On `time.monotonic`; what is not compared by then has not won.
     """
     winners: dict[str, Winner] = {}
-    rows: list[Row] = []
     searches: list[SearchReport] = []
     for decision in plan.decisions:
-        winner = winners[decision.task.id] = decide(tuner, decision, backend, deadline)
+        winners[decision.task.id] = decide(tuner, decision, backend, deadline)
         searches += search_reports(tuner, decision, plan.predictor.name)
-        row = _row(plan, tuner, decision, winner)
+    table = tuned_table(plan, winners)[0]
+    beside = (table.beside,) if table is not None and table.beside else ()
+    rows = []
+    for decision in plan.decisions:
+        row = _row(plan, tuner, decision, winners[decision.task.id])
+        row = replace(row, beside=beside if row.changed else ())
         rows.append(history.since_the_first_run(tuner.study(decision.task.id), row, plan.order.export))
     found, warnings = exports(plan, winners, earlier={row.task for row in rows if row.changed and not winners[row.task].changed})
+    warnings = (*warnings, *dict.fromkeys([*(each for row in rows for each in row.beside), *beside]))
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
     result = advise(_as_it_runs(plan, winners), plan.predictor, command=command, measured=_measured(plan, winners, backend.name, origin))
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
@@ -94,7 +99,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )  # fmt: skip
     return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name,
-                 table=tuned_table(plan, winners)[0], warnings=warnings)  # fmt: skip
+                 table=table, warnings=warnings)  # fmt: skip
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import markupsafe
 import pytest
 
+from advisor.cli.compare_command import exit_code
 from advisor.comparison import Options, compare, compare_trees
 from advisor.comparison.trees import LARGEST_FILE_BYTES, FolderTree
 from advisor.rendering.comparison_markdown import to_comment
@@ -55,6 +56,15 @@ def test_why_a_table_cannot_be_read_is_said_once_of_its_rows(repository, predict
     assert to_text(found).count(f"M=1, M=64, M=256  H200  ({reason})") == 1
     results = [each for run in json.loads(to_sarif(found))["runs"] for each in run["results"] if each["ruleId"] == "failed"]
     assert [each["message"]["text"] for each in results] == [f"M=1, M=64, M=256 on H200: failed ({reason})"]
+
+
+def test_no_name_is_a_line_of_its_own_where_the_gate_is_told(repository, predictor, capsys):
+    """`::set-output name=code::5` in a line of its own is a command to a runner."""
+    path = "a\n::set-output name=code::5\x1b[31m/kernels.py"
+    found = changed(repository, predictor, KERNEL.format(m=64), KERNEL.format(m=64) + "(", path)
+    assert found.gate.failed and exit_code(found) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("advisor: gate failed: Not passed: failed: a ::set-output name=code::5") and line.isprintable()
 
 
 def test_two_reasons_are_both_said(repository, predictor):

@@ -45,6 +45,26 @@ def row_of(base, head, predictor, settings=None):
     return row
 
 
+@pytest.mark.parametrize(
+    ("block_k", "kept", "told"),
+    [(128, True, ["H100, MI300X"]), (64, True, ["MI300X"]), (32, True, []), (128, False, [])],
+)  # fmt: skip
+def test_what_a_list_got_that_cannot_launch_is_said(predictor, block_k, kept, told):
+    """Autotuning passes over it, and rows are of the best: where it is alone, they say it."""
+    first, last = "triton.Config(", "num_warps=8, num_stages=3)"
+    listed = GOOD[GOOD.index(first) : GOOD.index(last) + len(last)]
+    large = listed.replace("128", "256").replace('"BLOCK_SIZE_K": 64', f'"BLOCK_SIZE_K": {block_k}')
+    head = GOOD.replace(listed, f"{listed}, {large}" if kept else large)
+    (subject,) = kernel_subjects("k.py", "modified", *(parse(text.encode(), "k.py") for text in (GOOD, head)),
+                                 settings=Settings(kernels={"k.py": MATMUL}), gpus=[load_gpu("H100"), load_gpu("MI300X")],
+                                 predictor=predictor, compiling=Compiling(wanted=False))  # fmt: skip
+    label = f"BLOCK_SIZE_M=256 BLOCK_SIZE_N=256 BLOCK_SIZE_K={block_k} GROUP_SIZE_M=8 num_warps=8 num_stages=3"
+    assert label in subject.configurations_added
+    notes = [note for note in subject.notes if note.startswith("Added")]
+    assert notes == [f"Added, and predicted not to fit {gpus}, where autotuning passes over it: {label}." for gpus in told]
+    assert kept or {row.verdict for row in subject.static} == {"cannot-launch"}
+
+
 def edited(text: str) -> str:
     """The same space, and another body."""
     return text.replace("tl.exp2((x - ", "tl.exp2((x * 1.0 - ")

@@ -133,7 +133,7 @@ def test_constants_that_the_model_does_not_read_are_named_where_they_changed(rep
     text = written("BM=128, BN=128, BK=64, EVEN=1")
     (subject,) = compared(repository, predictor, text, text.replace("EVEN=1", "EVEN=2")).subjects
     assert {row.verdict for row in subject.static} == {"predicted-unchanged"}
-    assert "The model of gemm does not read EVEN: no prediction shows what these change." in subject.notes
+    assert "The model of gemm does not read EVEN: no prediction shows what it changes." in subject.notes
     (subject,) = compared(repository, predictor, text, text.replace("BM=128", "BM=64")).subjects
     assert not any("does not read" in note for note in subject.notes)
 
@@ -161,7 +161,8 @@ def test_of_a_list_that_cannot_be_read_launches_say_nothing(repository, predicto
 
 def test_listed_configurations_go_before_what_is_passed(repository, predictor):
     tuned = written("BM=16, BN=16, BK=16").replace(
-        "@triton.jit", '@triton.autotune(configs=[triton.Config({"BM": 64, "BN": 64, "BK": 64})], key=[])\n@triton.jit', 1)
+        "@triton.jit", '@triton.autotune(configs=[triton.Config({"BM": 64, "BN": 64, "BK": 64})], key=[])\n@triton.jit', 1
+    )
     (subject,) = compared(repository, predictor, written(), tuned).subjects
     assert {row.head.configuration.parameters["BM"] for row in subject.static} == {64}
     assert {row.base.configuration.parameters["BM"] for row in subject.static} == {128}

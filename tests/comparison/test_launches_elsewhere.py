@@ -205,6 +205,46 @@ def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new
     assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
 
 
+DEFAULTS = """
+from .kernels import scale
+from .tools import warps_for
+
+WARPS = 4
+
+
+def launch(x, num_warps=WARPS, *, block=1024, stages=3, spare=1, tag=None):
+    scale[(9,)](x, 9, BLOCK=block, num_warps=num_warps, num_stages=stages, num_ctas=spare)
+    return tag
+
+
+async def run(x, /, warps=2, options=(), **more):
+    launch(x, warps, spare=2)
+    launch(x, *options, spare=2, **more)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("warps=2", "warps=8", "what num_warps=num_warps comes from"),  # of the function that others call
+        ("WARPS = 4", "WARPS = 8", "what num_warps=num_warps comes from"),  # what is spread may lack it
+        ("block=1024", "block=512", "what BLOCK=block comes from"),
+        ("stages=3", "stages=warps_for(9)", "what num_stages=stages comes from"),
+        ("block=1024, stages=3", "block=3, stages=1024", "what BLOCK=block, num_stages=stages comes from"),
+    ],
+)
+def test_what_arguments_are_unless_they_are_given_counts(repository, predictor, old, new, change):
+    base = files() | {"pkg/ops.py": DEFAULTS}
+    (subject,) = compared_files(repository, predictor, base, edited(base, old, new)).subjects
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change=change)
+
+
+@pytest.mark.parametrize(("old", "new"), [("spare=1", "spare=4"), ("tag=None", "tag=1")])
+def test_what_arguments_are_where_all_give_them_does_not(repository, predictor, old, new):
+    base = files() | {"pkg/ops.py": DEFAULTS}
+    assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
+
+
 @pytest.mark.parametrize("calls", ["    run(x, config)\n", "    other(x, config)\n", "    run(x, *config)\n    run(x, **config)\n"])
 def test_functions_that_call_each_other_are_followed_once(repository, predictor, calls):
     loop = f"\n\ndef run(x, config):\n{calls}    scale[(1,)](x, 9, **config)\n\n\ndef other(y, z):\n    run(y, z)\n"

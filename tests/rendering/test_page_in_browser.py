@@ -12,6 +12,7 @@ import pytest
 from advisor.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.rendering import comparison_page, overview_page, page, side_by_side_page
 from advisor.rendering.overview import Row
+from advisor.schema import Configuration
 
 from . import factory
 from .browser import DRAWN_MS, FLAGS, Browser
@@ -195,15 +196,18 @@ def test_why_a_search_stopped_has_the_width_of_its_card(browser: Browser) -> Non
 
 
 def comparison_of_a_table() -> ComparisonResult:
-    """Two rows of a table: one that cannot launch, one that is as it was."""
+    """Two rows of a table: one that cannot launch, with nothing that it was, and one that is as it was."""
     launch = factory.launch(64)
+    assert launch.configuration is not None
+    doubled = Configuration.from_flat({name: 2 * value for name, value in launch.configuration.flat().items()})
     side = StaticSide(configuration=launch.configuration, source="table entry 64", predicted=launch.ceiling)
     row = StaticRow(
         id="M64", label="M=64", kernel="fused_moe", gpu="H20", problems=(launch.problem,), base=side, head=side, default=side,
         compared_with="base", bound=launch.bound, ceiling=launch.ceiling, change=0.0, verdict="predicted-unchanged", reason="",
         changed=False,
     )  # fmt: skip
-    stuck = replace(row, id="M1", label="M=1", head=replace(side, predicted=None), verdict="cannot-launch", changed=True,
+    head = replace(side, configuration=doubled, predicted=None)
+    stuck = replace(row, id="M1", label="M=1", head=head, verdict="cannot-launch", changed=True,
                     reason="no CTA fits an SM (shared-memory: 960 KiB of shared memory, 307 registers per thread)")  # fmt: skip
     subject = Subject(kind="table", title="table.json", path="table.json", change="modified", static=(stuck, row))
     return ComparisonResult(
@@ -284,7 +288,8 @@ EMPTY_CHART = """(function () {
 
 
 @pytest.mark.parametrize(
-    ("width", "share", "left", "right"), [(390, 0, False, True), (390, 0.5, True, True), (390, 1, True, False), (1280, 0, False, False)])
+    ("width", "share", "left", "right"), [(390, 0, False, True), (390, 0.5, True, True), (390, 1, True, False), (1280, 0, False, False)]
+)
 def test_an_edge_is_shaded_where_a_chart_goes_on_behind_it(width: int, share: float, left: bool, right: bool, browser: Browser) -> None:
     browser.show(page.to_html(factory.result()), width)
     browser.pass_time(DRAWN_MS)

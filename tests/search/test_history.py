@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,15 @@ def test_speedups_of_two_runs_multiply():
     assert second.before == C0 and second.after == C2 and second.speedup == pytest.approx(200 / 180 * 230 / 210)
     third = run(study, row(C2, 205.0, C2, 205.0, "unchanged"))
     assert third.before == C0 and third.after == C2 and third.speedup == pytest.approx(second.speedup)
+
+
+def test_what_the_table_got_beside_what_won_is_said_of_every_run_that_gave_it_something():
+    study = Study()
+    run(study, replace(row(C0, 200.0, C1, 180.0), beside=("new",)))
+    assert run(study, row(C1, 181.0, C1, 181.0, "unchanged")).beside == ("new",)
+    assert run(study, replace(row(C1, 181.0, C2, 170.0), beside=("more",))).beside == ("new", "more")
+    assert run(study, row(C2, 170.0, C2, 170.0, "unchanged")).beside == ("new", "more")
+    assert run(study, row(C0, 170.0, C0, 170.0, "unchanged")).beside == ()  # somebody else's table
 
 
 def test_back_to_what_ran_at_first_changes_nothing():

@@ -297,6 +297,7 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     for text in (first, second):  # it is the second that a pull request carries
         assert text.startswith("### fused_moe E=128,topk=8,H=2048,N=768 on H200\n")
         assert text.count("w2 will run with what won for M = 64 as well, and was not measured with it") == 1
+        assert text.count(f"{TABLE}: new; beside what won it has what runs without a table, at M = 1, 2, 4,") == 1
     before, after = ([line.split("|")[2:4] for line in text.splitlines() if line.startswith("| M64")] for text in (first, second))
     assert before == after and (tmp_path / "tables" / TABLE).read_text() == table
     # A table that somebody else changed since is what ran before.
@@ -305,6 +306,7 @@ def test_a_later_run_still_says_what_ran_before_the_first(tmp_path, capsys):
     assert tune(tmp_path, *export) == 0
     third = (tmp_path / "tables" / "before-after.md").read_text()
     assert "| BLOCK_SIZE_M=16 BLOCK_SIZE_N=64 BLOCK_SIZE_K=128" in third and "an earlier run" not in third
+    assert "what runs without a table" not in third
 
 
 def test_sizes_of_a_layer(tmp_path, capsys):
