@@ -28,6 +28,8 @@ def access_widths(ptx: str, own: set[str]) -> dict[tuple[str, int], tuple[int, .
     inside = started = False
     for text in ptx.splitlines():
         if "// begin inline asm" in text or "// end inline asm" in text:
+            if inside:  # lines counted up in it hold no longer
+                current = held
             inside, started, held = "begin" in text, False, current
         elif match := _LOC.match(text):
             current = _own_line(match, files, own)

@@ -96,15 +96,19 @@ def read_demand(
 
 
 def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str]]:
-    """Of arguments of which some access touches bytes that are not known: which, and what is assumed of them."""
+    """Of accesses of which it is not known which bytes they touch: which, and what is assumed of them."""
     found = []
     for totals in sorted(collected.accesses.values(), key=lambda each: not each.certain_executions):  # what is counted speaks first
-        if totals.reach is None and totals.base:
+        if totals.reach is None:
             where = f"line {totals.operation.line}" if totals.operation.location else "an access"
             sized = totals.base in inputs.sizes or totals.base in inputs.shapes
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
             counted = "those of one execution" if totals.certain_executions else "none, as no execution is certain"
-            found.append((f"which bytes of {totals.base} are touched", f"{where}: the bound counts {counted}, the prediction {predicted}"))
+            assumed = f"the bound counts {counted}, the prediction {predicted}"
+            if totals.base:
+                found.append((f"which bytes of {totals.base} are touched", f"{where}: {assumed}"))
+            else:  # such as behind a pointer that was loaded
+                found.append((f"which bytes of which tensor {where} touches", assumed))
     return found
 
 

@@ -225,6 +225,8 @@ class _Draft:
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
         kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
+        if kind.startswith("*") and isinstance(value, (bool, int, float)):
+            return type_of(value)  # it is loaded from where it is a tensor, in a branch that this launch does not take
         if kind.startswith("*"):
             is_guess = not use.addresses and kind != parameter.annotation
             if is_guess:
@@ -291,7 +293,8 @@ class _Draft:
         """Take what `@triton.heuristics` makes of all this, which has the last word but for what is given."""
         function, given, signature = self.function, self.given, self.signature
         passed = {name: _SOMETHING if there_is else None for name, there_is in given.passed.items()}
-        values = {**self.options, **given.scalars, **self.constants}
+        typed = {name: _SOMETHING for name, kind in given.types.items() if kind.startswith("*")}  # who says of what type it is passes it
+        values = {**typed, **self.options, **given.scalars, **self.constants}
         found, unknown = heuristic_values(self.source, function, {**passed, **values})
         told = heuristic_values(self.source, function, values)[0] if passed else found
         if presumed := [f"{name}={value}" for name, value in found.items() if name not in told and name not in given.constexprs]:

@@ -18,6 +18,8 @@ from advisor.schema import Finding
 BAR = 12
 ESTIMATED = ("alu", "issue")
 """Pipelines whose times no bound counts (`pipelines.bound.config_bound`)."""
+LEAST_ALU = 0.1
+"""Share of the line with most integer work below which a line is not shown for that alone: nearly every line computes some address."""
 LINE_FIELDS = ("tensor_flop", "fma_flop", "fp64_flop", "xu_op", "alu_op", "smem_bytes", "load_bytes", "store_bytes", "atomic_bytes")
 ACCESS_FIELDS = (
     "kind", "argument", "element", "line", "executions", "issued_bytes", "requested_bytes", "extent_bytes", "lanes", "masked",
@@ -234,7 +236,7 @@ def _source_lines(inspection: Inspection) -> list[str]:
         text = texts[file]
         source = text[line.line - 1].strip() if 0 < line.line <= len(text) else f"({Path(file).name})"
         bars = " ".join(f"{_bar(getattr(line, n) / most[n]):<8}" for n in names)
-        if any(getattr(line, n) >= 0.005 * most[n] for n in names if n != "alu_op" or len(names) == 1):
+        if any(getattr(line, n) >= (LEAST_ALU if n == "alu_op" else 0.005) * most[n] for n in names):
             out.append(f"  {line.line:>5} {bars} {source[:90]}")
     return out
 

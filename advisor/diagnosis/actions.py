@@ -16,6 +16,7 @@ WORTH_CHANGING = 1.02
 
 MOST = 3
 _SHOWN = 6
+_NAMED = 3
 _ENTRY = re.compile(r"\bentry (?:M=)?(\d+)")
 
 ADVICE: dict[str, str] = {
@@ -245,8 +246,13 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
     given = [_Gain(launch=launch, us=0.0) for launch, _ in broken if launch.recommendation is not None]
     # One configuration in the text and in the box: what is recommended, where there is anything.
     cure = "take what is recommended" if first.recommendation is not None else finding.remedy
+    title = f"Replace {where}: {'it' if len(tokens) == 1 else 'they'} cannot launch"
+    if finding.scope == "kernel":  # of a table there is no word
+        names = list(dict.fromkeys(launch.kernel for launch, _ in broken))
+        listed = " and ".join([*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])])
+        title = f"Change how {listed} {'is launched: it' if len(names) == 1 else 'are launched: they'} cannot run"
     return Action(
-        title=f"Replace {where}: {'it' if len(tokens) == 1 else 'they'} cannot launch",
+        title=title,
         detail=f"{first.id}: {finding.title}; {cure}",
         saving_us=0.0,
         origin="predicted",

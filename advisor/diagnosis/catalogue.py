@@ -20,5 +20,6 @@ class RuleText:
 def all_rules() -> tuple[RuleText, ...]:
     """In the order in which they are tried."""
     described = [RuleText(id=rule.id, title=rule.title, explanation=rule.explanation) for rule in RULES]
-    described += [RuleText(id=rule.id, title=rule.title, explanation=rule.explanation) for rule in COMPILED_RULES]
+    known = {rule.id for rule in described}  # a cause that both kinds of rules look for is one
+    described += [RuleText(id=rule.id, title=rule.title, explanation=rule.explanation) for rule in COMPILED_RULES if rule.id not in known]
     return tuple(described)

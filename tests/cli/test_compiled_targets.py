@@ -402,3 +402,20 @@ def test_of_configurations_that_cannot_be_told_apart_the_usual_one_is_recommende
                  "--output", str(tmp_path / "out")]) == 0  # fmt: skip
     launch = json.loads((tmp_path / "out" / "result.json").read_text())["launches"][0]
     assert launch["recommendation"]["configuration"]["num_warps"] == 4
+
+
+@pytest.mark.parametrize(("warps", "launches"), [(32, False), (16, True)])
+def test_why_a_kernel_cannot_launch_is_said_with_a_remedy(warps, launches, tmp_path, capsys):
+    """32 warps are 1,024 threads of an NVIDIA GPU, and twice as many of an AMD one."""
+    path = tmp_path / "k.py"
+    path.write_text("\n".join(line for line in SCALE.splitlines() if "autotune" not in line))
+    arguments = ["--gpu", "MI300X", "--arg", "n=1000000", "--constexpr", "BLOCK=4096", "--grid", "245", "--num-warps", str(warps)]
+    assert main(["advise", f"{path}::scale_kernel", *arguments, "--output", str(tmp_path / "out"), "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    launch = result["launches"][0]
+    found = [each for each in launch["findings"] if each["rule"] == "cannot-launch"]
+    assert bool(found) is not launches and ("cannot-launch" in launch["passed_rules"]) is launches
+    if not launches:
+        assert found[0]["severity"] == "error" and "2,048 threads in a CTA" in found[0]["title"]
+        assert result["actions"][0]["title"] == "Change how scale_kernel is launched: it cannot run"
+        assert "num_warps=16 is the most on MI300X" in result["actions"][0]["detail"]

@@ -58,3 +58,22 @@ def test_masked_loads_of_a_compiled_kernel(other: str, n: int, width: int, tmp_p
     launch = make_launch(read_source(path), "k", arguments={"n": n}, constexprs={"BLOCK": 1024}, grid=(4,))
     facts = read_facts(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).compiled)
     assert set(facts.widths[("load", 8)]) == {width} and set(facts.widths[("store", 9)]) == {width}
+
+
+POLICY = """
+	.file	1 "/tmp/somewhere/k.py"
+	.loc	1 36 13                         // k.py:36:13
+	// begin inline asm
+	.loc	1 36 13                         // k.py:36:13
+	mov.u64 %rd13, 0x0;
+	.loc	1 37 13                         // k.py:37:13
+	createpolicy.fractional.L2::evict_first.b64 %rd13, 1.0;
+	// end inline asm
+	// begin inline asm
+	@%p45 ld.global.L1::evict_first.L2::cache_hint.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd12 + 0 ], %rd13;
+	// end inline asm
+"""
+
+
+def test_lines_counted_up_in_inline_assembly_do_not_outlast_it() -> None:
+    assert access_widths(POLICY, {"k.py"}) == {("load", 36): (16,)}

@@ -270,3 +270,20 @@ def k(x_ptr, out_ptr, BLOCK: tl.constexpr):
     analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H100"), "cold")
     (dram,) = (each for each in analysis.pipelines if each.pipeline == "dram")
     assert dram.problem_demand == certain * ROWS * 1024 * 4
+
+
+LOADED_POINTER = """
+    def k(pointers, out_ptr, BLOCK: tl.constexpr):
+        x_ptr = tl.load(pointers + tl.program_id(0)).to(tl.pointer_type(tl.float16))
+        lanes = tl.arange(0, BLOCK)
+        tl.store(out_ptr + tl.program_id(0) * BLOCK + lanes, tl.load(x_ptr + lanes))
+"""
+
+
+def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(LOADED_POINTER))
+    launch = make_launch(read_source(path), "k", constexprs={"BLOCK": 1024}, grid=(ROWS,))
+    demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
+    line = next(a.line for a in demand.accesses if a.argument is None)
+    assert "those of one program" in demand.unknown[f"which bytes of which tensor line {line} touches"]

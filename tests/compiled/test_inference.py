@@ -471,3 +471,27 @@ def test_a_number_beside_floats_in_a_helper_is_a_float() -> None:
     assert guessed(text)[0].signature["s"] == "fp32"
     # Where it does not compile so, it is tried as an integer.
     assert "i64" in {guess.signature["s"] for guess in guessed(text)}
+
+
+def test_a_number_is_no_pointer_whatever_a_branch_that_is_not_taken_loads() -> None:
+    text = JIT + (
+        "def k(x, start, IS_TENSOR: tl.constexpr):\n    if IS_TENSOR:\n        at = tl.load(start + tl.program_id(0))\n"
+        "    else:\n        at = start\n    tl.store(x + at, 1.0)\n"
+    )
+    source = parse_source(text, "k.py")
+    assert next(guesses(source, source.kernel("k"))).signature["start"].startswith("*")
+    given = Given(scalars={"start": 7}, constexprs={"IS_TENSOR": False})
+    assert next(guesses(source, source.kernel("k"), given)).signature["start"] == "i32"
+
+
+def test_a_pointer_whose_type_is_said_is_passed() -> None:
+    """Heuristics that ask whether there is one are told so, and that is no guess."""
+    text = HEAD + (
+        "@triton.heuristics({'GATED': lambda args: args['gate'] is not None})\n@triton.jit\n"
+        "def k(x, gate, GATED: tl.constexpr):\n    if GATED:\n        tl.store(x, tl.load(gate))\n"
+    )
+    source = parse_source(text, "k.py")
+    guess = next(guesses(source, source.kernel("k"), Given(types={"gate": "*fp32"})))
+    assert guess.constexprs["GATED"] is True and not any("GATED" in text for text in guess.assumed)
+    none = next(guesses(source, source.kernel("k"), Given(types={"gate": "*fp32"}, scalars={"gate": None})))
+    assert none.constexprs["GATED"] is False

@@ -497,3 +497,44 @@ def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile
     assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
     assert float(got.asked.per_cta["tensor"][0]) * num_ctas == 2 * 128 * 128 * 256
     assert got.asked.totals()["tensor"][0] == 2 * 2048 * 2048 * 256
+
+
+def test_atomics_are_shown_where_most_lanes_update(pool: Pool) -> None:
+    """Not where a lock is waited for."""
+    text = HEAD + (
+        "@triton.jit\ndef t(lock, y, n, B: tl.constexpr):\n    for i in range(n):\n        tl.atomic_add(lock, 1)\n"
+        "        tl.atomic_add(lock, 2)\n"
+        "        tl.atomic_add(y + tl.arange(0, B), 1.0)\n"
+    )
+    types = {"lock": "*i32", "y": "*fp32"}
+    launch = make_launch(parse_source(text, "t.py"), "t", types=types, constexprs={"B": 1024}, arguments={"n": 8}, grid=(8,))
+    inspection = inspect_launch(launch, SM_90, pool)
+    (found,) = [f for f in check_compiled(inspection, read_facts(inspection.compiled)) if f.rule == "atomics-in-loop"]
+    assert found.source_line == 8 and "1024 lanes on y" in found.evidence
+
+
+def test_lines_of_integer_work_alone_are_shown_where_it_is_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where packed weights are taken apart; not every line that computes an address."""
+    file = tmp_path / "t.py"
+    file.write_text(HEAD + (
+        "@triton.jit\ndef t(x, y, B: tl.constexpr):\n    o = tl.program_id(0) * B + tl.arange(0, B)\n    v = tl.load(x + o)\n"
+        "    start = tl.program_id(1) * 3\n    v = ((v >> 4) & 15) ^ (v & 15) ^ (v << 3) ^ (v >> 9)\n    tl.store(y + o + start, v)\n"
+    ))  # fmt: skip
+    arguments = ["--gpu", "H200", "--signature", "*i32,*i32", "--constexpr", "B=1024", "--grid", "64"]
+    assert main(["inspect", f"{file}::t", *arguments]) == 0
+    shown = capsys.readouterr().out.partition("Source lines")[2]
+    assert "^ (v << 3)" in shown and "tl.program_id(1) * 3" not in shown
+
+
+def test_shared_memory_beyond_the_limit_is_an_error(source: SourceFile, pool: Pool) -> None:
+    launch = make_launch(
+        source, "gemm", types={"a_ptr": "*bf16", "b_ptr": "*bf16", "c_ptr": "*fp32", "lock_ptr": "*i32"},
+        constexprs={"BM": 128, "BN": 128, "BK": 256, "ATOMIC": False, "DIVIDE": False, "PRECISION": "tf32"},
+        arguments={"M": 1024, "N": 1024, "K": 1024, "sa": 1024, "sb": 1024, "sc": 1024},
+        options={"num_warps": 8, "num_stages": 3}, grid=(8, 8),
+    )  # fmt: skip
+    inspection, gpu = inspect_launch(launch, SM_90, pool), load_gpu("H200")
+    facts = read_facts(inspection.compiled)
+    found = check_compiled(inspection, facts, gpu, kernel_analysis(inspection, gpu, "warm", facts))[0]
+    assert found.rule == "cannot-launch" and found.severity == "error"
+    assert "of shared memory, H200 allows 227 KiB" in found.title and "num_stages" in found.remedy

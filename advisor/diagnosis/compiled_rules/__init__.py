@@ -8,6 +8,7 @@ from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.assembly import CodeFacts
 from advisor.compiled.launch import Inspection
 from advisor.diagnosis.compiled_rules.atomics_in_loop import RULE as ATOMICS_IN_LOOP
+from advisor.diagnosis.compiled_rules.cannot_launch import RULE as CANNOT_LAUNCH
 from advisor.diagnosis.compiled_rules.context import CompiledContext, CompiledRule
 from advisor.diagnosis.compiled_rules.convert_layout_in_loop import RULE as CONVERT_LAYOUT_IN_LOOP
 from advisor.diagnosis.compiled_rules.dot_without_tensor_instruction import RULE as DOT_WITHOUT_TENSOR_INSTRUCTION
@@ -25,6 +26,7 @@ from advisor.hardware import GpuSpec
 from advisor.schema import Finding
 
 COMPILED_RULES: tuple[CompiledRule, ...] = (
+    CANNOT_LAUNCH,
     REGISTER_SPILLS,
     DOT_WITHOUT_TENSOR_INSTRUCTION,
     MMA_INSTEAD_OF_WGMMA,

@@ -30,7 +30,7 @@ CUDA C++ Programming Guide, atomic functions.
         atomics = [a for a in context.demand.accesses if a.kind == "atomic" and a.in_loop]
         if not atomics:
             return None
-        most = max(atomics, key=lambda a: a.executions)
+        most = max(atomics, key=lambda a: a.executions * a.lanes)
         return report(
             self, context, "warning", f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
             evidence=f"{most.executions:,.0f} executions of {most.lanes} lanes on {most.argument or 'memory'}",

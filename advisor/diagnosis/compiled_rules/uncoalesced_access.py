@@ -35,12 +35,12 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
         for access in context.demand.accesses:
             if not access.unused_bytes:
                 continue
-            if worst is None or access.issued_bytes > worst.issued_bytes:
+            if worst is None or access.unused_bytes > worst.unused_bytes:
                 worst = access
         if worst is None:
             return None
-        total = context.demand.load_bytes + context.demand.store_bytes
-        share = worst.issued_bytes / total if total else 0.0
+        fetched = context.demand.load_bytes + context.demand.store_bytes + sum(a.unused_bytes for a in context.demand.accesses)
+        share = (worst.issued_bytes + worst.unused_bytes) / fetched
         if share < 0.05:
             return None
         unused = worst.unused_bytes
@@ -50,7 +50,7 @@ CUDA C++ Best Practices Guide, coalesced access to global memory.
             self, context, "warning" if share > 0.3 else "advice",
             f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
             evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
-            f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel asks for",
+            f"{worst.sector_ratio:.1f} times the bytes asked for; {100 * share:.0f} % of the bytes the kernel moves",
             remedy="let the last dimension of the block run along memory, or change the tensor's layout",
             line=worst.line, file=worst.file,
             saving_us=context.without(

@@ -28,6 +28,7 @@ Shared memory of a pipelined loop: (BLOCK_SIZE_M × bytes + BLOCK_SIZE_N × byte
 per stage where the matrix instruction reads shared memory (Hopper, B200), one less elsewhere; against the most one CTA
 may ask for. Threads: num_warps × warp size, at most 1,024. Registers are estimated, and only a warning: the compiler
 may cap and spill them instead. An entry that names an option which neither the kernel nor Triton knows raises a `KeyError`.
+Of a kernel that was compiled, all three are those of its code.
 Triton does not compile `tl.dot` on NVIDIA where `BLOCK_SIZE_K` is less than 32 for 8-bit operands, or
 16 for 16-bit ones.
 
