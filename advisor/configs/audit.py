@@ -174,7 +174,7 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
         return None, (_issue(where, None, "not-ours", "info", _said(error, where)),)
     except InputError as error:
         if is_of_another_kernel(Path(path)):
-            return None, (_issue(where, None, "not-ours", "info", "JSON of something else: neither its name nor any entry is a table's"),)
+            return None, (_issue(where, None, "not-ours", "info", "a table of another kernel: neither its name nor any entry is of ours"),)
         return None, (_issue(where, None, "unreadable", "error", _said(error, where)),)
     issues = [_issue(where, problem.key, problem.check, "error", _said(problem.error, where)) for problem in problems]
     issues += [_issue(where, None, "unreachable-name", "warning", reason) for reason in unreachable_reasons(name)]

@@ -129,12 +129,13 @@ def is_own_result(path: Path) -> bool:
 
 
 def is_of_another_kernel(path: Path) -> bool:
-    """Whether a file is JSON that neither by its name nor by any of its entries is a table of ours: tables of other kernels are kept in
-    the same folders (`moe_sum_reduce_…`, LoRA's), and nothing is wrong with them."""
+    """Whether a file is a table by token count whose name is none of ours and whose entries are not either: tables of other kernels are
+    kept in the same folders (`moe_sum_reduce_…`, LoRA's), and nothing is wrong with them."""
     document = None if path.name.startswith(("E=", "N=")) or path.suffix != ".json" else _document(path)
     if not isinstance(document, dict):
         return False
-    return not any(is_token_count(key) and isinstance(entry, dict) and "BLOCK_SIZE_M" in entry for key, entry in document.items())
+    entries = [entry for key, entry in document.items() if is_token_count(key) and isinstance(entry, dict)]
+    return bool(entries) and not any("BLOCK_SIZE_M" in entry for entry in entries)
 
 
 def _document(path: Path) -> Any:
