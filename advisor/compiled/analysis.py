@@ -18,6 +18,7 @@ from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
+from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -51,6 +52,7 @@ class KernelAnalysis:
     config_binding_pipeline: str
     gap_parts: tuple[GapPart, ...]
     unknowns: tuple[str, ...]
+    guessed: frozenset[str]  # why it is not known how far the bound is away: guesses stand for it, in the prediction and in the bound
 
 
 CONSIDERABLE = 1.1
@@ -100,8 +102,19 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         predicted=predicted, binding_pipeline=least.binding_pipeline(0), 
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
-        gap_parts=parts, unknowns=inspection.assumptions,
+        gap_parts=parts, unknowns=inspection.assumptions, guessed=_guessed(inspection, gpu, cache, likely_us),
     )  # fmt: skip
+
+
+def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
+    """Of what is not known, that on which it hangs how far the bound is away; where accesses go only if that may add considerable time,
+    or where it is not known how often they are made."""
+    demand = inspection.demand
+    trips, places = guessed_trips(demand), guessed_places(demand)
+    if trips or not places:
+        return trips | places
+    most = bound(likely_work_of(if_distinct(demand, inputs_of(inspection.launch, inspection.guess)), gpu), gpu, cache)
+    return places if float(most.us.reshape(-1)[0]) > CONSIDERABLE * likely_us else frozenset()
 
 
 def _column(value: float) -> np.ndarray:

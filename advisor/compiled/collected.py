@@ -71,6 +71,7 @@ class AccessTotals:
     certain: float = 0.0
     reach: tuple[int, int] | None = NOWHERE
     unlocated: bool = False
+    unlocated_for: set[str] = field(default_factory=set)
     contiguous: int | None = None
     sector_ratio: float = 1.0
     sure: list[Family] = field(default_factory=list)
@@ -96,6 +97,7 @@ class AccessTotals:
             self.certain_executions += executions
             self.certain += distinct
         self.unlocated |= access.unlocated
+        self.unlocated_for |= access.unlocated_for
         self.base = self.base if self.base == access.base else None
         if self.contiguous is None:
             self.contiguous, self.sector_ratio = access.contiguous, access.sector_ratio

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.collected import COLUMNS, AccessTotals, Collected
+from advisor.compiled.contents import not_given, what_holds
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.distinct import distinct_values
@@ -105,6 +106,8 @@ def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
             counted = "those of one execution" if totals.certain_executions else "none, as no execution is certain"
             assumed = f"the bound counts {counted}, the prediction {predicted}"
+            if deciding := not_given(totals.unlocated_for):
+                assumed += f"; {what_holds(deciding)} decides"
             if totals.base:
                 found.append((f"which bytes of {totals.base} are touched", f"{where}: {assumed}"))
             else:  # such as behind a pointer that was loaded
@@ -134,7 +137,8 @@ def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample
         operation=operation, kind=totals.kind, argument=totals.base, element=element,
         executions=totals.executions, certain_executions=totals.certain_executions,
         issued_bytes=totals.lanes * size, requested_bytes=totals.distinct * size, certain_bytes=totals.certain * size,
-        reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched, certain=certain,
+        reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size),
+        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(), touched=touched, certain=certain,
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes, masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,

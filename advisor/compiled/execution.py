@@ -99,6 +99,7 @@ class Access:
     high: int | None = None
     unknown_extent: bool = False
     unlocated: bool = False  # some execution's address is not known
+    unlocated_for: set[str] = field(default_factory=set)  # why it is not
     masked: bool = False
     contiguous: int | None = None  # elements in a row along the last dimension
     sector_ratio: float = 1.0
