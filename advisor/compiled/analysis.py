@@ -212,6 +212,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
+        useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
     )  # fmt: skip
 
@@ -219,6 +220,18 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
 def _useful_fraction(demand: KernelDemand) -> float:
     done, padding = demand.total_tensor_flop + demand.fma_flop + demand.fp64_flop, demand.padding
     return 1 - (sum(padding.tensor_flop.values()) + padding.fma + padding.fp64) / done if done else 1.0
+
+
+def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float) -> dict[str, np.ndarray]:
+    """What of the demand of each SM pipeline is none of padding: that of products, and of what is done to the same rows and columns."""
+    padding, beside = demand.padding, demand.padding_beside
+    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
+    padded = {
+        "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
+        "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
+    }  # fmt: skip
+    padded["issue"] = (padded["fma"] / 1.5 + padded["xu"] + padded["alu"]) / gpu.warp_size + tensor / instruction_flop
+    return {name: _column(1 - min(padded[name] / amount, 1.0) if amount else 1.0) for name, amount in done.items()}
 
 
 def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[np.ndarray, float, np.ndarray | None]:

@@ -156,6 +156,7 @@ class KernelDemand:
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
+        padding_beside: The same of what is done to their operands before products, and after them to what they give.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
@@ -174,6 +175,7 @@ class KernelDemand:
     alu_op: float
     smem_bytes: float
     padding: Cost
+    padding_beside: Cost
     load_bytes: float  # issued by active lanes
     store_bytes: float
     atomic_bytes: float

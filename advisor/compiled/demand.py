@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.beside_products import beside_products
 from advisor.compiled.collected import COLUMNS, AccessTotals, Collected
 from advisor.compiled.contents import not_given, what_holds
 from advisor.compiled.costs import element_bytes
@@ -75,7 +76,8 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
+    beside = {key: parts for function in module.functions.values() for key, parts in beside_products(function).items()}
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside)
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -185,7 +187,8 @@ def _kernel_demand(
             padding=collected.certain.padding,
         ),
         fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
-        padding=collected.all.padding, load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
+        padding=collected.all.padding, padding_beside=collected.padding_beside,
+        load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
         requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
         footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
         written_footprints=footprints(rest, inputs),

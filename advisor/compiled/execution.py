@@ -123,12 +123,16 @@ class Padded:
     Attributes:
         filled: Executions, each counted as the share of it that is not padding.
         deep: The same, of the depth alone.
+        left: The same, of the left operand: rows and depth.
+        right: The same, of the right one: depth and columns.
     """
 
     operation: Operation
     executions: Count
     filled: Count
     deep: Count
+    left: Count
+    right: Count
 
 
 @dataclass(slots=True, eq=False)
