@@ -87,15 +87,15 @@ def say_missing(
     )
 
 
-def say_contents(guessed: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
-    """The action to give what tensors hold that decides how far the bound is away, for which guesses stand.
+def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
+    """The action to give what tensors hold that decides what is done or where, for which guesses stand.
 
     Args:
-        guessed: Why that is not known, by kernel and id of a launch.
+        deciding: Why that is not known, by kernel and id of a launch.
         recorded: Whether the launches are those of a record, which alone says what tensors hold; else a TOML file may.
         alone: Whether the target is one kernel.
     """
-    held = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in guessed.items()}
+    held = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
     held = {kernel: names for kernel, names in held.items() if names}
     if not held:
         return ()
@@ -105,7 +105,7 @@ def say_contents(guessed: Mapping[str, Mapping[str, frozenset[str]]], *, recorde
     listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
     how = f"Record the launch again with `{command}`" if recorded else (
         f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")  # fmt: skip
-    ids = tuple(each for kernel, launches in guessed.items() if kernel in held for each in launches)
+    ids = tuple(each for kernel, launches in deciding.items() if kernel in held for each in launches)
     return (
         Action(title=f"Give {what_holds(names)}{of}", detail=f"The work and the traffic were counted with a guess for it. {how}.",
                saving_us=0.0, origin="predicted", launches=ids, snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed),

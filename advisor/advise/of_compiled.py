@@ -27,7 +27,7 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
-from advisor.compiled.undecided import in_words
+from advisor.compiled.undecided import guessed_places, in_words
 from advisor.configs.launches import is_launch_record
 from advisor.configs.source import SourceFile
 from advisor.diagnosis import WORTH_CHANGING, actions
@@ -40,6 +40,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.schema import (
+    UNCERTAIN,
     Action,
     Configuration,
     Latency,
@@ -121,6 +122,7 @@ class _Looked:
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guessed: dict[str, frozenset[str]] = field(default_factory=dict)
+    deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
 
@@ -139,7 +141,9 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
-        self.guessed[target.id] = found.guessed
+        self.guessed[target.id] = self.deciding[target.id] = found.guessed
+        if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
+            self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
@@ -166,13 +170,13 @@ class _Looked:
         return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
 
     def contents_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str) -> tuple[Action, ...]:
-        """To give what tensors hold, where how far the bound is away hangs on it; of one program that is beside the point."""
-        guessed: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        """To give what tensors hold, where a considerable part of the work hangs on it; of one program that is beside the point."""
+        deciding: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         for report in shown:
-            if self.guessed[report.id] and not unsized:
-                guessed[report.kernel][report.id] = self.guessed[report.id]
+            if self.deciding[report.id] and not unsized:
+                deciding[report.kernel][report.id] = self.deciding[report.id]
         recorded = is_launch_record(text)
-        return say_contents(guessed, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
+        return say_contents(deciding, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

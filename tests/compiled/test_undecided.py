@@ -36,12 +36,12 @@ def decode(out_ptr, q_ptr, cache_ptr, block_tables_ptr, lengths_ptr, blocks, BLO
 """
 
 
-def paged(folder: Path, contents: dict[str, object]) -> Result:
+def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | None = None) -> Result:
     path = folder / "k.py"
     path.write_text(PAGED)
     asked = LaunchOptions(
         constexprs={"BLOCK": BLOCK, "HEAD": HEAD}, arguments={"blocks": TOKENS // BLOCK}, grid=f"{SEQUENCES},{HEADS}",
-        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr", toml={"contents": contents},
+        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr", toml={"contents": contents, "sizes": sizes or {}},
     )  # fmt: skip
     return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
 
@@ -147,6 +147,14 @@ def test_what_a_guess_stands_for_is_put_in_words() -> None:
     assert in_words({"values loaded from b", "values loaded from a"}) == "what a and b hold"
     assert in_words({"argument n", "values loaded from a"}) == "what a holds, and the value of n"
     assert in_words({"the result of a loop"}) == NOT_TOLD
+
+
+def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> None:
+    """Where the size of the cache is known, all blocks are taken for distinct: a distance is told, to what is likely."""
+    sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
+    result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
+    assert "times the least its likely work takes" in result.verdict.sentence
+    assert result.actions[0].title == "Give what block_tables_ptr holds"
 
 
 def test_what_a_record_lacks_is_recorded_again() -> None:
