@@ -173,7 +173,7 @@ class GpuSpec:
 
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
     """The GPU of that short name, device name (any case; blanks, `_` or `-`, none needed before or after a number;
-    `NVIDIA`, `Tesla` and `GeForce` may be left out) or TOML file.
+    `NVIDIA`, `Tesla` and `GeForce` may be left out; the number alone where one GPU has it, as `4090`) or TOML file.
 
     Raises:
         UnknownGpuError: No GPU has that name; the message lists the closest.
@@ -192,7 +192,10 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     if is_file:
         return _read(Path(text), own=True)
     remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
-    if len(meant := _with_words_of(text)) > 1:
+    meant = _with_words_of(text)
+    if len(meant) == 1 and _is_number(text):
+        return meant[0]
+    if len(meant) > 1:
         which = ", ".join(f"{gpu.name} ({gpu.device_names[0]})" for gpu in meant)
         raise UnknownGpuError("several GPUs go by this name", got=text, limit=f"one of {which}", remedy=f"say which; or {remedy}")
     raise UnknownGpuError("unknown GPU", got=text, limit=f"a known name, such as {', '.join(_closest(text))}", remedy=remedy)
@@ -239,11 +242,18 @@ def _keys(gpu: GpuSpec) -> frozenset[str]:
 
 
 def _with_words_of(text: str) -> list[GpuSpec]:
-    """The GPUs of which one name has every word of `text`, where it names the chip and more: both SXM parts for `A100-SXM`."""
+    """The GPUs of which one name has every word of `text`, where it names the chip and more: both SXM parts for `A100-SXM`.
+
+    A number alone names the chip where it is a word of its own, as in `RTX 4090`: `100` stands in many a name, and is said of none.
+    """
     words = set(_separated(text).split("_"))
-    if len(words) < 2:
+    if len(words) < 2 and not _is_number(text):
         return []
     return [gpu for gpu in list_gpus() if any(words < set(_separated(name).split("_")) for name in gpu.device_names)]
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().isdecimal()
 
 
 def _closest(text: str) -> list[str]:

@@ -243,6 +243,24 @@ def test_unknown_name_lists_the_closest() -> None:
         assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("text", "name"), [("4090", "RTX 4090"), ("5090", "RTX 5090"), (" 3090 ", "RTX 3090")])
+def test_a_number_that_one_gpu_has_names_it(text: str, name: str) -> None:
+    assert load_gpu(text).name == name
+    assert match_device_name(text) is None, "what a driver or a row says is a whole name"
+
+
+@pytest.mark.parametrize("text", ["100", "200", "30", "40", "80", "4", "4090 D", "4090-laptop", "40900"])
+def test_a_number_that_is_part_of_a_word_names_none(text: str) -> None:
+    with pytest.raises(UnknownGpuError, match="unknown GPU"):
+        load_gpu(text)
+
+
+def test_a_number_of_several_gpus_lists_them() -> None:
+    with pytest.raises(UnknownGpuError, match="several GPUs go by this name") as caught:
+        load_gpu("6000")
+    assert "RTX 6000 Ada" in str(caught.value) and "RTX PRO 6000 S" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [("NVIDIA_A100-SXM", ("A100 (NVIDIA A100-SXM4-80GB)", "A100-40GB (NVIDIA A100-SXM4-40GB)")),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from advisor.compiled.contents import not_given, what_holds
 from advisor.compiled.launch import Inspection
 from advisor.compiled.parameter_guesses import BLOCK_NAMES
+from advisor.compiled.undecided import ARGUMENT
 from advisor.schema import Action
-
-_ARGUMENT = "argument "
-"""Begins the reason why something is not known where it is an argument's value."""
 
 _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|STAGES|WARPS|XCDS|PROGRAMS|CTAS))($|_)", re.IGNORECASE)
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
@@ -29,7 +28,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     no such launch.
     """
     launch, guess = inspection.launch, inspection.guess
-    values = [reason.removeprefix(_ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(_ARGUMENT)]
+    values = [reason.removeprefix(ARGUMENT) for reason in inspection.demand.unknown if reason.startswith(ARGUMENT)]
     found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
@@ -86,6 +85,31 @@ def say_missing(
     return (
         Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),
     )
+
+
+def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
+    """The action to give what tensors hold that decides what is done or where, for which guesses stand.
+
+    Args:
+        deciding: Why that is not known, by kernel and id of a launch.
+        recorded: Whether the launches are those of a record, which alone says what tensors hold; else a TOML file may.
+        alone: Whether the target is one kernel.
+    """
+    held = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
+    held = {kernel: names for kernel, names in held.items() if names}
+    if not held:
+        return ()
+    names = sorted({name for each in held.values() for name in each})
+    of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
+    command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
+    listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
+    how = f"Record the launch again with `{command}`" if recorded else (
+        f"List it under [contents] of a TOML file (--toml FILE), or record the launch with `{command}`")  # fmt: skip
+    ids = tuple(each for kernel, launches in deciding.items() if kernel in held for each in launches)
+    return (
+        Action(title=f"Give {what_holds(names)}{of}", detail=f"The work and the traffic were counted with a guess for it. {how}.",
+               saving_us=0.0, origin="predicted", launches=ids, snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed),
+    )  # fmt: skip
 
 
 def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:

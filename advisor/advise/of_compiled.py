@@ -11,7 +11,7 @@ from advisor import __version__
 from advisor.advise.choice import NEAR_BEST
 from advisor.advise.exports import triton_config
 from advisor.advise.launch_facts import gpu_figures
-from advisor.advise.missing_options import Lacking, missing_options, say_missing
+from advisor.advise.missing_options import Lacking, missing_options, say_contents, say_missing
 from advisor.advise.verdict import verdict
 from advisor.advise.warm_cache import warm_cache
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
@@ -27,7 +27,9 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.source_lines import source_texts
 from advisor.compiled.triton_cache import UNRECORDED, staleness
+from advisor.compiled.undecided import guessed_places, in_words
 from advisor.configs.launches import is_launch_record
+from advisor.configs.source import SourceFile
 from advisor.diagnosis import WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
@@ -38,6 +40,7 @@ from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.schema import (
+    UNCERTAIN,
     Action,
     Configuration,
     Latency,
@@ -97,10 +100,12 @@ def advise_compiled(
     unknowns += warm_cache([report for report in launches if report.id not in unsized])
     unknowns += unmeasured_vendor([gpu]) + exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
+    guessed = {report.id: in_words(looked.guessed[report.id]) for report in launches if looked.guessed[report.id]}
+    missing = (*looked.missing_first(unsized, launches, text, command), *looked.contents_first(unsized, launches, text))
     return Result(
         tool_version=__version__, command=command, target=text, fingerprint=offline(gpu), gpu=gpu.name, gpu_figures=gpu_figures(gpu),
-        model=None, verdict=verdict(launches, tuple(unknowns), unsized),
-        actions=(*looked.missing_first(unsized, launches, text, command), *actions(launches))[:MOST], launches=launches, table_findings=(),
+        model=None, verdict=verdict(launches, tuple(unknowns), unsized, guessed),
+        actions=(*missing, *actions(launches))[:MOST], launches=launches, table_findings=(),
         exports=(), sources=tuple(source for source in looked.sources if source.kernel in shown), warnings=tuple(looked.warnings),
         searches=searches,
     )  # fmt: skip
@@ -116,8 +121,15 @@ class _Looked:
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    guessed: dict[str, frozenset[str]] = field(default_factory=dict)
+    deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def kernels(self) -> dict[str, SourceFile]:
+        """The kernels by name."""
+        return {target.launch.kernel: target.launch.source for target in self.targets.values()}
 
     def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
         """Keep one target's outcome."""
@@ -129,6 +141,9 @@ class _Looked:
         report = self.reports[target.id] = _report(target, found, gpu)
         self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
         self.unknowns[target.id] = _assumptions(target, found)
+        self.guessed[target.id] = self.deciding[target.id] = found.guessed
+        if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
+            self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
         self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
         if target.cached is not None and (stale := staleness(target.cached, target.launch)):
             self.warnings.append(stale)
@@ -147,12 +162,21 @@ class _Looked:
         options: dict[str, dict[str, None]] = defaultdict(dict)
         for name in ids:
             options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
-        kernels = {target.launch.kernel: target.launch.source for target in self.targets.values()}
+        kernels = self.kernels
         lacking = [
             Lacking(kernel=name, options=tuple(each), parameters=frozenset(p.name for p in kernels[name].kernel(name).parameters))
             for name, each in options.items() if each
         ]  # fmt: skip
         return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
+
+    def contents_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str) -> tuple[Action, ...]:
+        """To give what tensors hold, where a considerable part of the work hangs on it; of one program that is beside the point."""
+        deciding: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        for report in shown:
+            if self.deciding[report.id] and not unsized:
+                deciding[report.kernel][report.id] = self.deciding[report.id]
+        recorded = is_launch_record(text)
+        return say_contents(deciding, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
 
 
 def _report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

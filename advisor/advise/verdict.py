@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import microseconds, share_text
@@ -20,13 +20,16 @@ def current_us(report: LaunchReport) -> float | None:
     return report.predicted.us if report.predicted is not None else None
 
 
-def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...], unsized: Collection[str] = ()) -> Verdict:
+def verdict(
+    launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...], unsized: Collection[str] = (), guessed: Mapping[str, str] | None = None
+) -> Verdict:  # fmt: skip
     """One sentence over all launches that can launch; what was measured below its bound is no latency to sum.
 
     Args:
         launches: All of a result.
         unknowns: What is not known, each a sentence.
         unsized: Ids of those whose grid is not known: the time of one program says nothing of theirs, nor of a sum with it.
+        guessed: By id of a launch for what guesses stand on which it hangs how far its bound is away.
     """
     if missing := [report for report in launches if report.id in unsized and report.measured is None]:
         return Verdict(sentence=_without_grid(missing, len(launches)), current_us=0.0, ceiling_us=0.0, bound_us=0.0, percent_of_ceiling=0.0,
@@ -47,7 +50,7 @@ def verdict(launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...], unsiz
     binding = max(share, key=lambda name: share[name]) if share else launches[0].binding_pipeline
     return Verdict(
         sentence=_sentence(launches, [report for report, _ in able], [report for report, _ in rated], percent, current, ceiling, bound,
-                           binding),
+                           binding, _guesses([report for report, _ in able], guessed or {})),
         current_us=current, ceiling_us=ceiling, bound_us=bound, percent_of_ceiling=percent,
         binding_pipeline=binding, origin=_origin([report for report, _ in able]), unknowns=unknowns,
     )  # fmt: skip
@@ -66,9 +69,9 @@ def _without_grid(missing: list[LaunchReport], whole: int) -> str:
 
 def _sentence(
     launches: tuple[LaunchReport, ...], able: list[LaunchReport], rated: list[LaunchReport], percent: float, current: float,
-    ceiling_us: float, bound_us: float, binding: str,
+    ceiling_us: float, bound_us: float, binding: str, guess: str,
 ) -> str:  # fmt: skip
-    """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling."""
+    """What the verdict says: of `able`, and of those of them, `rated`, that are at a share of their ceiling; `guess`: see `_guesses`."""
     one = len(launches) == 1
     binds = f"{binding} binds"
     known = one and able and (able[0].configuration is not None or able[0].measured is None)  # whose pipelines are shown
@@ -86,12 +89,12 @@ def _sentence(
     if ceiling_us > 0 and all(report.configuration is None and report.measured is None for report in able):
         # What is shown is the best configuration itself: to say how close it comes to the ceiling would say nothing.
         sentence = f"With the best of {'its' if one else 'their'} configurations {'this' if one else 'the'} {words} would take "
-        sentence += f"{microseconds(ceiling_us)} µs, {ceiling_us / bound_us:.2f} times the bound (predicted{_basis(able)}); {binds}"
+        sentence += f"{microseconds(ceiling_us)} µs (predicted{_basis(able)}){_to_the_bound(able, ceiling_us, bound_us, guess)}; {binds}"
     elif not rated:
-        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {microseconds(current)} µs ({origin}{_basis(able)}), "
+        sentence = f"{'This' if one else 'The'} {words} {'takes' if one else 'take'} {microseconds(current)} µs ({origin}{_basis(able)})"
         bare = sum(report.ceiling is None for report in able)
         whose = f"for {bare} of them " if bare < len(able) else ""
-        sentence += f"{_times_the_bound(able, current, bound_us)}; {binds}, and {whose}no other configuration is known to compare with"
+        sentence += f"{_to_the_bound(able, current, bound_us, guess)}; {binds}, and {whose}no other configuration is known to compare with"
     else:
         share = share_text(percent / 100, passed="")
         some = len(rated) < len(launches)
@@ -103,6 +106,7 @@ def _sentence(
             sentence += f", and {gains}"
         elif percent >= 98:
             sentence += ", and no other configuration promises much more"
+        sentence += f"; {guess}" if guess else ""
     if stuck:
         sentence += f"; {stuck} cannot launch at all"
     if wrong:
@@ -127,13 +131,25 @@ def _gains(able: list[LaunchReport], one: bool) -> str:
     return f"{'it' if one else f'{likely} of them'} {verb} {what}" + (f" ({rest} more might)" if rest else "")
 
 
-def _times_the_bound(able: list[LaunchReport], current: float, bound_us: float) -> str:
-    """How far it is away; from what is likely where that is not certain, for the distance to the bound then says nothing of tuning."""
+def _guesses(able: list[LaunchReport], guessed: Mapping[str, str]) -> str:
+    """That guesses stand for something on which it hangs how far the bound is away; empty where none does."""
+    which = [guessed[report.id] for report in able if report.id in guessed]
+    if not which:
+        return ""
+    what = which[0] if len(set(which)) == 1 else "data that are not given"
+    return f"{f'in {len(which)} of them ' if len(which) < len(able) else ''}a guess stands for {what}"
+
+
+def _to_the_bound(able: list[LaunchReport], us: float, bound_us: float, guess: str) -> str:
+    """How far `us` is away; from what is likely where that is not certain, for the distance to the bound then says nothing of tuning."""
+    if guess:
+        return f"; how far that is from the bound is not known, for {guess}"
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if not uncertain:
-        return f"{current / bound_us:.2f} times the bound"
+        return f", {us / bound_us:.2f} times the bound"
     certain = f"{microseconds(bound_us)} µs are certain"
-    return f"{current / (bound_us + uncertain):.2f} times the least its likely work takes, of which {certain}"
+    whose = "its" if len(able) == 1 else "their"
+    return f", {us / (bound_us + uncertain):.2f} times the least {whose} likely work takes, of which {certain}"
 
 
 def _origin(able: list[LaunchReport]) -> Origin:

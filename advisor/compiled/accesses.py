@@ -31,6 +31,7 @@ class Request:
         masked: Whether something may leave lanes out.
         certain: Whether the mask is known, and nothing it hangs on is assumed.
         block: Elements per program of a block whose place is not known; None where lanes tell.
+        starts: What its place follows from, of such a block.
     """
 
     pointer: Value
@@ -39,11 +40,17 @@ class Request:
     masked: bool
     certain: bool
     block: Count | None = None
+    starts: tuple[Value, ...] = ()
 
     @property
     def unlocated(self) -> bool:
         """Whether its addresses are not known."""
         return self.block is not None or not self.pointer.known or not self.pointer.parts
+
+    @property
+    def unlocated_for(self) -> frozenset[str]:
+        """Why its addresses are not known."""
+        return self.pointer.reasons.union(*(start.reasons for start in self.starts))
 
 
 def request(
@@ -66,7 +73,8 @@ def request(
         if block is None:
             elements, reasons = block_elements(op, pointer, others, tensor, found.programs)
             found.assume(reasons, "a block", op, "the prediction takes it for full, the bound for empty")
-            return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements)
+            return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements,
+                           starts=tuple(others))  # fmt: skip
         return Request(pointer=block[0], mask=block[1], shape=block[0].shape, masked=True, certain=certain)
     mask = others[0] if others else None
     if mask is not None and not mask.known:
@@ -115,6 +123,7 @@ class AccessCounter:
                 access.base = None
             if asked.unlocated:
                 access.unknown_extent = access.unlocated = True
+                access.unlocated_for |= asked.unlocated_for
             else:  # a mask that binds nowhere is left out
                 binding = None if (issued == _elements(asked.shape)).all() else asked.mask
                 _reach(access, asked.pointer, binding, some.active)

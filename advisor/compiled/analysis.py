@@ -18,6 +18,7 @@ from advisor.compiled.footprints import likely_footprints
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
+from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
@@ -51,6 +52,7 @@ class KernelAnalysis:
     config_binding_pipeline: str
     gap_parts: tuple[GapPart, ...]
     unknowns: tuple[str, ...]
+    guessed: frozenset[str]  # why it is not known how far the bound is away: guesses stand for it, in the prediction and in the bound
 
 
 CONSIDERABLE = 1.1
@@ -100,8 +102,19 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         predicted=predicted, binding_pipeline=least.binding_pipeline(0), 
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
         config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
-        gap_parts=parts, unknowns=inspection.assumptions,
+        gap_parts=parts, unknowns=inspection.assumptions, guessed=_guessed(inspection, gpu, cache, likely_us),
     )  # fmt: skip
+
+
+def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str, likely_us: float) -> frozenset[str]:
+    """Of what is not known, that on which it hangs how far the bound is away; where accesses go only if that may add considerable time,
+    or where it is not known how often they are made."""
+    demand = inspection.demand
+    trips, places = guessed_trips(demand), guessed_places(demand)
+    if trips or not places:
+        return trips | places
+    most = bound(likely_work_of(if_distinct(demand, inputs_of(inspection.launch, inspection.guess)), gpu), gpu, cache)
+    return places if float(most.us.reshape(-1)[0]) > CONSIDERABLE * likely_us else frozenset()
 
 
 def _column(value: float) -> np.ndarray:
@@ -199,6 +212,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
+        useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
     )  # fmt: skip
 
@@ -206,6 +220,18 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
 def _useful_fraction(demand: KernelDemand) -> float:
     done, padding = demand.total_tensor_flop + demand.fma_flop + demand.fp64_flop, demand.padding
     return 1 - (sum(padding.tensor_flop.values()) + padding.fma + padding.fp64) / done if done else 1.0
+
+
+def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float) -> dict[str, np.ndarray]:
+    """What of the demand of each SM pipeline is none of padding: that of products, and of what is done to the same rows and columns."""
+    padding, beside = demand.padding, demand.padding_beside
+    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
+    padded = {
+        "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
+        "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
+    }  # fmt: skip
+    padded["issue"] = (padded["fma"] / 1.5 + padded["xu"] + padded["alu"]) / gpu.warp_size + tensor / instruction_flop
+    return {name: _column(1 - min(padded[name] / amount, 1.0) if amount else 1.0) for name, amount in done.items()}
 
 
 def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[np.ndarray, float, np.ndarray | None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.accesses import access_element
-from advisor.compiled.costs import Cost, cost, element_bytes
+from advisor.compiled.beside_products import Part, padded_share, useful_shares
+from advisor.compiled.costs import Cost, cost, element_bytes, staged_shares
 from advisor.compiled.divisors import Divisor
 from advisor.compiled.execution import Access, Execution
 from advisor.compiled.ir import Operation
@@ -71,6 +72,7 @@ class AccessTotals:
     certain: float = 0.0
     reach: tuple[int, int] | None = NOWHERE
     unlocated: bool = False
+    unlocated_for: set[str] = field(default_factory=set)
     contiguous: int | None = None
     sector_ratio: float = 1.0
     sure: list[Family] = field(default_factory=list)
@@ -96,6 +98,7 @@ class AccessTotals:
             self.certain_executions += executions
             self.certain += distinct
         self.unlocated |= access.unlocated
+        self.unlocated_for |= access.unlocated_for
         self.base = self.base if self.base == access.base else None
         if self.contiguous is None:
             self.contiguous, self.sector_ratio = access.contiguous, access.sector_ratio
@@ -128,6 +131,8 @@ class Collected:
         certain: Of `all`, what is not assumed.
         accesses: By the `id` of the operation; so are loops.
         lines: What each line asks for, by field of `LineDemand`.
+        beside: Operations that are done for products or after them, by their `id`, and to which parts of these.
+        padding_beside: Of what these ask for, what they do to padding.
         executions: Of each line, by the `id` of the block.
         scalar_divisors: Numbers that scalars are divided by.
     """
@@ -135,6 +140,8 @@ class Collected:
     scale: float
     divisors: Mapping[int, Divisor]
     spared: Mapping[int, float] = field(default_factory=dict)
+    beside: Mapping[int, frozenset[tuple[int, Part]]] = field(default_factory=dict)
+    padding_beside: Cost = field(default_factory=Cost)
     all: Columns = field(default_factory=Columns)
     certain: Columns = field(default_factory=Columns)
     accesses: dict[int, AccessTotals] = field(default_factory=dict)
@@ -149,11 +156,8 @@ class Collected:
         """Add what one set of programs does."""
         for columns in (self.all, self.certain):
             columns.start(execution.programs)
-        self._take_blocks(execution)
-        for (_, assumed), product in execution.products.items():
-            padded = (product.executions - product.filled).sum() * self.scale
-            for columns in self._counted(assumed):
-                columns.padding.add(cost(product.operation).times(float(padded)))
+        self._take_products(execution)
+        self._take_blocks(execution, useful_shares(execution.products))
         self._take_accesses(execution)
         for key, loop in execution.loops.items():
             self.all.add("trips", loop.trips)
@@ -171,7 +175,17 @@ class Collected:
     def _counted(self, assumed: bool) -> tuple[Columns, ...]:
         return (self.all,) if assumed else (self.all, self.certain)
 
-    def _take_blocks(self, execution: Execution) -> None:
+    def _take_products(self, execution: Execution) -> None:
+        """Add what of products is padding: of what is staged for them, that of each operand."""
+        for (_, assumed), product in execution.products.items():
+            done = float(product.executions.sum())
+            once, (left, right) = cost(product.operation), staged_shares(product.operation)
+            staged = left * (done - float(product.left.sum())) + right * (done - float(product.right.sum()))
+            padded = replace(once.times((done - float(product.filled.sum())) * self.scale), smem=once.smem * staged * self.scale)
+            for columns in self._counted(assumed):
+                columns.padding.add(padded)
+
+    def _take_blocks(self, execution: Execution, useful: Mapping[tuple[int, Part], float]) -> None:
         """Add what the operations of blocks ask of the pipelines, and how often lines are executed."""
         for (key, assumed), times in execution.blocks.items():
             often = float(times.sum())
@@ -180,6 +194,8 @@ class Collected:
                 if operation.location is not None:
                     here.add((operation.location.file, operation.location.line))
                 once = cost(operation, self.divisors)
+                if id(operation) in self.beside:
+                    self.padding_beside.add(once.times(often * self.scale * padded_share(self.beside[id(operation)], useful)))
                 flop = sum(once.tensor_flop.values())
                 for name, amount in (("tensor", flop), ("fma", once.fma), ("xu", once.xu), ("alu", once.alu), ("fp64", once.fp64),
                                      ("smem", once.smem)):  # fmt: skip

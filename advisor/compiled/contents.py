@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from advisor.compiled import values
 from advisor.compiled.values import Value
 
+LOADED = "loaded addresses"
+"""Stands for the argument that a pointer points into where its address was loaded, as a number: then for all of memory."""
+
 FROM = "values loaded from "
 """Begins the reason why a value is not known where its argument is."""
 
@@ -26,7 +29,7 @@ def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[
     """
     pointer, base = operands[0], operands[0].base
     if base is None or base not in contents:
-        return values.unknown({f"{FROM}{base}" if base else f"values loaded{where}"}, shape)
+        return values.unknown({f"{FROM}{base}" if base not in (None, LOADED) else f"values loaded{where}"}, shape)
     content = contents[base]
     if isinstance(content, (int, float, bool)):
         return values.number(plain(content), shape)
@@ -55,6 +58,12 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 def not_given(reasons: Iterable[str]) -> list[str]:
     """Arguments whose contents would settle what is not known for these reasons."""
     return sorted(reason.removeprefix(FROM) for reason in reasons if reason.startswith(FROM))
+
+
+def what_holds(names: Sequence[str]) -> str:
+    """`what a holds`, `what a, b and c hold`, in words."""
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"what {listed} hold{'' if len(names) > 1 else 's'}"
 
 
 def plain(value: Any) -> int | float | bool:

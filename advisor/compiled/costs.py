@@ -237,6 +237,16 @@ def _dot(operation: Operation) -> Cost:
     return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
 
 
+def staged_shares(operation: Operation) -> tuple[float, float]:
+    """Of the shared memory traffic of a product the shares of its left and its right operand."""
+    tensors = [t for t in operation.types if t.shape]
+    place = right_operand(operation)
+    if len(tensors) <= place:
+        return 0.0, 0.0
+    left, right = (tensor.elements * element_bytes(tensor.element) for tensor in (tensors[0], tensors[place]))
+    return left / (left + right), right / (left + right)
+
+
 def _scaled_type(operation: Operation) -> str:
     """The wider of the two operands' types: the narrower one is widened to it on the way, or mixed in at its rate."""
     operands = re.findall(r"\b[lr]hs = (\w+)", operation.text)

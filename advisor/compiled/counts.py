@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.contents import not_given
 from advisor.compiled.costs import Cost
 from advisor.compiled.ir import Operation
 from advisor.compiled.lattices import Lattice
@@ -27,6 +28,7 @@ class AccessDemand:
         requested_bytes: Distinct bytes within each execution (lanes that share an address count once).
         certain_bytes: The same of the certain executions.
         reach_bytes: The first byte touched, counted from where the argument points, and the one behind the last; None where not known.
+        unlocated_for: Why it is not known where it reaches; empty where it is, or where nothing tells.
         touched: Bytes touched, counted alike: none that is not, and all unless they are too many to list, or of programs not looked at.
         certain: Of these, what certain executions touch.
         growth: How many times `touched` all programs likely touch; 1 unless only some were looked at and they tell no rule.
@@ -48,6 +50,7 @@ class AccessDemand:
     requested_bytes: float
     certain_bytes: float
     reach_bytes: tuple[float, float] | None
+    unlocated_for: frozenset[str]
     touched: tuple[Lattice, ...] = field(repr=False)
     certain: tuple[Lattice, ...] = field(repr=False)
     growth: float
@@ -153,6 +156,7 @@ class KernelDemand:
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
+        padding_beside: The same of what is done to their operands before products, and after them to what they give.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
@@ -171,6 +175,7 @@ class KernelDemand:
     alu_op: float
     smem_bytes: float
     padding: Cost
+    padding_beside: Cost
     load_bytes: float  # issued by active lanes
     store_bytes: float
     atomic_bytes: float
@@ -212,6 +217,11 @@ class KernelDemand:
     def likely_in_place_bytes(self) -> float:
         """The same of what a prediction reckons with."""
         return _in_both(self.likely_footprint_bytes, self.likely_read_footprints, self.likely_written_footprints)
+
+    @property
+    def addressed_by(self) -> tuple[str, ...]:
+        """Arguments whose contents would tell where accesses go of which that is not known."""
+        return tuple(not_given(frozenset[str]().union(*(access.unlocated_for for access in self.accesses))))
 
     @property
     def total_tensor_flop(self) -> float:

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.compiled.beside_products import beside_products
 from advisor.compiled.collected import COLUMNS, AccessTotals, Collected
+from advisor.compiled.contents import not_given, what_holds
 from advisor.compiled.costs import element_bytes
 from advisor.compiled.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.distinct import distinct_values
@@ -74,7 +76,8 @@ def read_demand(
     indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
     chunk = _chunk(module, len(indices))
-    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
+    beside = {key: parts for function in module.functions.values() for key, parts in beside_products(function).items()}
+    collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module), beside=beside)
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
         collected.take(evaluate(module, inputs, full, indices[start : start + chunk], work))
@@ -105,6 +108,8 @@ def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str
             predicted = "takes all for distinct" if sized else "those of one program, so DRAM may carry far more"
             counted = "those of one execution" if totals.certain_executions else "none, as no execution is certain"
             assumed = f"the bound counts {counted}, the prediction {predicted}"
+            if deciding := not_given(totals.unlocated_for):
+                assumed += f"; {what_holds(deciding)} decides"
             if totals.base:
                 found.append((f"which bytes of {totals.base} are touched", f"{where}: {assumed}"))
             else:  # such as behind a pointer that was loaded
@@ -134,7 +139,8 @@ def _access_demand(totals: AccessTotals, around: tuple[int, ...], sample: Sample
         operation=operation, kind=totals.kind, argument=totals.base, element=element,
         executions=totals.executions, certain_executions=totals.certain_executions,
         issued_bytes=totals.lanes * size, requested_bytes=totals.distinct * size, certain_bytes=totals.certain * size,
-        reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size), touched=touched, certain=certain,
+        reach_bytes=None if reach is None else (reach[0] * size, (reach[1] + 1) * size),
+        unlocated_for=frozenset(totals.unlocated_for) if reach is None else frozenset(), touched=touched, certain=certain,
         growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes, masked=totals.masked,
         active_fraction=totals.lanes / (totals.executions * lanes) if totals.executions else 0.0,
@@ -181,7 +187,8 @@ def _kernel_demand(
             padding=collected.certain.padding,
         ),
         fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
-        padding=collected.all.padding, load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
+        padding=collected.all.padding, padding_beside=collected.padding_beside,
+        load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
         requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
         footprint_bytes=footprints(accesses, inputs), read_footprints=footprints(loads, inputs),
         written_footprints=footprints(rest, inputs),

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from advisor.compiled import values
 from advisor.compiled.accesses import AccessCounter, request
 from advisor.compiled.arithmetic import compute, constant
-from advisor.compiled.contents import loaded, plain
+from advisor.compiled.contents import LOADED, loaded, plain
+from advisor.compiled.costs import element_bytes
 from advisor.compiled.descriptor_blocks import descriptor_parts
 from advisor.compiled.environment import Environment
 from advisor.compiled.execution import Active, Count, Execution, Inputs, Running
@@ -222,6 +223,9 @@ class _Evaluator:
         if op.name == "tt.make_tensor_ptr":
             return operands[0]
         shape = op.result.shape if op.result else ()
+        if op.name == "tt.int_to_ptr" and operands[0].known and op.result is not None:
+            size = max(round(element_bytes(op.result.pointee)), 1)
+            return replace(values.elementwise(lambda address: address // size, shape, operands[0]), base=LOADED)
         if op.name in DIVISIONS and not shape:
             self._divided(operands[1])
         try:

@@ -99,6 +99,7 @@ class Access:
     high: int | None = None
     unknown_extent: bool = False
     unlocated: bool = False  # some execution's address is not known
+    unlocated_for: set[str] = field(default_factory=set)  # why it is not
     masked: bool = False
     contiguous: int | None = None  # elements in a row along the last dimension
     sector_ratio: float = 1.0
@@ -122,12 +123,16 @@ class Padded:
     Attributes:
         filled: Executions, each counted as the share of it that is not padding.
         deep: The same, of the depth alone.
+        left: The same, of the left operand: rows and depth.
+        right: The same, of the right one: depth and columns.
     """
 
     operation: Operation
     executions: Count
     filled: Count
     deep: Count
+    left: Count
+    right: Count
 
 
 @dataclass(slots=True, eq=False)

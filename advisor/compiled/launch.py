@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compile import compile_kernel
-from advisor.compiled.contents import not_given
+from advisor.compiled.contents import not_given, what_holds
 from advisor.compiled.counted import Counted
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.errors import CompileError, IrError
@@ -87,7 +87,12 @@ class Inspection:
         if self.launch.grid is None:
             found.append("The grid is not given: one program is counted.")
         found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
-        if absent := not_given(self.demand.unknown):
+        places = self.demand.addressed_by
+        if places:  # one number for all of it would send every program to the same place
+            options = " ".join(f"--contents {name}" for name in places)
+            found.append(f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
+                         f"record the launch with `advisor record {options}`.")  # fmt: skip
+        if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
             found.append(f"Data that decide what is done can be given: {options} (for all of it; [contents] of a TOML file lists each).")
         found += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]

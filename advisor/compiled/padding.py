@@ -62,27 +62,27 @@ class Padding:
         product = self.products.get(id(op))
         if product is None:
             return
-        filled, deep = self._filled(op, product)
+        filled = self._filled(op, product)
         for assumed, some in running.parts():
             part = (id(op), assumed)
             if part not in found.products:
                 zero = np.zeros(found.programs)
-                found.products[part] = Padded(op, zero.copy(), zero.copy(), zero.copy())
+                found.products[part] = Padded(op, *(zero.copy() for _ in range(5)))
             padded, counts = found.products[part], some.counts
             padded.executions += counts
-            padded.filled += counts * filled
-            padded.deep += counts * deep
+            for each, share in zip((padded.filled, padded.deep, padded.left, padded.right), filled, strict=True):
+                each += counts * share
 
-    def _filled(self, op: Operation, product: Product) -> tuple[Count, Count]:
-        """Of one execution the share of the product, and of its depth, that its operands leave, per program."""
+    def _filled(self, op: Operation, product: Product) -> tuple[Count, Count, Count, Count]:
+        """Of one execution the share of the product, of its depth and of both operands that these leave, per program."""
         masks = [self.masks.get(operand[0][0]) if operand else None for operand in (product.left, product.right)]
 
-        def shares() -> tuple[Count, Count]:
+        def shares() -> tuple[Count, Count, Count, Count]:
             (height, depth), (_, width) = op.types[0].shape, op.types[1].shape  # the right operand's may be packed: another depth
             rows, left_depth = self._edges(product.left, masks[0], (height, depth))
             right_depth, columns = self._edges(product.right, masks[1], (depth, width))
-            deep = (left_depth & right_depth).mean(axis=1)
-            return rows.mean(axis=1) * deep * columns.mean(axis=1), deep
+            deep, high, wide = (left_depth & right_depth).mean(axis=1), rows.mean(axis=1), columns.mean(axis=1)
+            return high * deep * wide, deep, high * deep, deep * wide
 
         return self.remembered.recall(("filled", id(op)), shares, *(values.factors(mask) for mask in masks))
 
@@ -102,10 +102,11 @@ class Padding:
     def finish(self, found: Execution) -> None:
         """Leave out of what was counted the rows and columns that no store keeps; where none was seen, all are."""
         for (key, _), padded in found.products.items():
-            kept = padded.deep
+            kept = []
             for sides in (self.products[key].rows, self.products[key].columns):
                 used = [found.stored[side] for side in sides or () if side in found.stored]
-                if used:
-                    share = np.logical_or.reduce(used).mean(axis=1)
-                    kept = kept * np.where(share > 0, share, 1.0)
-            padded.filled = np.minimum(padded.filled, kept)
+                share = np.logical_or.reduce(used).mean(axis=1) if used else np.ones(1)
+                kept.append(np.where(share > 0, share, 1.0))
+            high, wide = kept
+            padded.filled = np.minimum(padded.filled, padded.deep * high * wide)
+            padded.left, padded.right = np.minimum(padded.left, padded.deep * high), np.minimum(padded.right, padded.deep * wide)

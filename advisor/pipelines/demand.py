@@ -94,6 +94,7 @@ class Demand:
         dram_bytes: Bytes likely to come from and go to DRAM, with the re-reads the L2 cannot absorb and without what it still holds (warm).
         compulsory_bytes: Distinct bytes.
         useful_fraction: Problem FLOP / FLOP done, (0, 1]: what padding leaves.
+        useful: The same share of single pipelines of an SM, where they differ.
         k_iterations: Trips of the main loop of one CTA.
         tensor_dtype: Type of the tensor pipeline, or None.
         tensor_rate: Share of the peak tensor rate that the instruction of this configuration can reach.
@@ -126,6 +127,11 @@ class Demand:
     certain_fma: float = 1.0
     parts: Array | None = None
     then: Demand | None = None
+    useful: Mapping[str, Array] | None = None
+
+    def useful_share(self, pipeline: str) -> Array:
+        """What padding leaves of the demand of an SM pipeline."""
+        return self.useful_fraction if self.useful is None else self.useful.get(pipeline, self.useful_fraction)
 
     def totals(self) -> dict[str, Array]:
         """Demand of the whole GPU per pipeline."""

@@ -87,13 +87,13 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     per_sm = ctas / gpu.num_sms if "tail-wave" in relax else np.ceil(ctas / gpu.num_sms)
     if "tail-wave" in relax:
         per_sm = np.maximum(per_sm, 1e-12)
-    useful = demand.useful_fraction if "padding" in relax else np.ones(1)
+    useful = {name: demand.useful_share(name) if "padding" in relax else np.ones(1) for name in SM_PIPELINES}
     times: list[Array] = []
     for name in SM_PIPELINES:
         rate = rates[name] / gpu.num_sms * EFFICIENCY[name]
         if rate:
             share = demand.tensor_rate if name == "tensor" else np.ones(1)
-            times.append(per_sm * demand.per_cta[name] * useful / (rate * share))
+            times.append(per_sm * demand.per_cta[name] * useful[name] / (rate * share))
     l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
     times.append(ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
     times.append(ctas * far_l2_us(demand.compulsory_bytes, gpu) / demand.ctas / EFFICIENCY["l2"])
@@ -106,7 +106,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     if "latency" in relax:
         return _overlap(times)
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
-        tensor, *rest = (demand.per_cta[name] * useful / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in IN_TURN)
+        tensor, *rest = (demand.per_cta[name] * useful[name] / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in IN_TURN)
         times.append(per_sm * (tensor / demand.tensor_rate + sum(rest)))
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from advisor.advise.verdict import verdict
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering import markdown, page, terminal
-from advisor.schema import LaunchReport
+from advisor.schema import UNCERTAIN, GapPart, LaunchReport
 from tests.rendering import factory
 
 
@@ -90,6 +91,37 @@ def test_the_sentence_says_what_answers_outside_of_what_was_learned(source: str,
     assert f"(predicted, 1 of 2 {words});" in verdict((first, beyond[1]), ()).sentence
     assert "of the tunable ceiling (predicted);" in verdict((first, second), ()).sentence
     unset = tuple(replace(each, configuration=None, recommendation=None) for each in beyond)
-    assert f"times the bound (predicted, {words});" in verdict(unset, ()).sentence
+    assert re.search(rf"µs \(predicted, {words}\), \d\.\d\d times the bound;", verdict(unset, ()).sentence)
     bare = tuple(replace(each, ceiling=None, recommendation=None) for each in beyond)
     assert f"µs (predicted, {words})," in verdict(bare, ()).sentence
+
+
+def untuned(tokens: int = 64) -> LaunchReport:
+    """A launch of which the best configuration is shown, of those it has."""
+    (launch,) = factory.result((tokens,), ("w13",)).launches
+    return replace(launch, configuration=None, recommendation=None)
+
+
+def test_the_ceiling_is_so_many_times_the_likely_work_where_that_is_not_certain() -> None:
+    launch = untuned()
+    likely = GapPart(cause=UNCERTAIN, us=launch.bound.us, origin="predicted")
+    sentence = verdict((replace(launch, gap=(likely, *launch.gap)),), ()).sentence
+    assert f", {launch.ceiling.us / (2 * launch.bound.us):.2f} times the least its likely work takes, of which " in sentence
+    assert "times the bound" not in sentence and "µs are certain" in sentence
+    both = verdict((replace(launch, gap=(likely, *launch.gap)), untuned(256)), ()).sentence
+    assert "times the least their likely work takes, of which " in both
+
+
+def test_where_a_guess_decides_no_distance_to_the_bound_is_told() -> None:
+    tuned, told = factory.result((64, 256), ("w13",)).launches
+    bare, guess = replace(tuned, ceiling=None, recommendation=None), "what table holds"
+    for launch in (untuned(), bare):
+        sentence = verdict((launch,), (), guessed={launch.id: guess}).sentence
+        assert "times" not in sentence
+        assert "; how far that is from the bound is not known, for a guess stands for what table holds; " in sentence
+        assert "times the bound" in verdict((launch,), (), guessed={"another": guess}).sentence
+    assert verdict((tuned,), (), guessed={tuned.id: guess}).sentence.endswith("; a guess stands for what table holds.")
+    some = verdict((tuned, told), (), guessed={tuned.id: guess}).sentence
+    assert some.endswith("; in 1 of them a guess stands for what table holds.")
+    several = verdict((tuned, told), (), guessed={tuned.id: guess, told.id: "what lengths holds"}).sentence
+    assert several.endswith("; a guess stands for data that are not given.")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.analysis import PROBLEM_NOTE, kernel_analysis
+from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis, kernel_analysis
+from advisor.compiled.beside_products import padded_share
 from advisor.compiled.counts import KernelDemand
 from advisor.compiled.launch import Inspection, inspect_launch
 from advisor.compiled.report import as_text
@@ -114,3 +115,53 @@ def test_the_bound_leaves_padding_out_and_the_configuration_keeps_it(tmp_path: P
     assert next(part.us for part in large.gap_parts if part.cause == "padding") > 0
     text = as_text(large.inspection, large.facts, large, ())
     assert PROBLEM_NOTE in text
+
+
+UNPACKED = """
+    @triton.jit
+    def k(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+        m = tl.arange(0, BM)
+        n = tl.program_id(0) * BN + tl.arange(0, BN)
+        total = tl.zeros((BM, BN), tl.float32)
+        for start in range(0, K, BK):
+            at = start + tl.arange(0, BK)
+            x = tl.load(a + m[:, None] * K + at[None, :], mask=m[:, None] < M, other=0.0)
+            y = tl.load(b + at[:, None] * N + n[None, :])
+            total = tl.dot(LEFT, (RIGHT).to(tl.bfloat16), total)
+        tl.store(c + m[:, None] * N + n[None, :], RESULT, mask=m[:, None] < M)
+"""
+
+
+def unpacked(tmp_path: Path, m: int, left: str = "x", right: str = "y", result: str = "total") -> KernelAnalysis:
+    """A product with a tile of 64 rows of which `m` are the problem's."""
+    kernel = UNPACKED.replace("LEFT", left).replace("RIGHT", right).replace("RESULT", result)
+    found = inspected(kernel, tmp_path, {"M": m, "N": 4096, "K": 4096}, {"BM": 64, "BN": 64, "BK": 64}, (64,))
+    return kernel_analysis(found, load_gpu("H200"))
+
+
+EXPONENTIAL = {"left": "tl.exp(x.to(tl.float32)).to(tl.bfloat16)", "right": "tl.exp(y.to(tl.float32))", "result": "tl.exp(total)"}
+
+
+@pytest.mark.parametrize(("part", "useful"), [("left", 4 / 64), ("right", 1.0), ("result", 4 / 64)])
+def test_what_is_done_beside_a_product_is_padding_as_far_as_its_rows_are(part: str, useful: float, tmp_path: Path) -> None:
+    asked = unpacked(tmp_path, 4, **{part: EXPONENTIAL[part]}).asked
+    assert asked.useful_share("xu")[0] == pytest.approx(useful)
+    assert asked.useful_share("tensor")[0] == pytest.approx(4 / 64)
+    assert asked.useful_share("smem")[0] > 0.4, "half of what is staged are weights, of which none is padding"
+
+
+def test_weights_are_unpacked_for_few_rows_as_for_many(tmp_path: Path) -> None:
+    """Work that all rows share is no padding, also where it is most of the time."""
+    steps = "tl.exp(tl.exp(tl.exp(tl.exp(tl.exp(tl.exp(tl.exp(tl.exp(y.to(tl.float32)))))))))"
+    few, many = (unpacked(tmp_path, m, right=steps) for m in (1, 64))
+    assert few.predicted is not None and many.predicted is not None
+    assert few.predicted.us == pytest.approx(many.predicted.us, rel=0.02)
+    parts = [{part.cause: part.us for part in each.gap_parts} for each in (few, many)]
+    assert parts[1]["padding"] == pytest.approx(0, abs=0.01) and parts[0]["padding"] < 0.05 * few.predicted.us
+
+
+def test_a_tile_that_serves_two_products_is_padding_where_it_is_for_both() -> None:
+    shares = {(1, "left"): 0.25, (2, "filled"): 0.5}
+    assert padded_share(frozenset({(1, "left")}), shares) == 0.75
+    assert padded_share(frozenset({(1, "left"), (2, "filled")}), shares) == 0.5
+    assert padded_share(frozenset({(1, "left"), (3, "right")}), shares) == 0.0, "nothing is known of the third"

@@ -79,3 +79,5 @@ def test_masks_say_how_much_of_a_product_is_padding() -> None:
     padding.accessed(store, half, (4, 2), everyone, found)
     padding.finish(found)
     assert padded.filled.tolist() == [3 * 0.75 * 0.5, 5 * 0.75 * 0.25]
+    assert padded.left.tolist() == [3 * 0.75, 5 * 0.75 * 0.25], "columns that no store keeps are none of the left operand"
+    assert padded.right.tolist() == [3 * 0.75 * 0.5, 5 * 0.75 * 0.5]

@@ -1,0 +1,166 @@
+"""What hangs on data that are not given: it is named, with how to give it, and no distance to the bound is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.advise.missing_options import say_contents
+from advisor.advise.of_compiled import advise_compiled
+from advisor.compiled.launch_options import LaunchOptions
+from advisor.compiled.undecided import NOT_TOLD, in_words
+from advisor.hardware import load_gpu
+from advisor.schema import Result
+
+pytest.importorskip("triton")
+
+SEQUENCES, HEADS, TOKENS, BLOCK, HEAD = 16, 8, 1024, 16, 128
+PAGED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def decode(out_ptr, q_ptr, cache_ptr, block_tables_ptr, lengths_ptr, blocks, BLOCK: tl.constexpr, HEAD: tl.constexpr):
+    sequence, head = tl.program_id(0), tl.program_id(1)
+    d, n = tl.arange(0, HEAD), tl.arange(0, BLOCK)
+    place = (sequence * 8 + head) * HEAD + d
+    q = tl.load(q_ptr + place)
+    total = tl.zeros((HEAD,), tl.float32)
+    for j in range(0, tl.cdiv(tl.load(lengths_ptr + sequence), BLOCK)):
+        block = tl.load(block_tables_ptr + sequence * blocks + j).to(tl.int64)
+        kv = tl.load(cache_ptr + (block * BLOCK + n[:, None]) * (8 * HEAD) + head * HEAD + d[None, :])
+        total += tl.sum(tl.exp(tl.sum((kv * q[None, :]).to(tl.float32), axis=1))[:, None] * kv, axis=0)
+    tl.store(out_ptr + place, total)
+"""
+
+
+def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | None = None) -> Result:
+    path = folder / "k.py"
+    path.write_text(PAGED)
+    asked = LaunchOptions(
+        constexprs={"BLOCK": BLOCK, "HEAD": HEAD}, arguments={"blocks": TOKENS // BLOCK}, grid=f"{SEQUENCES},{HEADS}",
+        signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr", toml={"contents": contents, "sizes": sizes or {}},
+    )  # fmt: skip
+    return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+
+
+def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path) -> None:
+    result = paged(tmp_path, {"lengths_ptr": TOKENS})
+    assert "times the bound" not in result.verdict.sentence
+    assert "not known, for a guess stands for what block_tables_ptr holds" in result.verdict.sentence
+    first = result.actions[0]
+    assert first.title == "Give what block_tables_ptr holds" and first.launches == (result.launches[0].id,)
+    assert "[contents] of a TOML file" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
+    assert first.snippet == "[contents]\nblock_tables_ptr = […]"
+    notes = " ".join(result.verdict.unknowns)
+    assert "DRAM may carry far more; what block_tables_ptr holds decides" in notes
+    assert "which bytes are touched follows from what block_tables_ptr holds" in notes
+    assert "--content block_tables_ptr" not in notes, "one number for all of it would send every program to one block"
+
+
+def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).permutation(SEQUENCES * TOKENS // BLOCK).tolist()
+    result = paged(tmp_path, {"lengths_ptr": TOKENS, "block_tables_ptr": table})
+    assert "times the bound" in result.verdict.sentence and "guess" not in result.verdict.sentence
+    assert not [action for action in result.actions if action.title.startswith("Give what")]
+    assert not [text for text in result.verdict.unknowns if "block_tables_ptr" in text]
+
+
+def test_trips_that_are_guessed_are_no_ground_for_a_distance(tmp_path: Path) -> None:
+    result = paged(tmp_path, {"block_tables_ptr": list(range(SEQUENCES * TOKENS // BLOCK))})
+    assert "times" not in result.verdict.sentence and "a guess stands for what lengths_ptr holds" in result.verdict.sentence
+    assert result.actions[0].title == "Give what lengths_ptr holds"
+
+
+GATHER = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(x_ptr, label_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, cols, BLOCK):
+        total += tl.sum(tl.load(x_ptr + row * cols + start + tl.arange(0, BLOCK)).to(tl.float32))
+    tl.store(out_ptr + row, total - tl.load(x_ptr + row * cols + tl.load(label_ptr + row)))
+"""
+
+
+def test_one_element_that_a_label_chooses_changes_no_distance(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(GATHER)
+    asked = LaunchOptions(constexprs={"BLOCK": 1024}, arguments={"cols": 4096}, grid="512")
+    result = advise_compiled(f"{path}::k", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+    assert "times the bound" in result.verdict.sentence and "guess stands" not in result.verdict.sentence
+    assert not [action for action in result.actions if action.title.startswith("Give what")]
+
+
+GROUPED = """import triton
+import triton.language as tl
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})], key=["groups"])
+@triton.jit
+def grouped(a_ptrs, c_ptrs, rows_ptr, groups, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    for g in range(groups):
+        a = tl.load(a_ptrs + g).to(tl.pointer_type(tl.float16))
+        c = tl.load(c_ptrs + g).to(tl.pointer_type(tl.float16))
+        for row in range(tl.program_id(0), tl.load(rows_ptr + g), 132):
+            tile = tl.load(a + row * BLOCK * BLOCK + lanes[:, None] * BLOCK + lanes[None, :])
+            tl.store(c + row * BLOCK * BLOCK + lanes[:, None] * BLOCK + lanes[None, :], tl.dot(tile, tl.load(
+                a + row * BLOCK * BLOCK + lanes[:, None] * BLOCK + lanes[None, :])).to(tl.float16))
+"""
+ROWS = [132, 264]
+
+
+def grouped(folder: Path, contents: dict[str, object]) -> Result:
+    path = folder / "k.py"
+    path.write_text(GROUPED)
+    asked = LaunchOptions(arguments={"groups": 2}, grid="132", toml={"contents": contents},
+                          signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32")  # fmt: skip
+    return advise_compiled(f"{path}::grouped", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+
+
+def test_the_best_of_several_configurations_is_no_ground_either(tmp_path: Path) -> None:
+    result = grouped(tmp_path, {})
+    assert result.verdict.sentence.startswith("With the best of its configurations") and "times" not in result.verdict.sentence
+    assert "a guess stands for what a_ptrs, c_ptrs and rows_ptr hold" in result.verdict.sentence
+    assert result.actions[0].title == "Give what a_ptrs, c_ptrs and rows_ptr hold"
+
+
+def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Path) -> None:
+    """What two lines load is counted once, also where it is known by its address alone."""
+    step = 1 << 28
+    result = grouped(tmp_path, {"rows_ptr": ROWS, "a_ptrs": [step, 2 * step], "c_ptrs": [3 * step, 4 * step]})
+    assert "times the bound" in result.verdict.sentence and "guess" not in result.verdict.sentence
+    (launch,) = result.launches
+    dram = next(part for part in launch.pipelines if part.pipeline == "dram")
+    block = launch.ceiling_configuration.parameters["BLOCK"] if launch.ceiling_configuration else 0
+    tiles = 2 * sum(ROWS) * int(block) ** 2 * 2
+    assert dram.demand == pytest.approx(tiles, rel=0.01)
+
+
+def test_what_a_guess_stands_for_is_put_in_words() -> None:
+    assert in_words({"values loaded from b", "values loaded from a"}) == "what a and b hold"
+    assert in_words({"argument n", "values loaded from a"}) == "what a holds, and the value of n"
+    assert in_words({"the result of a loop"}) == NOT_TOLD
+
+
+def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> None:
+    """Where the size of the cache is known, all blocks are taken for distinct: a distance is told, to what is likely."""
+    sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
+    result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
+    assert "times the least its likely work takes" in result.verdict.sentence
+    assert result.actions[0].title == "Give what block_tables_ptr holds"
+
+
+def test_what_a_record_lacks_is_recorded_again() -> None:
+    reasons = {"first": frozenset({"values loaded from table"}), "second": frozenset({"the result of a loop"})}
+    (action,) = say_contents({"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, recorded=True, alone=False)
+    assert action.title == "Give what table holds in k" and action.launches == ("k-1",)
+    assert action.detail.endswith("Record the launch again with `advisor record --contents table`.")
+    assert action.snippet == "advisor record --contents table -o launches.jsonl -- python …"
+    assert say_contents({"other": {"other-1": reasons["second"]}}, recorded=True, alone=True) == ()
