@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
-from advisor.counting import several
+from advisor.counting import agree, several
 from advisor.errors import UsageError
 from advisor.writing import unwritable
 
@@ -65,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
+    trials = sum(launch.count for launch in records.launches if launch.tuning)
     found = f"{several(times, 'launch')} of {several(len(kernels), 'kernel')}, {len(records.launches)} distinct"
+    found += f"; {trials} of the launches {agree(trials, 'is a trial', 'are trials')} of an autotuner" if trials else ""
     print(f"advisor: {found}, in {arguments.output}", file=sys.stderr)
     problems = list(dict.fromkeys(records.problems))  # several processes may say the same
     for problem in problems[:SHOWN]:
