@@ -252,6 +252,7 @@ def _rated(looked: _Looked) -> tuple[tuple[LaunchReport, ...], tuple[SearchRepor
     shown |= {report.id: report for report in alone if looked.targets[report.id].space not in spaces}
     for group in _alike(tuple(shown.values())):
         able = [report for report in group if report.predicted is not None]
+        group = [report for report in group if report.ceiling is None]  # the best of a list is no worse than what else of it ran
         if len(group) > 1 and able and all(looked.targets[report.id].launch.grid is not None for report in group):
             shown |= {report.id: _with_ceiling(report, _best(able), len(group)) for report in group}
     return tuple(shown[key] for key in looked.reports if key in shown), tuple(searches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -24,8 +25,10 @@ OPTIONAL = {"attention": ("causal",), "elementwise": ("inputs",)}
 _ROUNDED = {"fused_moe": "M", "gemm": "M"}
 _STEPS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768)
 
-_answers: dict[Any, MetaParameters] = {}
-_ranked: dict[Any, MetaParameters] = {}
+MOST_ANSWERS = 8192
+"""Problems whose answers are kept, half a kilobyte each, the most recently asked: a server asks for every token count of every layer, and
+never stops. One that was dropped is looked up again, which takes a fraction of a millisecond while its step is ranked."""
+
 _current_gpu: list[str] = []
 
 
@@ -45,25 +48,29 @@ def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> Me
         UsageError: The family or a size is unknown or missing, no configuration fits, or the GPU takes no such operands.
         NoGpuError: No GPU is named, and there is none.
     """
-    # In the order of the call: a call site writes its arguments in one order.
-    key = (family, gpu, *problem.items())
     try:
-        return _answers[key].copy()
-    except KeyError:
-        return _answers.setdefault(key, _find(family, gpu, dict(problem))).copy()
-    except TypeError:  # a list as block_shape
-        return best_config(family, gpu=gpu, **{name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()})
+        # In the order of the call: a call site writes its arguments in one order.
+        return _answer((family, gpu, *problem.items())).copy()
+    except TypeError:  # a list as block_shape; of what else cannot be a key, the search says what is wrong
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()}
+    return best_config(family, gpu=gpu, **given) if given != problem else _find(family, gpu, given)
+
+
+@functools.lru_cache(maxsize=MOST_ANSWERS)
+def _answer(key: tuple[Any, ...]) -> MetaParameters:
+    family, gpu, *problem = key
+    return _find(family, gpu, dict(problem))
 
 
 def look_again() -> None:
     """Makes the next calls look in the cache again, where something was decided; what was predicted stays so."""
-    _answers.clear()
+    _answer.cache_clear()
 
 
 def forget() -> None:
     """Makes the next calls find everything out again."""
     look_again()
-    _ranked.clear()
+    _ranked.cache_clear()
     _current_gpu.clear()
 
 
@@ -100,10 +107,14 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
     rounded = dict(sizes)
     if (size := _ROUNDED.get(family)) in rounded:
         rounded[size] = _nearest(rounded[size])
-    key = (family, ops, tuple(sorted(rounded.items())), tuple(sorted(types.items(), key=str)), name)
-    if key not in _ranked:
-        _ranked[key] = _predicted(family, ops, rounded, types, name)
-    return _ranked[key]
+    return _ranked(family, ops, tuple(sorted(rounded.items())), tuple(sorted(types.items(), key=str)), name)
+
+
+@functools.lru_cache(maxsize=MOST_ANSWERS)
+def _ranked(
+    family: str, ops: tuple[str, ...], sizes: tuple[tuple[str, int], ...], types: tuple[tuple[str, Any], ...], gpu: str
+) -> MetaParameters:
+    return _predicted(family, ops, dict(sizes), dict(types), gpu)
 
 
 def _nearest(size: int) -> int:

@@ -138,6 +138,8 @@ class Tuner(Tunable):
     def _decide(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The slow path: known under Triton's key, or chosen now."""
         with self._lock:
+            if self._alone != (len(self.configs) == 1):  # the list was changed in place
+                self.configs = self._configs
             several = internals.has_several_models()
             named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
             key = keys.slow_key(named, self.arg_names, self.keys, self._buckets) if len(self.configs) > 1 else ()
@@ -174,8 +176,9 @@ class Tuner(Tunable):
             fast[read_key(*args, **kwargs)] = config
 
     def _reader(self, always: frozenset[str], device: Callable[[], Any] | None) -> Callable[..., Any]:
-        if len(self.configs) == 1:
-            return keys.fast_reader((), (), {}, frozenset(), frozenset())
+        if len(self.configs) == 1:  # then a change of the list itself is seen at the next call, as by triton.autotune
+            listed = self.configs
+            return lambda *args, **kwargs: (id(listed[0]), len(listed))
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
         named = [name for name in self.keys if name in self.arg_names]
         return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
@@ -219,7 +222,7 @@ class Tuner(Tunable):
 
     @configs.setter
     def configs(self, value: list[Any]) -> None:
-        self._configs = value
+        self._configs, self._alone = value, len(value) == 1
         if hasattr(self, "_hot"):  # how a key is read depends on them, too
             self._always, self._sometimes = None, frozenset()
             self._hot = (self._reader(frozenset(), None), {})

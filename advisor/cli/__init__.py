@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as stop:
-        return _fail(str(stop) or "interrupted; what was finished is saved", INTERRUPTED)
+        return _fail(str(stop) or "interrupted", INTERRUPTED)
     except ModuleNotFoundError as error:
         package = PACKAGES.get((error.name or "").partition(".")[0])
         if package is None or read_settings().debug:

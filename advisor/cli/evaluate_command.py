@@ -41,7 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import evaluate as evaluation
     from advisor.learned import weights
 
+    said = set()
+
     def progress(text: str) -> None:
+        if text in said:  # the rows of one kind come in many parts
+            return
+        said.add(text)
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
     workers = os.cpu_count() or 1

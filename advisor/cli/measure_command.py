@@ -88,6 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
     from advisor.hardware import load_gpu
     from advisor.measurement import Limits, measure, run_plan
+    from advisor.worker_processes import sigterm_as_interrupt
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
@@ -106,12 +107,13 @@ def run(arguments: argparse.Namespace) -> int:
         "compile_workers": arguments.compile_workers, "watch": watch,
     }  # fmt: skip
     try:
-        if arguments.plan:
-            summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
-        else:
-            with _folder_for(arguments.target) as folder:
-                launches = launches_of_target(arguments, folder)
-                summary = measure(launches, arguments.output, seed=arguments.seed, **common)
+        with sigterm_as_interrupt():  # what batch systems send at the end of their time
+            if arguments.plan:
+                summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
+            else:
+                with _folder_for(arguments.target) as folder:
+                    launches = launches_of_target(arguments, folder)
+                    summary = measure(launches, arguments.output, seed=arguments.seed, **common)
     except KeyboardInterrupt:
         if not Path(arguments.output).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 from advisor.cli.options import file_output
-from advisor.counting import several
+from advisor.counting import agree, several
 from advisor.errors import UsageError
+from advisor.worker_processes import sigterm_as_interrupt
 from advisor.writing import unwritable
 
 SHOWN = 10
@@ -27,8 +28,9 @@ HELP = "run a program and write down every Triton launch"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `advisor record`."""
-    parser.add_argument("-o", "--output", required=True, type=file_output, metavar="LAUNCHES.jsonl",
-                        help="file to write (replaced where it exists)")
+    parser.add_argument(
+        "-o", "--output", required=True, type=file_output, metavar="LAUNCHES.jsonl", help="file to write (replaced where it exists)"
+    )
     parser.add_argument("--contents", action="append", default=[], metavar="NAME",
                         help="also write what this integer tensor holds, up to 65,536 elements (an argument's name; `all` for all): "
                              "`advisor measure` needs it of indices, lengths and counts")  # fmt: skip
@@ -57,15 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(hook), environment.get("PYTHONPATH", "")) if p)
     process = subprocess.Popen(command, env=environment)
     try:
-        code = process.wait()
+        with sigterm_as_interrupt():  # or the program would go on by itself
+            code = process.wait()
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)
         process.wait()
-        raise
+        raise KeyboardInterrupt(f"interrupted; what was launched until then is in {arguments.output}") from None
     records = read_launches(output)
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
+    trials = sum(launch.count for launch in records.launches if launch.tuning)
     found = f"{several(times, 'launch')} of {several(len(kernels), 'kernel')}, {len(records.launches)} distinct"
+    found += f"; {trials} of the launches {agree(trials, 'is a trial', 'are trials')} of an autotuner" if trials else ""
     print(f"advisor: {found}, in {arguments.output}", file=sys.stderr)
     problems = list(dict.fromkeys(records.problems))  # several processes may say the same
     for problem in problems[:SHOWN]:

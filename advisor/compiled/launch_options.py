@@ -11,6 +11,7 @@ from advisor.compiled.described import Described, description, launch_from_descr
 from advisor.compiled.descriptors import own_blocks
 from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES
 from advisor.compiled.launch import KernelLaunch
+from advisor.configs.jit_function import JitFunction
 from advisor.configs.launchability import refused_ctas
 from advisor.configs.literal_values import ConfigLiteral
 from advisor.configs.source import SourceFile
@@ -132,14 +133,16 @@ def _with(signature: str | None, source: SourceFile, kernel: str, types: Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
+class Choice:
+    """A configuration to look at: constants and options, where it comes from, and whether it runs untuned."""
+
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
     source: str
     chosen: bool = False
 
 
-def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[_Choice]:
+def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Choice]:
     """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space."""
     function = source.kernel(kernel)
     listed = asked.toml.get("configs")
@@ -148,29 +151,34 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
             raise InputError("configs is not a list of tables", None, f"at most {MOST_CONFIGURATIONS}, as in [[configs]] BLOCK = 64")
         return [_choice(each, f"configs entry {number}") for number, each in enumerate(listed)]
     if function.autotune is not None:
-        found = []
-        for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS]):
-            constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
-            options = {
-                **_amd_options(config, gpu), "num_warps": config.num_warps, "num_stages": config.num_stages,
-                **_rare(config.num_ctas, config.maxnreg),
-            }  # fmt: skip
-            options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
-            found.append(_Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
-        return found
+        return configurations_listed(function, gpu)
     if gpu is None or not _is_described(source, kernel, asked):
         return []
     space = (description(source, kernel) or {}).get("space") or {}
     if set(space) & {*asked.constexprs, *asked.options, *asked.toml.get("constexprs", {}), *asked.toml}:
         return []  # part of the configuration is given: that one is meant
     rows = nominated(source, kernel, _problem_asked(asked, gpu), gpu)
-    untuned = _Choice(constants={}, options={}, source="the file's untuned configuration", chosen=True)
+    untuned = Choice(constants={}, options={}, source="the file's untuned configuration", chosen=True)
     return [untuned, *(_choice(row, "the file's space") for row in rows)] if rows else []
 
 
-def _choice(values: Mapping[str, Any], source: str) -> _Choice:
+def configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Choice]:
+    """Those of the list of `@triton.autotune`; none where there is no list, or it cannot be read."""
+    found = []
+    for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
+        constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
+        options = {
+            **_amd_options(config, gpu), "num_warps": config.num_warps, "num_stages": config.num_stages,
+            **_rare(config.num_ctas, config.maxnreg),
+        }  # fmt: skip
+        options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
+        found.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
+    return found
+
+
+def _choice(values: Mapping[str, Any], source: str) -> Choice:
     constants = {k: v for k, v in values.items() if k not in OPTION_NAMES}
-    return _Choice(constants=constants, options={k: v for k, v in values.items() if k in OPTION_NAMES}, source=source)
+    return Choice(constants=constants, options={k: v for k, v in values.items() if k in OPTION_NAMES}, source=source)
 
 
 def _amd_options(config: ConfigLiteral, gpu: GpuSpec | None) -> dict[str, int]:
@@ -186,11 +194,16 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
     tuned = function.autotune
     if function.unread:
         yield f"What @{', @'.join(function.unread)} does to a launch of {function.name} is not read: it may set the configuration."
-    if tuned is None or "configs" in asked.toml:
-        return
+    if tuned is not None and "configs" not in asked.toml:
+        yield from list_notes(function, gpu, "write such a value in the file, or give the list as `configs` of --toml")
+
+
+def list_notes(function: JitFunction, gpu: GpuSpec | None, remedy: str) -> Iterator[str]:
+    """What is not known of the list of `@triton.autotune` of a kernel that has one, each a sentence; `remedy`: where it cannot be read."""
+    tuned = function.autotune
+    assert tuned is not None
     if not tuned.configs:
         why = (tuned.problem or "").removeprefix("the configurations: ")
-        remedy = "write such a value in the file, or give the list as `configs` of --toml"
         yield f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: {remedy}."
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."

@@ -16,6 +16,7 @@ from advisor.compiled.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.launch import Inspection, KernelLaunch, inspect_launch
 from advisor.compiled.launch_options import LaunchOptions, launches
 from advisor.compiled.pool import Pool
+from advisor.compiled.recorded_space import with_spaces
 from advisor.compiled.records import RecordedKernel, record_target
 from advisor.compiled.source_lines import source_lines
 from advisor.compiled.target import is_kernel_target, open_kernel
@@ -89,8 +90,11 @@ def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | N
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
         return [
-            KernelTarget(id=r.id, launch=r.launch, count=r.count, measured_us=r.time_us, device=r.device, source=_recorded(r))
-            for r in record_target(text)
+            KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=each.source)
+            if each.id != r.id
+            else KernelTarget(id=each.id, launch=each.launch, space=each.space, chosen=each.chosen, source=_recorded(r, each.source),
+                              count=r.count, measured_us=r.time_us, device=r.device)
+            for r, space in with_spaces(record_target(text), gpu) for each in space
         ]  # fmt: skip
     raise UsageError("not a kernel", text,
                      "FILE.py::KERNEL, a file TorchInductor generated, a record of `advisor record`, or a cache of Triton")  # fmt: skip
@@ -138,10 +142,10 @@ def _is_one_kernel(text: str) -> bool:
     return len(own) == 1 and source.functions[own[0]].inductor is None
 
 
-def _recorded(kernel: RecordedKernel) -> str:
+def _recorded(kernel: RecordedKernel, source: str) -> str:
     if kernel.time_us is not None or kernel.at_most_us is None:
-        return "recorded"
-    return f"recorded; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
+        return source
+    return f"{source}; took at most {kernel.at_most_us:.4g} µs, with its launch from Python, for which the GPU waited"
 
 
 def fitting(targets: Sequence[KernelTarget], gpu: GpuSpec) -> tuple[list[KernelTarget], str | None]:

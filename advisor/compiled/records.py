@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +23,8 @@ class RecordedKernel:
         time_us: The median of the recorded times; None where all of them hold the launch from Python too.
         at_most_us: The least of those that do.
         cost_us: What all its runs took, about.
+        same_grid: Whether its grid does not depend on its configuration.
+        alike: The launches that differ from it in constants and options alone, trials of autotuners among them.
     """
 
     id: str
@@ -30,6 +34,8 @@ class RecordedKernel:
     device: str | None
     at_most_us: float | None = None
     cost_us: float = 0.0
+    same_grid: bool = False
+    alike: tuple[KernelLaunch, ...] = ()
 
 
 def record_target(path: str | Path) -> list[RecordedKernel]:
@@ -41,20 +47,29 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     """
     records = read_launches(path)
     files: dict[str, SourceFile] = {}
-    found = []
+    found, alike = [], defaultdict(list)
     for launch in records.launches:
-        if launch.tuning:
-            continue
         kernel = _recorded_kernel(records, launch, files)
         if kernel is not None:
-            found.append(kernel)
+            alike[_work(launch)].append(kernel.launch)
+            if not launch.tuning:
+                found.append((_work(launch), kernel))
     if not found:
-        why = "; ".join(records.problems[:2]) or "no launch was recorded"
+        trials = "all that was recorded are trials of autotuners" if alike else "no launch was recorded"
+        why = "; ".join(records.problems[:2]) or trials
         if records.damaged:
             raise InputError(f"{path}: a damaged record, with no launch left that can be read", why, "a whole file of `advisor record`",
                              "record again")  # fmt: skip
-        raise NothingMatchedError(f"{path}: no launch that can be read", why, None, "record a program that launches Triton kernels")
-    return sorted(found, key=lambda k: (-k.cost_us, -k.count, k.id))
+        remedy = "record until the program launches what was chosen" if alike else "record a program that launches Triton kernels"
+        raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
+    complete = (replace(kernel, alike=tuple(alike[work])) for work, kernel in found)
+    return sorted(complete, key=lambda k: (-k.cost_us, -k.count, k.id))
+
+
+def _work(launch: RecordedLaunch) -> str:
+    """What launches have in common that differ in constants and options alone."""
+    shapes = {name: [tensor.get("shape"), tensor.get("strides"), tensor.get("dtype")] for name, tensor in launch.tensors.items()}
+    return json.dumps([launch.kernel, launch.line, launch.source, launch.arguments, shapes, launch.contents], sort_keys=True)
 
 
 def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict[str, SourceFile]) -> RecordedKernel | None:
@@ -88,7 +103,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     return RecordedKernel(
         id=f"{launch.kernel}-{launch.id[:6]}", count=launch.count, device=launch.device,
         time_us=statistics.median(launch.times_us) if launch.times_us else None,
-        at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us,
+        at_most_us=min(launch.at_most_us, default=None), cost_us=launch.cost_us, same_grid=launch.same_grid,
         launch=KernelLaunch(
             source=source, kernel=launch.kernel, grid=launch.grid, contents=launch.contents, sizes=sizes, shapes=shapes,
             divisible=frozenset(divisible) - function.unaligned,

@@ -79,6 +79,9 @@ _TELLING = ("family", "op", "gemm", "E")
 """Columns each of which tells what a row is; M, N and K do together."""
 
 _DEFAULT_OPS = {"gemm": "gemm", "fused_moe": "w13", "attention": "prefill", "normalization": "rms_norm", "elementwise": "add"}
+RECORDED_OPERATOR = "recorded_"
+"""What the operator of a recorded launch begins with that no KERNELS literal describes: no model knows what it computes."""
+
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
 

@@ -23,6 +23,7 @@ from advisor.compiled.recorder.hook import MAX_CONTENT
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
 from advisor.configs.literal_values import Symbol
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
+from advisor.configs.rows import RECORDED_OPERATOR
 from advisor.configs.source import SourceFile, parse_source
 from advisor.errors import AdvisorError, InputError, NothingMatchedError
 from advisor.measurement.index_tensors import deciding, holding_addresses
@@ -223,7 +224,7 @@ def _uniform_routing(
 def _stand_in(launch: RecordedLaunch) -> Problem:
     elements = [math.prod(int(size) for size in tensor.get("shape", ())) for tensor in launch.tensors.values()]
     return Problem(
-        family="elementwise", op=f"recorded_{launch.kernel}",
+        family="elementwise", op=f"{RECORDED_OPERATOR}{launch.kernel}",
         sizes={"B": max(1, math.prod(launch.grid)), "H": min(max([1, *elements]), 2**31 - 1)}, dtype=_dtype(launch),
     )  # fmt: skip
 

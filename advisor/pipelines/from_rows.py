@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from advisor.configs.launchability import refused_dtype
 from advisor.configs.routing import check_routing
 from advisor.configs.row_configurations import BLOCK_COLUMNS, CONFIG_COLUMNS
-from advisor.configs.rows import FAMILY_PARAMETERS, SIZE_COLUMNS, Rows, is_tiled
+from advisor.configs.rows import FAMILY_PARAMETERS, RECORDED_OPERATOR, SIZE_COLUMNS, Rows, is_tiled
 from advisor.configs.stored_types import STORED_TYPE_COLUMNS, read_stored_types
+from advisor.counting import several
 from advisor.errors import InputError, NothingMatchedError, UnknownGpuError
 from advisor.hardware import GpuSpec
 from advisor.pipelines import routing
@@ -51,7 +52,8 @@ def sizes_of(family: str, op: str, columns: dict[str, NDArray]) -> tuple[str, ..
 
 
 def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = None) -> Iterator[RowBatch]:
-    """Split rows into batches. Rows that can launch nothing (fp8 before compute capability 8.9) are left out, with a word.
+    """Split rows into batches. Rows that can launch nothing (fp8 before compute capability 8.9), and recorded launches
+    of unknown work, are left out, with a word.
 
     Args:
         rows: What was read.
@@ -79,17 +81,22 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
             raise InputError(f"{rows.path}: row {members[0] + 1}: gpu is empty", None, "a GPU's name", "fill it in")
         if cache not in CACHES:
             raise InputError(f"{rows.path}: row {members[0] + 1}: cache", cache, "cold or warm", "correct the cell")
-        if family == "elementwise" and op not in OPERATORS:
+        recorded = family == "elementwise" and op.startswith(RECORDED_OPERATOR)
+        if family == "elementwise" and op not in OPERATORS and not recorded:
             raise InputError(f"{rows.path}: row {members[0] + 1}: op", op, "one of " + ", ".join(OPERATORS), "correct the cell")
         stored = read_stored_types(named, f"{rows.path}: row {members[0] + 1}")
         if name not in found:
             found[name] = _find(rows, int(members[0]), name, find_gpu)
         refused = refused_dtype(dtype, found[name].name, found[name].compute_capability) if family in PRODUCTS else None
+        refused = "no model knows what a recorded launch computes" if recorded else refused
         if refused is not None:
-            log.warning("advisor: left out %d rows (first: row %d): %s", members.size, members[0] + 1, refused)
+            log.warning("advisor: left out %s (first: row %d): %s", several(members.size, "row"), members[0] + 1, refused)
             left_out += members.size
             if left_out == len(rows):
-                raise NothingMatchedError(f"{rows.path}: {refused}", dtype, "rows that can launch", "name another GPU or dtype")
+                got, expected, remedy = dtype, "rows that can launch", "name another GPU or dtype"
+                if recorded:
+                    got, expected, remedy = op, "rows of known operators", "`advisor advise LAUNCHES.jsonl` reports on a record"
+                raise NothingMatchedError(f"{rows.path}: {refused}", got, expected, remedy)
             continue
         known = [n for n in sizes_of(family, op, rows.columns) if n in SIZE_COLUMNS]
         configured = np.where(rows.has_configuration[members], 1 + _filled(family, rows, members), 0)

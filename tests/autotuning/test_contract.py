@@ -205,6 +205,17 @@ def test_other_configurations_take_effect_at_the_next_call():
     assert call(kernel) == 128 and call(kernel, n=2048) == 128
 
 
+def test_a_list_of_one_that_is_changed_in_place_takes_effect_at_the_next_call():
+    """As of triton.autotune, which reads the list at every launch, and tunes once it has more than one."""
+    kernel, bench = tuned({16: 1.0, 32: 2.0, 64: 3.0, 128: 0.5}, space=configs(64))
+    assert [call(kernel), call(kernel)] == [64, 64]
+    kernel.configs[0] = configs(32)[0]
+    assert [call(kernel), call(kernel), call(kernel, n=1)] == [32, 32, 32] and not bench.measured
+    kernel.configs.append(configs(128)[0])
+    assert [call(kernel), call(kernel, n=1), call(kernel)] == [128, 128, 128]
+    assert {launch["BLOCK"] for launch in bench.measured} == {32, 128} and set(kernel.cache) == {key for key in kernel.decisions if key}
+
+
 def test_a_configuration_that_is_changed_in_place_takes_effect_at_the_next_launch():
     """As of triton.autotune, which reads its parameters, its options and its hook at every launch."""
     kernel, bench = tuned({16: 1.0, 32: 2.0})

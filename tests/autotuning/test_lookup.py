@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from advisor.autotune import best_config
@@ -38,6 +40,34 @@ def test_the_space_is_ranked_once_per_bucket(monkeypatch):
         best_config("fused_moe", **{**MOE, "M": tokens}, gpu="H200", block_shape=[128, 128], dtype="fp8")
     assert len(asked) == 1
     assert lookup._nearest(10**6) == 2**20
+
+
+def test_a_server_that_never_stops_keeps_the_answers_it_asks_for_most(monkeypatch):
+    class Answer(dict):
+        """One that says whether it is still held."""
+
+    made, asked = [], []
+
+    def predicted(family, ops, sizes, types, gpu):
+        answer = Answer(num_warps=sizes["M"])
+        made.append(weakref.ref(answer))
+        asked.append(sizes["M"])
+        return answer
+
+    monkeypatch.setattr(lookup, "_predicted", predicted)
+    monkeypatch.setattr(lookup, "_measured", lambda *_: None)
+    attention = {"op": "prefill", "B": 1, "H": 32, "H_kv": 8, "N": 4096, "D": 128, "gpu": "A100"}  # whose sizes are ranked as they are
+    for queries in range(2, 20_002):
+        assert best_config("attention", M=queries, **attention) == {"num_warps": queries}
+        assert best_config("attention", M=1, **attention) == {"num_warps": 1}
+    assert len(asked) == 20_001
+    assert sum(each() is not None for each in made) <= 2 * lookup.MOST_ANSWERS < 20_000
+
+
+@pytest.mark.parametrize("odd", [{}, [], {"a": 1}, [[1]]])
+def test_what_no_size_can_be_is_said(odd):
+    with pytest.raises(UsageError, match="best_config: M; got"):
+        best_config("gemm", M=odd, N=64, K=64, gpu="H200")
 
 
 def test_other_families():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +164,32 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["record", "-o", str(tmp_path / "l.jsonl"), "--", "no-such-program"]) == 2
     assert main(["record", "-o", str(tmp_path / "l.jsonl")]) == 2
     assert "advisor: error:" in capsys.readouterr().err
+
+
+ENDLESS = PROGRAM.replace("sys.exit(7)", "import os, time\nprint(os.getpid(), flush=True)\nwhile True:\n    time.sleep(0.05)")
+
+
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_is_stopped_does_not_go_on_and_its_launches_are_there(ends: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "program.py").write_text(ENDLESS)
+    output = tmp_path / "launches.jsonl"
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "advisor", "record", "-o", str(output), "--", sys.executable, str(tmp_path / "program.py")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as recording:
+        assert recording.stdout is not None
+        program = int(recording.stdout.readline())
+        try:
+            recording.send_signal(ends)
+            assert recording.wait(60) == 130
+            assert not Path(f"/proc/{program}").exists()
+            assert recording.stderr is not None
+            said = recording.stderr.read().splitlines()[-1]
+            assert said == f"advisor: error: interrupted; what was launched until then is in {output}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(program, signal.SIGKILL)
+    assert {launch.kernel for launch in read_launches(output).launches} == {"first", "second", "third"}
 
 
 class Event:

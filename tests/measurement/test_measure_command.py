@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -61,6 +64,19 @@ def test_an_interrupt_says_where_the_rows_are_and_promises_none_that_are_not(tmp
     (tmp_path / "rows.csv").touch()
     assert main(command) == 130
     assert f"what was finished is saved in {tmp_path / 'rows.csv'}; run the same command again" in capsys.readouterr().err
+
+
+def test_the_end_of_a_batch_job_is_an_interrupt(tmp_path, capsys, monkeypatch):
+    def terminated(*_: object, **__: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "it would end without a word"
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.0)
+
+    monkeypatch.setattr("advisor.measurement.measure", terminated)
+    (tmp_path / "rows.csv").touch()
+    assert main(["measure", "softmax", "--sizes", "B=1,H=2", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 130
+    assert "run the same command again to go on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_launch_that_is_named_twice_is_measured_once(tmp_path):

@@ -75,7 +75,8 @@ def test_each_launch_is_measured_and_measured_once(recorded, tmp_path, capsys):
     assert all(json.loads(row["parameters"])["BLOCK"] == 32 for row in rows)
     assert main(["measure", str(record), "--device", "fake", "-o", output]) == 0
     assert len(rows_of(output)) == 2 and not mark.exists()
-    assert main(["predict", output, "-o", str(tmp_path / "predicted.csv")]) in (0, 2)
+    assert main(["predict", output, "-o", str(tmp_path / "predicted.csv")]) == 5
+    assert "no model knows what a recorded launch computes" in capsys.readouterr().err
 
 
 REPLAY = """

@@ -141,3 +141,31 @@ def test_what_other_rows_fill_changes_no_row(header, first, second, tmp_path):
         return [row["predicted_us"] for row in predicted(path, tmp_path / "out.csv", "--gpu", "H200")]
 
     assert latencies(first, second) == [*latencies(first), *latencies(second)]
+
+
+OF_A_RECORD = "gpu,family,op,B,H,dtype,latency_us\nH200,elementwise,recorded_scale,64,512,fp32,5\n"
+
+
+def test_rows_of_a_record_are_left_out_of_what_knows_operators(tmp_path, capsys):
+    """`advisor measure LAUNCHES.jsonl` writes them, into a file that may hold others."""
+    mixed, alone = tmp_path / "mixed.csv", tmp_path / "alone.csv"
+    alone.write_text(OF_A_RECORD)
+    mixed.write_text(OF_A_RECORD + "H200,normalization,softmax,64,512,bf16,4\n")
+    of_record, softmax = predicted(mixed, tmp_path / "predicted.csv")
+    assert of_record["op"] == "recorded_scale" and of_record["predicted_us"] == "" and float(softmax["predicted_us"]) > 0
+    assert main(["evaluate", str(mixed), "--format", "json"]) == 0
+    assert sum(task["rows"] for task in json.loads(capsys.readouterr().out)["tasks"].values()) == 1
+    for command in (["predict", str(alone), "-o", str(tmp_path / "out.csv")], ["evaluate", str(alone)]):
+        assert main(command) == 5
+        error = capsys.readouterr().err
+        assert "no model knows what a recorded launch computes; got recorded_scale" in error and "correct the cell" not in error
+
+
+def test_what_is_judged_is_told_once(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,family,op,B,H,dtype,latency_us,num_warps,num_stages,parameters\n" + "".join(
+        f'H200,normalization,softmax,{b},512,bf16,4,{warps},1,"{{""BLOCK_SIZE"": 512, ""ROWS_PER_CTA"": {each}}}"\n'
+        for b, warps, each in ((64, 1, 1), (128, 2, 1), (256, 4, 2))))  # fmt: skip
+    assert main(["evaluate", str(rows)]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(set(told)) and any("judging" in line for line in told)
