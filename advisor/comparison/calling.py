@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from advisor.comparison import git
-from advisor.comparison.callers import passed
+from advisor.comparison.callers import defaults, passed
 from advisor.comparison.launch_meaning import SPREAD, LaunchMeaning, difference, ways, written
 from advisor.comparison.launch_steps import Step, digest, followed, surrounding
 from advisor.comparison.launching import launches_elsewhere, own_launches
@@ -41,14 +41,14 @@ class CallingFile:
     names: Mapping[str, str]
     compared: bool = True
 
-    def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[dict[str, ast.expr], Sequence[Sequence[Step]]]]:
-        """What each of its calls gives some arguments of a function, and the calls by which one gets there within the file."""
+    def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
+        """Each of its calls of a function, what that gives some arguments, and the calls by which one gets there within the file."""
         around = surrounding(self.source.tree)
         names = {name for name, called in self.names.items() if called == function.name}
         for call in calls_of(self.source.tree):
             if dotted(call.func) in names:
                 paths = around.callers.paths((scopes_around(self.source.scopes, call), call))
-                yield dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
+                yield call, dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +67,29 @@ class Calling:
     Attributes:
         file: The one that calls it.
         function: What it calls.
+        defining: The file of that.
         handed: The function's arguments that come to the launch.
     """
 
     file: CallingFile
     function: Function
+    defining: SourceFile
     handed: frozenset[str]
 
-    def meaning(self) -> LaunchMeaning:
-        """What the file's calls come down to, by the function's arguments."""
+    def meaning(self, *, defaulted: bool = True) -> LaunchMeaning:
+        """What the file's calls come down to, by the function's arguments; `defaulted`: also by those that are left to their defaults."""
         source = self.file.whole()
         shown: dict[str, list[str]] = {}
         behind: Counter[tuple[tuple[str, str], ...]] = Counter()
         objects = surrounding(self.file.source.tree).objects
-        for values, paths in self.file.ways(self.function, self.handed):
-            for name, value in values.items():
+        for call, values, paths in self.file.ways(self.function, self.handed):
+            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)] if defaulted else []
+            for name, value in (*values.items(), *left):
                 shown.setdefault(name, []).append(written(value))
+            by_default = [(name, digest(self.defining, [value], [])) for name, value in left]
             for path in paths:
                 digests = ((name, digest(source, [value], path, objects, launch=False)) for name, value in values.items())
-                behind[tuple(sorted(digests))] += 1
+                behind[tuple(sorted([*by_default, *digests]))] += 1
         return LaunchMeaning(passed={name: tuple(each) for name, each in shown.items()}, behind=behind)
 
 
@@ -125,11 +129,12 @@ def callings(source: SourceFile, kernel: JitFunction, known: CallingFiles, backe
         grown = False
         for file in known.files:
             for function, asked in list(handed[file.of].values()) if file.where in handed else ():
-                ways_there = [(list(values.values()), paths) for values, paths in file.ways(function, asked)]
+                ways_there = [(list(values.values()), paths) for _, values, paths in file.ways(function, asked)]
                 grown |= _unite(handed[file.where], _handed(file.source, ways_there, launch=False))
         if not grown:
             break
-    return [Calling(file=file, function=function, handed=frozenset(asked)) for file in known.files if file.compared
+    return [Calling(file=file, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
+            for file in known.files if file.compared
             for function, asked in handed[file.of].values() if asked and function.name in file.names.values()]  # fmt: skip
 
 
@@ -167,18 +172,30 @@ class ChangedCall:
     said: str
 
 
-def changed_calls(old: Sequence[Calling], new: Sequence[Calling]) -> list[ChangedCall]:
-    """What changed in how files come to the launches of a kernel; what calls it besides, or no longer does, changes no launch."""
+def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collection[str]) -> list[ChangedCall]:
+    """What changed in how files come to the launches of a kernel; what calls it besides, or no longer does, changes no launch.
+
+    Another default of what a file calls is told with that file, where it has part in a launch of its own (`told`: the files of which that
+    is said already).
+    """
     before = {(each.file.where, each.function.name): each for each in old}
-    found = []
+    found: list[ChangedCall] = []
+    by_default: list[tuple[str, ChangedCall]] = []
     for each in new:
         former = before.get((each.file.where, each.function.name))
         if former is None:
             continue
         try:
             said = difference(former.meaning(), each.meaning())
+            if said is None:
+                continue
+            given = difference(former.meaning(defaulted=False), each.meaning(defaulted=False))
         except git.PartialCloneError:
             continue  # what they import besides is not here
-        if said is not None:
-            found.append(ChangedCall(where=each.file.where, function=each.function.name, said=said))
-    return found
+        call = ChangedCall(where=each.file.where, function=each.function.name, said=said)
+        if given is not None:
+            found.append(call)
+        else:
+            by_default.append((each.file.of, call))
+    known = {*told, *(each.where for each in found)}
+    return [*found, *(call for of, call in by_default if of not in known)]

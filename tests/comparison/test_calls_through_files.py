@@ -105,3 +105,39 @@ def test_only_so_many_files_are_followed(repository, predictor):
         layer = {"pkg/layer.py": LAYER.replace("pkg.ops.moe", f"pkg.h{n}")}
         head = {"pkg/layer.py": layer["pkg/layer.py"].replace("num_warps=8", "num_warps=4")}
         assert len(compared_files(repository, predictor, base | layer, head).subjects) == found, n
+
+
+LEFT = BASE | {
+    "pkg/ops/moe.py": "from pkg.tools import WARPS\n"
+    + OPS.replace("x, num_warps,", "x, num_warps=WARPS,")
+    + "\ndef wide(x):\n    return fused(x, 16)\n",
+    "pkg/tools.py": f"WARPS = 4\n{TOOLS}",
+    "pkg/plain.py": "from pkg.ops.moe import fused\n\ndef run(x):\n    return fused(x)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "change"),
+    [
+        ("pkg/ops/moe.py", "num_warps=WARPS,", "num_warps=2,", "num_warps=WARPS → num_warps=2"),
+        ("pkg/tools.py", "WARPS = 4", "WARPS = 8", "what num_warps=WARPS comes from"),
+    ],
+)
+def test_a_default_that_another_file_relies_on_counts(repository, predictor, path, old, new, change):
+    """Where all in the function's own file give the argument."""
+    (subject,) = compared_files(repository, predictor, LEFT, edited(LEFT, old, new, path)).subjects
+    said = [note for note in subject.notes if "launches it" in note]
+    assert said == [SAID.format(file="pkg/plain.py", function="fused", change=change)]
+
+
+def test_a_default_is_told_once(repository, predictor):
+    base = {**LEFT, "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].partition("def wide")[0]}
+    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=WARPS", "num_warps=2", "pkg/ops/moe.py")).subjects
+    said = [note for note in subject.notes if "launches it" in note]
+    assert said == [SAID.format(file="pkg/ops/moe.py", function="invoke", change="what num_warps=num_warps comes from")]
+
+
+def test_what_is_given_as_the_default_was_is_no_change(repository, predictor):
+    base = {**LEFT, "pkg/plain.py": LEFT["pkg/plain.py"].replace("fused(x)", "fused(x, 4)"),
+            "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4")}  # fmt: skip
+    assert not compared_files(repository, predictor, base, edited(base, "fused(x, 4)", "fused(x)", "pkg/plain.py")).subjects
