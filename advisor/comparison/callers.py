@@ -91,7 +91,7 @@ def _of_class(line: Sequence[ast.ClassDef], name: str) -> Function | None:
 
 def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
     """What a call gives an argument of a function; where it spreads a list or a dictionary, that as well. What methods are given without
-    being passed it is not counted."""
+    being passed it is not counted. `**options` are given a dictionary of what no other argument takes."""
     positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     own = positional[0] if positional and positional[0] in _OBJECTS else None
     given = own is not None and call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == own  # Class.method(self, ...)
@@ -104,6 +104,11 @@ def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
         if positional[place : place + 1] == [name]:
             yield value
     yield from (keyword.value for keyword in call.keywords if keyword.arg in (name, None))
+    if function.args.kwarg is not None and function.args.kwarg.arg == name:
+        known = {*positional, *(each.arg for each in function.args.kwonlyargs)}
+        rest = [(ast.Constant(keyword.arg), keyword.value) for keyword in call.keywords if keyword.arg not in (None, *known)]
+        if rest:
+            yield ast.Dict(keys=[key for key, _ in rest], values=[value for _, value in rest])
 
 
 def defaults(function: Function, call: ast.Call | None, names: Set[str]) -> Iterator[ast.keyword]:

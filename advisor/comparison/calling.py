@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from advisor.comparison.callers import passed
+from advisor.comparison import git
+from advisor.comparison.callers import defaults, passed
 from advisor.comparison.launch_meaning import SPREAD, LaunchMeaning, difference, ways, written
-from advisor.comparison.launch_steps import digest, followed, surrounding
-from advisor.comparison.launching import Launching, launches_elsewhere, own_launches
+from advisor.comparison.launch_steps import Step, digest, followed, surrounding
+from advisor.comparison.launching import launches_elsewhere, own_launches
 from advisor.comparison.objects import Function
 from advisor.configs.bindings import scopes_around
+from advisor.configs.imported import MOST_HANDS
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
@@ -26,19 +28,33 @@ class CallingFile:
     Attributes:
         where: Its path.
         source: The file.
+        whole: Reads the file with all that it imports.
         of: The path of the other one.
         names: What it calls, as it names that, with the function's name in the other one: {"ops.invoke": "invoke"}.
+        compared: Whether what it passes may have changed; else it hands on what others pass.
     """
 
     where: str
     source: SourceFile
+    whole: Callable[[], SourceFile]
     of: str
     names: Mapping[str, str]
+    compared: bool = True
+
+    def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
+        """Each of its calls of a function, what that gives some arguments, and the calls by which one gets there within the file."""
+        around = surrounding(self.source.tree)
+        names = {name for name, called in self.names.items() if called == function.name}
+        for call in calls_of(self.source.tree):
+            if dotted(call.func) in names:
+                paths = around.callers.paths((scopes_around(self.source.scopes, call), call))
+                yield call, dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingFiles:
-    """The files that call functions which launch some kernels; and by path the files of these functions, but for the kernels' own."""
+    """The files that call functions which lead to launches of some kernels; and by path the files of these functions, but for the kernels'
+    own."""
 
     files: Sequence[CallingFile] = ()
     called: Mapping[str, SourceFile] = field(default_factory=dict)
@@ -51,30 +67,29 @@ class Calling:
     Attributes:
         file: The one that calls it.
         function: What it calls.
+        defining: The file of that.
         handed: The function's arguments that come to the launch.
     """
 
     file: CallingFile
     function: Function
+    defining: SourceFile
     handed: frozenset[str]
 
-    def meaning(self) -> LaunchMeaning:
-        """What the file's calls come down to, by the function's arguments."""
-        source = self.file.source
+    def meaning(self, *, defaulted: bool = True) -> LaunchMeaning:
+        """What the file's calls come down to, by the function's arguments; `defaulted`: also by those that are left to their defaults."""
+        source = self.file.whole()
         shown: dict[str, list[str]] = {}
         behind: Counter[tuple[tuple[str, str], ...]] = Counter()
-        around = surrounding(source.tree)
-        names = {name for name, called in self.file.names.items() if called == self.function.name}
-        for call in calls_of(source.tree):
-            if dotted(call.func) not in names:
-                continue
-            values = dict(_given(self.function, call, self.handed))
-            for name, value in values.items():
+        objects = surrounding(self.file.source.tree).objects
+        for call, values, paths in self.file.ways(self.function, self.handed):
+            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)] if defaulted else []
+            for name, value in (*values.items(), *left):
                 shown.setdefault(name, []).append(written(value))
-            for path in around.callers.paths((scopes_around(source.scopes, call), call)):
-                way = [around.steps.of(*step) for step in path]
-                digests = ((name, digest(source, [value], way, around.objects, launch=False)) for name, value in values.items())
-                behind[tuple(sorted(digests))] += 1
+            by_default = [(name, digest(self.defining, [value], [])) for name, value in left]
+            for path in paths:
+                digests = ((name, digest(source, [value], path, objects, launch=False)) for name, value in values.items())
+                behind[tuple(sorted([*by_default, *digests]))] += 1
         return LaunchMeaning(passed={name: tuple(each) for name, each in shown.items()}, behind=behind)
 
 
@@ -103,26 +118,49 @@ def callings(source: SourceFile, kernel: JitFunction, known: CallingFiles, backe
         known: The files that call functions which may launch it.
         backend: Of the target, where that is known.
     """
-    handed: dict[str, list[tuple[Function, set[str]]]] = {}
+    handed: dict[str, Handed] = {}
     for of in {file.of for file in known.files}:
         called = known.called.get(of)
         elsewhere = launches_elsewhere([(of, called.on(backend))]) if called is not None else {}
         found = own_launches(source, kernel.name) if called is None else elsewhere.get((source.path, kernel.name), ())
-        handed[of] = [each for launching in found for each in _handed(kernel, launching)]
-    return [Calling(file=file, function=function, handed=frozenset(asked))
-            for file in known.files for function, asked in handed[file.of] if asked and function.name in file.names.values()]  # fmt: skip
+        ways_there = [(list(way.values.values()), way.paths) for launching in found for way in ways(kernel, launching)]
+        handed[of] = _handed(called or source, ways_there)
+    for _ in range(MOST_HANDS):
+        grown = False
+        for file in known.files:
+            for function, asked in list(handed[file.of].values()) if file.where in handed else ():
+                ways_there = [(list(values.values()), paths) for _, values, paths in file.ways(function, asked)]
+                grown |= _unite(handed[file.where], _handed(file.source, ways_there, launch=False))
+        if not grown:
+            break
+    return [Calling(file=file, function=function, defining=known.called.get(file.of, source), handed=frozenset(asked))
+            for file in known.files if file.compared
+            for function, asked in handed[file.of].values() if asked and function.name in file.names.values()]  # fmt: skip
 
 
-def _handed(kernel: JitFunction, launching: Launching) -> list[tuple[Function, set[str]]]:
-    """The functions of a file that lead to its launches of a kernel, each with its arguments that come to them."""
-    found: dict[int, tuple[Function, set[str]]] = {}
-    top = {id(node) for node in launching.source.tree.body}
-    for way in ways(kernel, launching):
-        for path in way.paths:
-            for each in followed(list(way.values.values()), path):
+Handed = dict[str, tuple[Function, set[str]]]
+"""The functions of a file that lead to launches of a kernel, by name, each with its arguments that come to them."""
+
+
+def _handed(source: SourceFile, ways_there: Iterable[tuple[Sequence[ast.AST], Sequence[Sequence[Step]]]], *, launch: bool = True) -> Handed:
+    """Those that follow from expressions and the calls by which one gets to where they stand: launches (`launch`), or calls of what leads
+    to them in other files."""
+    found: Handed = {}
+    top = {id(node) for node in source.tree.body}
+    for values, paths in ways_there:
+        for path in paths:
+            for each in followed(values, path, launch=launch):
                 if each.function is not None and id(each.function) in top:
-                    found.setdefault(id(each.function), (each.function, set()))[1].update(each.asked)
-    return list(found.values())
+                    found.setdefault(each.function.name, (each.function, set()))[1].update(each.asked)
+    return found
+
+
+def _unite(known: Handed, more: Handed) -> bool:
+    """Add what more is known of a file's functions; whether there was any."""
+    before = sum(len(asked) for _, asked in known.values())
+    for name, (function, asked) in more.items():
+        known.setdefault(name, (function, set()))[1].update(asked)
+    return sum(len(asked) for _, asked in known.values()) > before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,15 +172,30 @@ class ChangedCall:
     said: str
 
 
-def changed_calls(old: Sequence[Calling], new: Sequence[Calling]) -> list[ChangedCall]:
-    """What changed in how files come to the launches of a kernel; what calls it besides, or no longer does, changes no launch."""
+def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collection[str]) -> list[ChangedCall]:
+    """What changed in how files come to the launches of a kernel; what calls it besides, or no longer does, changes no launch.
+
+    Another default of what a file calls is told with that file, where it has part in a launch of its own (`told`: the files of which that
+    is said already).
+    """
     before = {(each.file.where, each.function.name): each for each in old}
-    found = []
+    found: list[ChangedCall] = []
+    by_default: list[tuple[str, ChangedCall]] = []
     for each in new:
         former = before.get((each.file.where, each.function.name))
         if former is None:
             continue
-        said = difference(former.meaning(), each.meaning())
-        if said is not None:
-            found.append(ChangedCall(where=each.file.where, function=each.function.name, said=said))
-    return found
+        try:
+            said = difference(former.meaning(), each.meaning())
+            if said is None:
+                continue
+            given = difference(former.meaning(defaulted=False), each.meaning(defaulted=False))
+        except git.PartialCloneError:
+            continue  # what they import besides is not here
+        call = ChangedCall(where=each.file.where, function=each.function.name, said=said)
+        if given is not None:
+            found.append(call)
+        else:
+            by_default.append((each.file.of, call))
+    known = {*told, *(each.where for each in found)}
+    return [*found, *(call for of, call in by_default if of not in known)]

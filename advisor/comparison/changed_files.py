@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 from advisor import result_json
@@ -154,20 +154,22 @@ class ChangedFiles:
         return found
 
     def _calling(self, reading: Reading, calls: Calls, paths: Collection[str]) -> CallingFiles:
-        """The files that call functions which launch kernels in these paths; and the files of these functions, but for the kernels' own."""
-        launching: dict[str, SourceFile] = {}
+        """The files that call functions which lead to launches of kernels in these paths; and the files of these functions, but for the
+        kernels' own."""
+        called: dict[str, SourceFile] = {}
         calling = []
         for each in (each for path in sorted(paths) for each in calls.get(path, ())):
-            of = each.called.path
-            if of not in launching and of not in paths:
-                source = reading.launches(each.called, whole=True)
-                if source is not None:
-                    launching[of] = source
             try:
-                calling.append(CallingFile(where=each.caller.path, source=reading.calls(each.caller, each.names), of=of, names=each.names))
+                for entry in (each.called, *(() if each.compared else (each.caller,))):
+                    if entry.path not in called and entry.path not in paths:
+                        called[entry.path] = reading.functions(entry)
+                source = called.get(each.caller.path) or reading.file(each.caller)
+                whole = partial(reading.calls, each.caller, each.names)
+                calling.append(CallingFile(where=each.caller.path, source=source, whole=whole, of=each.called.path, names=each.names,
+                                           compared=each.compared))  # fmt: skip
             except git.PartialCloneError:
-                continue  # what it imports besides is not here
-        return CallingFiles(files=tuple(calling), called=launching)
+                continue  # what its functions need is not here
+        return CallingFiles(files=tuple(calling), called=called)
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

@@ -89,9 +89,10 @@ def kernel_subjects(
         changed: list[ChangedLaunch] = []
         called_otherwise: list[ChangedCall] = []
         if old is not None and new is not None:
-            called_otherwise = changed_calls(*(callings(each.source, each.function, known, backend)
-                                               for each, known in zip((old, new), calling, strict=True)))  # fmt: skip
             changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+            before, after = (callings(each.source, each.function, known, backend)
+                             for each, known in zip((old, new), calling, strict=True))  # fmt: skip
+            called_otherwise = changed_calls(before, after, [each.new.where or path for each in changed])
             if same and not changed and not called_otherwise:
                 continue
             if changed:  # others, a benchmark, say, are not what is compared

@@ -111,7 +111,8 @@ def digest(
         trees += without_local_names([*each.values, *each.statements], each.local)
         trees += [*map(ast.dump, own), *(tree for _, tree in meaning(source, {*each.names, *named}))]
     if not path:
-        trees += [*map(ast.dump, values), *(tree for _, tree in meaning(source, {name for value in values for name in _names(value)}))]
+        names = {name for value in values for name in _names(value)}
+        trees += [*without_local_names(values, frozenset()), *(tree for _, tree in meaning(source, names))]
     return sha256("\0".join(trees).encode("utf-8", "surrogatepass")).hexdigest()
 
 

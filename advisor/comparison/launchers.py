@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from advisor.comparison import git
-from advisor.comparison.called_functions import LAUNCH, CalledFunctions
+from advisor.comparison.called_functions import LAUNCH, CalledFunctions, Changed, Link
 from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, ODD
 from advisor.comparison.reading import Reading
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
@@ -26,15 +26,17 @@ Launchers = Mapping[str, Sequence[Entry]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingEntry:
-    """A file that calls functions which launch kernels: itself, that of the functions, and the functions' names by what it calls them."""
+    """A file that calls functions which lead to launches of kernels: itself, that of the functions, and the functions' names by what it
+    calls them."""
 
     caller: Entry
     called: Entry
     names: Mapping[str, str]
+    compared: bool = True  # else it is only on the way of others there
 
 
 Calls = Mapping[str, Sequence[CallingEntry]]
-"""By the path of a file that defines kernels: the files that call functions which launch some of them."""
+"""By the path of a file that defines kernels: the files that call functions which lead to launches of some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,13 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange], na
     sides: list[dict[str, list[Entry]]] = []
     calls: list[dict[str, list[CallingEntry]]] = []
     left_out = few = 0
+    known = Changed(base=base, head=head, names=names)
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [each for each in entries if each is not None and _is_source(each)]
         left_out, few = max(left_out, len(sources) - LARGEST_LAUNCHERS), max(few, len(sources) - LARGEST_CALLERS)
         try:
             sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
-            calls.append(_calls(tree, sources[:LARGEST_CALLERS], names))
+            calls.append(_calls(tree, sources[:LARGEST_CALLERS], known))
         except git.PartialCloneError:
             told = "Kernels that changed files launch were not looked for in others: a partial clone may lack them (clone without --filter)"
             return LaunchedElsewhere(left_out=(told,))
@@ -110,23 +113,35 @@ def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     return [place.relative_to(reading.folder).as_posix() for place in places]
 
 
-def _calls(tree: Tree, entries: Sequence[Entry], changed: Mapping[str, frozenset[str]]) -> dict[str, list[CallingEntry]]:
-    found: dict[str, list[CallingEntry]] = {}
-    functions = CalledFunctions(tree=tree)
+def _calls(tree: Tree, entries: Sequence[Entry], changed: Changed) -> dict[str, list[CallingEntry]]:
+    found: dict[str, dict[tuple[str, str], CallingEntry]] = {}
+    functions = CalledFunctions(tree=tree, changed=changed)
     defining: dict[str, list[str]] = {}  # by a file that launches kernels, the files that define these
     with tempfile.TemporaryDirectory(prefix="advisor-compare-") as folder:
         reading = Reading(tree, Path(folder))
         for entry in entries:
             try:
-                called = functions.of(entry, changed)
+                called = functions.of(entry.path)
             except git.PartialCloneError:
                 raise
             except (AdvisorError, *ODD):
                 continue
-            for path, names in called.items():
-                of = tree.sized([tree.entries()[path]])[0]
-                if path not in defining:
-                    defining[path] = [path, *_launched_by(reading, of)]
-                for place in defining[path]:
-                    found.setdefault(place, []).append(CallingEntry(caller=entry, called=of, names=names))
-    return found
+            for end, links in called.items():
+                if end not in defining:
+                    defining[end] = [end, *_launched_by(reading, _entry(tree, end))]
+                for place in defining[end]:
+                    _add(found.setdefault(place, {}), tree, links, entry)
+    return {place: list(each.values()) for place, each in found.items()}
+
+
+def _add(known: dict[tuple[str, str], CallingEntry], tree: Tree, links: Sequence[Link], compared: Entry) -> None:
+    """Unite the calls by which one file gets to launches with those of others, which may have some in common."""
+    for link in links:
+        key = (link.caller, link.called)
+        names = {**(known[key].names if key in known else {}), **link.names}
+        its = link.caller == compared.path or (key in known and known[key].compared)
+        known[key] = CallingEntry(caller=_entry(tree, link.caller), called=_entry(tree, link.called), names=names, compared=its)
+
+
+def _entry(tree: Tree, path: str) -> Entry:
+    return tree.sized([tree.entries()[path]])[0]

@@ -3,6 +3,7 @@ else. They are parsed, never imported."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -10,6 +11,8 @@ from pathlib import Path, PurePosixPath
 from advisor.comparison.importers import imported_files
 from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, mentions_triton, parse
 from advisor.comparison.trees import Entry, Tree, check_readable
+from advisor.configs.bindings import argument_defaults
+from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
 
@@ -35,6 +38,13 @@ class Reading:
         self.left_out |= imported_files(self.tree, source, entry.path, self._write)
         return replace(source, path=placed(self.folder, entry.path))
 
+    def file(self, entry: Entry) -> SourceFile:
+        """A file by itself, without what it imports."""
+        check_readable(entry, LARGEST_SOURCE_BYTES)
+        source = parse(self.tree.read(entry), entry.path)
+        assert source is not None
+        return source
+
     def launches(self, entry: Entry, *, whole: bool) -> SourceFile | None:
         """A file that may launch kernels of others; None where it launches nothing.
 
@@ -42,9 +52,7 @@ class Reading:
             entry: The file.
             whole: Whether to read all that it imports, and not only what leads to what it launches.
         """
-        check_readable(entry, LARGEST_SOURCE_BYTES)
-        source = parse(self.tree.read(entry), entry.path)
-        assert source is not None
+        source = self.file(entry)
         names = {name for name, _ in source.launches} - set(source.definitions)
         if not names:
             return None
@@ -52,10 +60,20 @@ class Reading:
 
     def calls(self, entry: Entry, names: Collection[str]) -> SourceFile:
         """A file that calls functions of others, named so, with all that it imports."""
-        check_readable(entry, LARGEST_SOURCE_BYTES)
-        source = parse(self.tree.read(entry), entry.path)
-        assert source is not None
-        return self._with_imports(source, entry, set(names), whole=True)
+        return self._with_imports(self.file(entry), entry, set(names), whole=True)
+
+    def functions(self, entry: Entry) -> SourceFile:
+        """A file whose functions others call, which may launch kernels or call further ones that do, with what decides defaults of their
+        arguments."""
+        source = self.launches(entry, whole=True)
+        if source is not None:
+            return source
+        source = self.file(entry)
+        functions = (node for node in source.tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        defaults = (default for node in functions for default in argument_defaults(node).values())
+        names = {name for default in defaults for node in ast.walk(default)
+                 if isinstance(node, ast.expr) and (name := dotted(node)) is not None}  # fmt: skip
+        return self._with_imports(source, entry, names, whole=False)
 
     def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
         imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
