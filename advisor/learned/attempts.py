@@ -265,5 +265,17 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "/ 9.5 / 9 / 9.5 / 10"),
     ("launches that share a configuration: their orders' scores averaged / their log-odds, and the picks made of those: used",
      "w13 and w2 of five models together predicted to be behind the fastest of the space by: H200 3.2 / 3.0, L40 2.4 / 2.3 %"),
+    ("an order that had measured all repeats of every launch but one, and is judged on that (`tests/bench/identical_launches.py`)",
+     "first 1: A100 52, A40 98, H800 76, L40 87, all 77 % of the 67 sweeps whose best was measured three times or more: the noise of "
+     "single measurements alone keeps a first pick from 85 %"),
+    ("GPUs with sweeps, before the varied picks: winners count by how far within 1 % they are (1.7 to 0.3) in the classifier / have two "
+     "grades in LambdaMART / both", "first 1 78.0 -> 79.4 / 78.5 / 79.0 %, first 8 of the former 93.2 -> 93.5 %; by fold 71 -> 75, 83 -> "
+     "85, 83 -> 84, 75 -> 74 %: within the noise of the folds, not used"),
+    ("CatBoost's QuerySoftMax on the same rows, alone / beside the three forests (one fold of models)",
+     "first 1 68.1 / 70.8 instead of 70.8 %: not used"),
+    ("intervals on GPUs left out by the errors of GPUs of the same compute capability alone / halfway to those of all / of the median GPU",
+     "served held on A100 91, A40 52, H800 99, L40 78 / 91, 69, 99, 72 / 72, 56, 99, 51 instead of 91, 74, 100, 58 %; of sweeps no other "
+     "GPU has the same, and by the median GPU known held by 85, 91, 81, 64 instead of 87, 98, 80, 80 %: not used. Three swept GPUs "
+     "vouch, with no more assumed than that they are alike, for at most 75 % on a fourth (Lee, Barber and Willett, arXiv 2306.06342)"),
 )
 """What was tried, in order, and what it gave (fused MoE, MAPE unless said otherwise)."""
