@@ -62,7 +62,7 @@ def check_config(config: Any, what: str) -> None:
     raise UsageError(what, config, "a triton.Config", f"write triton.Config({written})")
 
 
-def expand(configs: Any) -> list[Any]:
+def expand(configs: Any) -> Sequence[Any]:
     """The configurations of a list, or of a space: parameter → values.
 
     Raises:
@@ -71,7 +71,8 @@ def expand(configs: Any) -> list[Any]:
     if not isinstance(configs, Mapping):
         if configs is not None and not isinstance(configs, Iterable):
             raise UsageError("configs", configs, 'a list of triton.Config, or a space: {"BLOCK_SIZE_M": [64, 128], …}')
-        listed = list(configs or ())
+        # The list itself: whoever changes it later changes the kernel's, as with triton.autotune.
+        listed = configs if isinstance(configs, (list, tuple)) else list(configs or ())
         for each in listed:
             check_config(each, "configs: not a configuration")
         return listed

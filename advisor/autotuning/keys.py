@@ -84,7 +84,7 @@ def is_stable(text: str) -> bool:
 
 def fast_reader(
     arg_names: Sequence[str], key: Sequence[str], buckets: Mapping[str, Callable], settled: frozenset[str], always: frozenset[str],
-    sometimes: frozenset[str] = frozenset(), device: Callable[[], Any] | None = None,
+    sometimes: frozenset[str] = frozenset(), device: Callable[[], Any] | None = None, configs: Sequence[Any] | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Generates the function that reads a call's key.
 
@@ -99,6 +99,7 @@ def fast_reader(
         always: Arguments that had a dtype in every call.
         sometimes: Arguments that had one in some.
         device: Read too, where it is given (GPUs of several models in one process).
+        configs: The list of configurations: where all but one are taken out of it, every call has another key.
     """
     # Names that no argument can have are given to what the function needs.
     scope: dict[str, Any] = {"ABSENT__": ABSENT, "device__": device, "getattr__": getattr}
@@ -111,6 +112,9 @@ def fast_reader(
             parts.append(name)
     if device is not None:
         parts.append("device__()")
+    if configs is not None:
+        scope |= {"configs__": configs, "len__": len}
+        parts.append("len__(configs__) == 1")
     parts += [f"{name}.dtype" for name in arg_names if name in always]
     parts += [f"getattr__({name}, 'dtype', None)" for name in arg_names if name in sometimes]
     parts += [f"{name}.__class__" for name in arg_names if name not in (always | sometimes | settled) and name not in key]

@@ -22,6 +22,11 @@ log = logging.getLogger("advisor.autotune")
 _serials = itertools.count()
 
 
+def new_serial() -> int:
+    """Number of a kernel object in this process; unlike id(), never used again."""
+    return next(_serials)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What `advisor.autotune` takes beyond `triton.autotune`; documented there."""
@@ -41,6 +46,10 @@ class Options:
     cache_results: bool | None = None
     cache: caches.Cache | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Options:
+        """Nothing of them changes, and a copy of a kernel keeps its timings in the same cache."""
+        return self
+
 
 class Tunable(Autotuner):
     """See the module. The constructor's arguments are those of `triton.runtime.Autotuner`, and `options`."""
@@ -57,7 +66,7 @@ class Tunable(Autotuner):
         )  # fmt: skip
         self.options = options or Options(cache_results=cache_results)
         self.nargs: Any = None
-        self.serial = next(_serials)  # of this process; unlike id(), never used again
+        self.serial = new_serial()
         self._said: set[str] = set()
         self._source: tuple[str | None] | None = None
         self._warn_of_unknown_names()
@@ -71,10 +80,10 @@ class Tunable(Autotuner):
             TypeError: `top_k` is neither a count nor a fraction.
             UsageError: It counts none.
         """
-        assert self.nargs is not None
+        named = self.nargs if self.nargs is not None else {}  # of whoever asks without a call
         pruned = self.configs
         if self.early_config_prune:
-            pruned = self.early_config_prune(self.configs, self.nargs, **kwargs)
+            pruned = self.early_config_prune(self.configs, named, **kwargs)
             if not pruned:
                 raise AutotunerError(
                     "No valid autotuner configs after pruning. `early_config_prune` should return at least one config."
@@ -90,7 +99,7 @@ class Tunable(Autotuner):
             if len(pruned) > count:
                 model = self.perf_model
                 # By place: two configurations may be equal, and an estimate need not be hashable.
-                estimated = [model(**self.nargs, **kwargs, **config.all_kwargs()) for config in pruned]
+                estimated = [model(**named, **kwargs, **config.all_kwargs()) for config in pruned]
                 pruned = [pruned[i] for i in sorted(range(len(pruned)), key=estimated.__getitem__)[:count]]
         return list(pruned)
 
@@ -108,6 +117,15 @@ class Tunable(Autotuner):
     def times_itself(self) -> bool:
         """Whether the driver's benchmark measures, and no other that was asked for."""
         return self._do_bench is None
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """What times a launch, as triton.autotune has it: another one that is assigned takes effect."""
+        return self._do_bench if self._do_bench is not None else internals.active_driver().get_benchmarker()
+
+    @do_bench.setter
+    def do_bench(self, value: Callable[..., Any]) -> None:
+        self._do_bench = value
 
     def benchmark(self) -> Callable[..., Any]:
         """What times a launch: `do_bench`, and in the interpreter of a machine without a GPU, which has none, the clock of one run."""

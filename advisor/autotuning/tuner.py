@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.autotuning import choosing, internals, keys
 from advisor.autotuning.decision import Decision
-from advisor.autotuning.tunable import Tunable
+from advisor.autotuning.tunable import Tunable, new_serial
 from advisor.errors import UsageError
 
 
@@ -51,6 +51,10 @@ class Decided(dict):
         super().update(*args, **kwargs)
         self._forget()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what is pickled, is a dictionary of its own, as that of triton.autotune: whoever keeps it keeps no kernel."""
+        return dict, (dict(self),)
+
 
 class Tuner(Tunable):
     """See the module. The constructor's arguments are those of `Tunable`."""
@@ -72,6 +76,8 @@ class Tuner(Tunable):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """`kernel[grid]`: a function that launches."""
+        if getattr(self.run, "__func__", None) is not _RUN:  # a subclass's, or put in its place: it sees every launch
+            return super().__getitem__(grid)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -80,7 +86,7 @@ class Tuner(Tunable):
             except (KeyError, AttributeError, TypeError):  # of another kind, or wrong: then the kernel says so
                 config = None
             if config is None:  # after the handler: what is raised there would seem to come of the lookup
-                return self._slow(args, {"grid": grid, "warmup": False, **kwargs})
+                return self._slow(args, dict(grid=grid, warmup=False, **kwargs))  # of two grids, Python says so
             self.best_config = config
             options = config.all_kwargs()  # of every launch, as triton.autotune: a configuration may be changed in place
             if config.pre_hook is not None:
@@ -181,7 +187,9 @@ class Tuner(Tunable):
             return lambda *args, **kwargs: (id(listed[0]), len(listed))
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
         named = [name for name in self.keys if name in self.arg_names]
-        return keys.fast_reader(self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device)
+        return keys.fast_reader(
+            self.arg_names, named, self._buckets, frozenset(settled), always, self._sometimes, device, self.configs
+        )  # fmt: skip
 
     def _forget(self) -> None:
         if hasattr(self, "_hot"):  # Triton's constructor sets the cache before ours is done
@@ -223,6 +231,41 @@ class Tuner(Tunable):
     @configs.setter
     def configs(self, value: list[Any]) -> None:
         self._configs, self._alone = value, len(value) == 1
-        if hasattr(self, "_hot"):  # how a key is read depends on them, too
+        self._read_anew()
+
+    @property  # type: ignore[override]
+    def keys(self) -> Sequence[str]:
+        """Names of the arguments that a decision depends on, as triton.autotune has them: others take effect at the next call."""
+        return self._keys
+
+    @keys.setter
+    def keys(self, value: Sequence[str]) -> None:
+        self._keys = value
+        self._read_anew()
+
+    def _read_anew(self) -> None:
+        """How a call's key is read depends on the configurations and on the names in it."""
+        if hasattr(self, "_hot"):  # as in `_forget`
             self._always, self._sometimes = None, frozenset()
             self._hot = (self._reader(frozenset(), None), {})
+
+    # ------------------------------------------------------------------------------------------------------- copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has of this kernel: all but the lock, and what reads its calls."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_hot", "_decided", "serial")} | {
+            "decided": dict(self._decided)
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        decided = state.pop("decided")
+        self.__dict__.update(state)
+        self.serial = new_serial()
+        self._lock = threading.RLock()
+        self._always, self._sometimes = None, frozenset()
+        self._hot = (self._reader(frozenset(), None), {})
+        self.cache = decided
+
+
+_RUN = Tuner.run
+"""What `kernel[grid]` does by itself, faster; where `run` is another, it is that one's."""

@@ -112,6 +112,8 @@ def read_launches(path: str | Path) -> LaunchRecords:
             damage.append(f"line {number} is not an object")
         elif "launch" in value:
             found.setdefault(str(value["launch"]), value)
+            if "process" in value:  # older records do not say
+                counts.setdefault((str(value["launch"]), str(value["process"])), 1)
         elif "source" in value:
             sources[str(value["source"])] = (str(value.get("path", "")), str(value.get("text", "")))
         elif "count_of" in value:
@@ -136,7 +138,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
             often = sum(n for (other, _), n in counts.items() if other == name) or 1
             launches.append(_launch(name, value, often, times.get(("times_us", name), []), times.get(("at_most_us", name), [])))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            damage.append(f"launch {name}: {type(error).__name__}: {error}")
+            damage.append(f"launch {name} of {value.get('kernel', 'no kernel')}: {type(error).__name__}: {error}")
     return LaunchRecords(path=path, launches=tuple(launches), sources=sources, versions=versions, problems=(*damage, *problems),
                          damaged=bool(damage))  # fmt: skip
 

@@ -192,6 +192,111 @@ def test_a_program_that_is_stopped_does_not_go_on_and_its_launches_are_there(end
     assert {launch.kernel for launch in read_launches(output).launches} == {"first", "second", "third"}
 
 
+ENDS = """
+import multiprocessing, os, signal, sys, threading
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def copy(x, y, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + o, tl.load(x + o, mask=o < n), mask=o < n)
+
+def launch(times, blocks=2):
+    for _ in range(times):
+        copy[(blocks,)](torch.ones(100), torch.empty(100), 100, B=64)
+
+if __name__ == "__main__":
+    launch(5)
+"""
+
+
+def recorded(folder: Path, program: str, code: int = 0) -> Path:
+    """The record of a program, in the interpreter."""
+    (folder / "program.py").write_text(program)
+    output = folder / "launches.jsonl"
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-m", "advisor", "record", "-o", str(output), "--", sys.executable, str(folder / "program.py")],
+                          env=environment, capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return output
+
+
+@pytest.mark.parametrize(("lines", "counts", "code"), [
+    (["os._exit(3)"], {2: 5}, 3),
+    (["child = os.fork()", "launch(6)", "launch(1, 4)", "os._exit(0) if child == 0 else os.waitpid(child, 0)"], {2: 5 + 12, 4: 2}, 0),
+    (["child = os.fork()", "if child == 0: launch(3), sys.exit(0)", "os.waitpid(child, 0)"], {2: 5 + 3}, 0),
+    (['child = multiprocessing.get_context("fork").Process(target=launch, args=(6,))', "child.start()", "child.join()"], {2: 5 + 6}, 0),
+    (["if sys.argv[1:] == []: os.execv(sys.executable, [sys.executable, __file__, 'again'])"], {2: 10}, 0),
+    (["os.kill(os.getpid(), signal.SIGTERM)"], {2: 4}, 143),  # nothing of Python's runs: half is known at least
+])  # fmt: skip
+def test_launches_are_counted_however_the_program_ends(lines: list[str], counts: dict[int, int], code: int, tmp_path: Path) -> None:
+    records = read_launches(recorded(tmp_path, ENDS + "".join(f"    {line}\n" for line in lines), code))
+    assert not records.problems
+    assert {launch.grid[0]: launch.count for launch in records.launches} == counts
+
+
+def test_a_program_that_exits_at_once_does_not_wait_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watchdog's `os._exit` ends what hangs; what the GPU had done by then is known all the same."""
+    from advisor.compiled.recorder import hook
+
+    class Kernel:
+        @staticmethod
+        def fn(x: float, n: int) -> None: ...
+
+    class Hanging(Event):
+        def synchronize(self) -> None:
+            raise AssertionError("waited")
+
+    states = iter([True, True, False])
+    monkeypatch.setattr(hook, "timer_pair", lambda: (lambda state: (Hanging(state), Hanging(state)))(next(states)))
+    recorder = hook.Recorder(str(tmp_path / "l.jsonl"), "")
+    recorder.start()
+    run = hook.wrap_run(recorder, lambda self, *arguments, grid, warmup: None)
+    for _ in range(3):
+        run(Kernel(), 1.0, 100, grid=(1,), warmup=False)
+    assert hook.ends(recorder, lambda code: code)(5) == 5
+    recorder.finish()  # of what was said, nothing is said again
+    (launch,) = read_launches(tmp_path / "l.jsonl").launches
+    assert (launch.count, launch.times_us, launch.at_most_us) == (3, (), pytest.approx((30.0,)))
+
+
+def test_a_reinterpreted_tensor_has_the_type_that_the_kernel_sees(tmp_path: Path) -> None:
+    bytes_, float8 = "torch.zeros(64, dtype=torch.uint8)", "torch.zeros(64, dtype=torch.float8_e5m2)"
+    call = f"copy[(1,)](triton.reinterpret({bytes_}, tl.float8e5), {float8}, 64, B=64)"
+    (launch,) = read_launches(recorded(tmp_path, ENDS.replace("launch(5)", call))).launches
+    assert launch.signature == {"x": "*fp8e5", "y": "*fp8e5", "n": "i32", "B": "constexpr"}
+    assert launch.tensors["x"]["dtype"] == launch.tensors["y"]["dtype"] == "float8_e5m2"
+
+
+def test_launches_beyond_what_a_record_holds_are_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from advisor.compiled.recorder import hook
+
+    monkeypatch.setattr(hook, "MAX_DISTINCT", 2)
+    monkeypatch.setattr(hook, "timer_pair", lambda: None)
+    recorder = hook.Recorder(str(tmp_path / "l.jsonl"), "")
+    recorder.start()
+    run = hook.wrap_run(recorder, lambda self, *arguments, grid, warmup: None)
+
+    class Kernel:
+        @staticmethod
+        def fn(x: float, n: int) -> None: ...
+
+    for n in (1, 2, 3, 4, 1):
+        run(Kernel(), 1.0, n, grid=(1,), warmup=False)
+    recorder.finish()
+    records = read_launches(tmp_path / "l.jsonl")
+    assert [launch.count for launch in records.launches] == [2, 1]
+    assert records.problems == ("there are more than 2 distinct launches: those after them are missing",)
+
+
+def test_what_cannot_be_read_of_a_launch_names_its_kernel(tmp_path: Path) -> None:
+    (problem,) = read_launches(
+        recorded(tmp_path, ENDS.replace("y, n, B: tl.constexpr", "y, n, B: tl.constexpr, D: tl.constexpr = print"))
+    ).problems
+    assert problem.endswith(" of copy: ValueError: a constant of type builtin_function_or_method was not recorded")
+
+
 class Event:
     """A CUDA event; the GPU has reached it at once where it was idle."""
 

@@ -41,4 +41,4 @@ def test_counts_and_times_that_are_none_are_damage(tmp_path, field, value, said)
 )  # fmt: skip
 def test_a_launch_that_is_none_is_damage(tmp_path, field, value):
     found = read(tmp_path, {**LAUNCH, field: value}, COUNT)
-    assert not found.launches and found.damaged and found.problems[0].startswith("launch l1: ")
+    assert not found.launches and found.damaged and found.problems[0].startswith("launch l1 of k: ")

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import threading
+import time
 from typing import Any
 
 FORMAT = "triton-advisor launches 1"
@@ -29,6 +30,7 @@ TYPES = {
     "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "i1", "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16",
 }  # fmt: skip
+TORCH_NAMES = {name: kind for kind, name in TYPES.items()}
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
 
@@ -42,10 +44,11 @@ class Recorder:
         self.sources: dict[str, str] = {}
         self.launches: dict[str, dict[str, Any]] = {}
         self.tuning = threading.local()
-        self.pid = os.getpid()
+        self.process = process_name()
         self.complaints = 0
         self.said: set[tuple[str, str]] = set()
         self.path, self.incomplete = path, False
+        self.full = False
 
     def write(self, value: dict[str, Any]) -> None:
         """Append one line; what cannot be written is said once, for the program goes on."""
@@ -67,7 +70,7 @@ class Recorder:
             module = sys.modules.get(name)
             if module is not None:
                 versions[name] = str(getattr(module, "__version__", ""))
-        self.write({"format": FORMAT, "process": os.getpid(), "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
+        self.write({"format": FORMAT, "process": self.process, "versions": versions, "argv": list(getattr(sys, "argv", []))[:20]})
 
     def source(self, function: Any) -> str | None:
         """Hash of the file a kernel stands in; its text is written the first time."""
@@ -109,15 +112,18 @@ class Recorder:
             known = self.launches.get(key)
             if known is None:
                 if len(self.launches) >= MAX_DISTINCT:
+                    if not self.full:
+                        self.full = True
+                        self.write({"problem": f"there are more than {MAX_DISTINCT:,} distinct launches: those after them are missing"})
                     return
                 self.launches[key] = {"count": 1, "timers": []}
-                self.write({"launch": key, **launch})
+                self.write({"launch": key, "process": self.process, **launch})
                 return  # the first one compiles: its time is not the kernel's
             known["count"] += 1
             if timer is not None and len(known["timers"]) < TIMED:
                 known["timers"].append(timer)
-            if known["count"] in (10, 100, 1000, 10_000, 100_000):
-                self.write({"count_of": key, "process": os.getpid(), "count": known["count"]})
+            if known["count"].bit_count() == 1:  # a program that a signal ends is counted half at least
+                self.write({"count_of": key, "process": self.process, "count": known["count"]})
 
     def helpers(self, function: Any) -> list[str]:
         """Hashes of the other files that hold kernels this one may call."""
@@ -132,21 +138,34 @@ class Recorder:
                 found.add(digest)
         return sorted(found)
 
-    def finish(self) -> None:
-        """Counts and times, when the program ends."""
-        if os.getpid() != self.pid:
+    def finish(self, wait: bool = True) -> None:
+        """Counts and times, when the program ends; without waiting for the GPU, only what it has done by now."""
+        if not self.lock.acquire(timeout=-1 if wait else 1.0):
             return
-        with self.lock:
+        try:
             for key, known in self.launches.items():
                 times: dict[str, list[float]] = {"times_us": [], "at_most_us": []}
-                for begin, end, waited in known["timers"]:
+                timers, known["timers"] = known["timers"], []
+                for begin, end, waited in timers:
                     with contextlib.suppress(Exception):
-                        end.synchronize()
+                        if wait:
+                            end.synchronize()
+                        elif not end.query():
+                            continue
                         times["at_most_us" if waited else "times_us"].append(1000.0 * begin.elapsed_time(end))
-                line = {"count_of": key, "process": os.getpid(), "count": known["count"]}
+                line = {"count_of": key, "process": self.process, "count": known["count"]}
                 line |= {name: values for name, values in times.items() if values}
-                with contextlib.suppress(OSError):
-                    self.write(line)
+                if known["count"]:
+                    with contextlib.suppress(OSError):
+                        self.write(line)
+        finally:
+            self.lock.release()
+
+    def forked(self) -> None:
+        """In a child that shares what is written down so far: it counts for itself, and the parent's times are not its own."""
+        self.lock, self.process = threading.Lock(), process_name()
+        for known in self.launches.values():
+            known["count"], known["timers"] = 0, []
 
     def say_dropped(self, kernel: str, name: str, reason: str) -> None:
         """Say, once for each argument, that its contents were asked for in vain."""
@@ -162,6 +181,23 @@ class Recorder:
         if self.complaints == 1:
             with contextlib.suppress(Exception):
                 self.write({"problem": f"{type(error).__name__}: {error}"[:300]})
+
+
+def process_name() -> str:
+    """What no other process is called, nor the program that this one becomes by `exec`, which keeps its number."""
+    return f"{os.getpid()}-{time.time_ns()}"
+
+
+def ends(recorder: Recorder, original: Any) -> Any:
+    """`os._exit` and `os.exec…`, at which Python calls nothing that was registered; a watchdog must not wait for the GPU there."""
+
+    def end(*arguments: Any, **keywords: Any) -> Any:
+        with contextlib.suppress(Exception):
+            recorder.finish(wait=False)
+        return original(*arguments, **keywords)
+
+    end.__name__, end.__doc__ = original.__name__, original.__doc__
+    return end
 
 
 def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[str]) -> dict[str, Any]:
@@ -180,15 +216,14 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
         elif value is None:
             types[name], constants[name] = "constexpr", None
         elif hasattr(value, "data_ptr") and hasattr(value, "dtype"):
-            types[name] = "*" + TYPES.get(str(value.dtype).split(".")[-1], "fp32")
+            types[name] = "*" + element(value.dtype)
             tensors[name] = tensor(value)
             if (name in wanted or "all" in wanted) and types[name][1] in "iu":
                 content = content_of(value)
                 (contents if isinstance(content, list) else dropped)[name] = content
         elif hasattr(value, "base") and hasattr(value, "block_shape"):  # a tensor descriptor
             base = value.base
-            kind = TYPES.get(str(base.dtype).split(".")[-1], "fp32")
-            types[name] = f"tensordesc<{kind}[{','.join(str(int(n)) for n in value.block_shape)}]>"
+            types[name] = f"tensordesc<{element(base.dtype)}[{','.join(str(int(n)) for n in value.block_shape)}]>"
             tensors[name] = {**tensor(base), **view(value)}
         elif isinstance(value, bool):
             types[name], numbers[name] = "i1", value
@@ -203,11 +238,21 @@ def describe(values: dict[str, Any], signature: inspect.Signature, wanted: set[s
             "dropped": dropped}  # fmt: skip
 
 
+def element(dtype: Any) -> str:
+    """Triton's name of an element type of torch, or of Triton itself (`triton.reinterpret`)."""
+    name = str(dtype).split(".")[-1]
+    if name in TORCH_NAMES:
+        return name
+    if name not in TYPES:
+        raise ValueError(f"a tensor of type {name}: not recorded, and so the launch is not")
+    return TYPES[name]
+
+
 def tensor(value: Any) -> dict[str, Any]:
     """Shape, strides and alignment of a tensor."""
     return {
         "shape": [int(n) for n in value.shape], "strides": [int(n) for n in value.stride()],
-        "dtype": str(value.dtype).split(".")[-1], "aligned": int(value.data_ptr()) % 16 == 0,
+        "dtype": TORCH_NAMES[element(value.dtype)], "aligned": int(value.data_ptr()) % 16 == 0,
     }  # fmt: skip
 
 
@@ -380,3 +425,7 @@ def install() -> None:
         if name in sys.modules:
             patch(recorder, name, sys.modules[name])
     atexit.register(recorder.finish)
+    for name in ("_exit", "execv", "execve"):
+        setattr(os, name, ends(recorder, getattr(os, name)))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=recorder.forked)
