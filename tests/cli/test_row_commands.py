@@ -319,3 +319,28 @@ def test_predict_says_what_it_extrapolates(tmp_path, capsys):
     (tmp_path / "rows.csv").write_text("gpu,M,E,topk,H,N\nH100,256,8,2,4096,14336\nH100,256,64,8,2048,768\n")
     assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert "launches outside of what was learned: 1; their latencies are extrapolated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("header", "said"), [
+    ("num_warps,num_stages", None),
+    ("num_warp,num_stages", "num_warps is not given by 2 configurations: 4 is assumed"),
+    ("num_warps,stages", "num_stages is not given by 2 configurations: 3 is assumed"),
+])  # fmt: skip
+def test_predict_says_what_stands_for_a_field_left_out(tmp_path, capsys, header, said):
+    """A misspelt column passes through as any other, and a default would be predicted in its place unseen."""
+    rows = tmp_path / "rows.csv"
+    start = "gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,"
+    launch = "H200,w13,64,128,8,2048,768,16,128,128,1,8,2\n"
+    as_served = "H200,w13,64,128,8,2048,768,,,,,,\n"
+    rows.write_text(f"{start}{header}\n{launch}{launch}{as_served}")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
+    told = capsys.readouterr().err
+    assert told == (f"advisor: {said}\n" if said else "")
+
+
+def test_evaluate_says_what_its_errors_are_shares_of(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,latency_us\nH20,w13,64,128,8,2048,768,300\n")
+    assert main(["evaluate", str(rows)]) == 0
+    legend, table = capsys.readouterr().out.split("\ntask ")
+    assert "bias the mean of log(predicted / measured)" in legend and "bias %" in table
