@@ -11,6 +11,8 @@ from advisor import Request, resolve_target
 from advisor.advise import advise
 from advisor.cli import main
 from advisor.comparison.static import static_row
+from advisor.rendering.comparison_markdown import _finding
+from advisor.rendering.markdown import escape
 from advisor.schema import LaunchReport
 
 from .conftest import TABLE, entry, table
@@ -76,3 +78,12 @@ def test_every_latency_of_a_line_has_its_unit(tmp_path, capsys):
     main(["compare", str(tmp_path / "base" / TABLE), str(tmp_path / "head" / TABLE), "--format", "text"])
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  predicted slower "))
     assert re.search(r"[\d.,]+ µs predicted \(base\) -> [\d.,]+ µs predicted  \+[\d.]+ %  ceiling [\d.,]+ µs  BLOCK_SIZE_M 64→128", line)
+
+
+def test_a_likely_cause_is_a_sentence(reports):
+    """A finding's evidence may go on from its title (`4.2 times what is loaded`) and says nothing alone."""
+    base, head = reports
+    row = static_row("M64", "M=64", "H200", base, head)
+    assert row.new_findings
+    for finding in row.new_findings:
+        assert escape(f"{finding.title}: {finding.evidence}") in _finding(finding)
