@@ -69,7 +69,8 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     rows.write_text("gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,latency_us\n"
                     f"{problem},16,128,128,4,3,50\n{problem},256,256,256,4,8,\n{problem},64,64,64,64,3,\n{problem},16,128,128,4,3,300\n")
     assert main(["predict", str(rows), "-o", str(out)]) == 0
-    told = capsys.readouterr().err.splitlines()
+    note, *told = capsys.readouterr().err.splitlines()
+    assert note == "advisor: GROUP_SIZE_M is not given by 4 configurations: 1 is assumed"
     assert len(told) == 3 and all("warning" in line for line in told), told
     assert "row 2 cannot launch" in told[0] and "2048 KiB" in told[0] and "row 3 cannot launch" in told[1] and "num_warps=64" in told[1]
     assert "row 1" in told[2] and "50 µs is below the bound" in told[2] and "fault" in told[2]
