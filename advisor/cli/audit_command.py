@@ -155,8 +155,9 @@ def _text(
         others = f"and {len(entries) - 1} more" if len(entries) > 1 else ""
         basis = f"  ({entries[0].basis})" if entries[0].basis else ""
         print(f"    {100 * entries[0].regret:4.0f} %  M = {entries[0].tokens:<6} {others:<12}{clean(path)}{basis}")
-    if not everything:
-        print("  (errors and warnings are listed above; --all lists the rest)")
+    if not everything and any(issue.severity not in shown for issue in issues):
+        listed = any(issue.severity in shown for issue in issues)
+        print(f"  ({'errors and warnings are listed above' if listed else 'no error and no warning'}; --all lists the rest)")
 
 
 def _gpu(name: TableName) -> str:

@@ -103,6 +103,8 @@ def show(figures: dict[str, Any]) -> None:
     """The figures as tables."""
     if figures.get("in_sample"):
         print("the weights were trained on models and GPUs of these rows: the figures flatter them (--leave-out does not)\n")
+    print("errors are shares of the measured latency, bias the mean of log(predicted / measured): above 0, predicted too slow; "
+          "bound alone: the error of taking the bound for the latency\n")  # fmt: skip
     heads = f"{'task':<32}{'rows':>8}{'MAPE %':>9}{'median %':>10}{'bias %':>8}"
     print(f"{heads}{'in 80 % interval':>18}{'bound alone':>13}{'below bound':>13}{'learned %':>11}")
     for task, f in figures.get("tasks", {}).items():

@@ -28,10 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
         sources = values.pop("sources")
         width = max(map(len, values))
         for key, value in values.items():
-            shown = ", ".join(f"{k} {v:g}" for k, v in value.items()) if isinstance(value, dict) else value
-            shown = ", ".join(shown) if isinstance(shown, (tuple, list)) else shown
             source = sources.get(key)
-            print(f"{key:<{width}}  {shown}" + (f"   [{source}]" if source else ""))
+            print(f"{key:<{width}}  {_shown(value)}" + (f"   [{source}]" if source else ""))
         return 0
     gpus = list_gpus()
     if arguments.format == "json":
@@ -44,3 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{gpu.name:<24} {gpu.compute_capability:<8} {gpu.num_sms:>4} {gpu.max_clock_mhz:>8.0f} {shown}"
               f" {gpu.dram_bytes_per_s / 1e9:>10.0f} {gpu.l2_bytes / 1e6:>7.1f}  {', '.join(gpu.device_names)}")  # fmt: skip
     return 0
+
+
+def _shown(value: object) -> str:
+    """A figure as it is read: its unit is in its name."""
+    if value is None:
+        return "not given"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number:g}" for name, number in value.items())
+    if isinstance(value, (tuple, list)):
+        return ", ".join(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

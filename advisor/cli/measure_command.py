@@ -129,7 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(summary: Summary) -> int:
     failed = sum(summary.failed.values())
     parts = [f"{summary.measured} measured", f"{failed} failed", f"{summary.skipped} in the file already"]
-    print(f"{summary.output}: {', '.join(parts)}, on {summary.gpu}" + ("" if summary.finished else "; time is up, run it again to go on"))
+    where = f"{summary.gpu} (a fake device: latencies are simulated)" if summary.fingerprint.simulated else summary.gpu
+    print(f"{summary.output}: {', '.join(parts)}, on {where}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
         print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
     if summary.ceilings is not None:

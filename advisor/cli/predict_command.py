@@ -16,8 +16,8 @@ columns read:
                       file's name says so, fp32 for library operators as published; a line on stderr says what was assumed)
   sizes               M, N, K, E, topk, H, B, D, H_kv; gemm (w13 or w2)
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
-  configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M, num_warps, num_stages; a fused-MoE row without one is
-                      predicted as the serving stack would launch it
+  configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M (else 1), num_warps (else 4), num_stages (else 3); a
+                      fused-MoE row without one is predicted as the serving stack would launch it
   latency_us          measured, if known
 
 Of a sweep's summary (best_us, default_us) the default is the launch: default_BLOCK_SIZE_M, … are its configuration, default_us its
@@ -101,11 +101,30 @@ def run(arguments: argparse.Namespace) -> int:
     *latencies, probability = _COLUMNS
     appended: dict[str, Any] = {name: found.columns[name] for name in latencies}
     appended |= {"binding_pipeline": found.binding, probability: found.columns[probability]}
-    if assumed:
-        options.note(assumed)
+    for text in (assumed, *_filled_in(rows)):
+        if text:
+            options.note(text)
     write_rows(rows, output, appended | options.gpu_column(arguments.gpu, len(rows)))
     _tell(found, rows.columns.get("latency_us"))
     return 0
+
+
+def _filled_in(rows: Rows) -> list[str]:
+    """What configurations leave out and which value stands for it: a misspelt column passes through, and is otherwise missed unseen."""
+    import numpy as np
+
+    from advisor.configs.row_configurations import CONFIG_DEFAULTS, OF_DEFAULTS
+    from advisor.configs.rows import is_tiled
+
+    tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
+    out = []
+    for name, default in CONFIG_DEFAULTS.items():
+        cells = rows.text.get(name, rows.text.get(OF_DEFAULTS + name))
+        empty = np.array([not cell.strip() for cell in cells], dtype=bool) if cells is not None else np.ones(len(rows), dtype=bool)
+        read = rows.has_configuration & (tiled if name == "GROUP_SIZE_M" else True)
+        if count := int(np.count_nonzero(read & empty)):
+            out.append(f"{name} is not given by {several(count, 'configuration')}: {default} is assumed")
+    return out
 
 
 def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:

@@ -227,7 +227,8 @@ def _why(rows: list[StaticRow]) -> str:
 
 def _finding(item: Finding) -> str:
     source = f" at {code(figures.source_text(item))}" if item.source_file else ""
-    return f"{code(item.rule)} {escape(item.evidence)}{source}"
+    said = f"{item.title}: {item.evidence}" if item.evidence else item.title  # the evidence alone may go on from the title
+    return f"{code(item.rule)} {escape(said)}{source}"
 
 
 def _advice(advice: Recommendation) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from advisor.comparison_schema import ComparisonResult, StaticRow, StaticSide, Subject, evidence
+from advisor.schema import Latency
 
 from . import comparison_words as words
 from . import figures
@@ -24,9 +25,14 @@ def to_text(comparison: ComparisonResult) -> str:
     return "\n".join(figures.clean(line) for line in lines) + "\n"
 
 
+def _with_unit(latency: Latency | None) -> str:
+    """`12.3 µs`, or `-` where there is none."""
+    return f"{words.latency_text(latency)} µs" if latency is not None else words.latency_text(latency)
+
+
 def _side(side: StaticSide | None) -> str:
     """`12.3 µs predicted`, `cannot launch`, or `-` where there is no such side."""
-    return f"{words.side_text(side)} µs predicted" if side is not None and side.predicted is not None else words.side_text(side)
+    return f"{_with_unit(side.predicted)} predicted" if side is not None and side.predicted is not None else words.side_text(side)
 
 
 def _is_untouched(row: StaticRow) -> bool:
@@ -50,7 +56,7 @@ def _static(rows: Sequence[StaticRow]) -> str:
         return f"{verdict} {words.labels_text([each.label for each in rows])}  {row.gpu}  ({why})"
     against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
     parts = [f"{verdict} {row.label}", row.gpu, f"{_side(before)} ({against}) -> {_side(row.head)}",
-             words.change_text(row.change), f"ceiling {words.latency_text(row.ceiling)}", ", ".join(words.configuration_change(row)),
+             words.change_text(row.change), f"ceiling {_with_unit(row.ceiling)}", ", ".join(words.configuration_change(row)),
              f"({row.reason})" if row.verdict in words.REASONED else ""]  # fmt: skip
     return "  ".join(filter(None, parts))
 

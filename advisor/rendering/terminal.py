@@ -134,7 +134,7 @@ def _launch_lines(launch: LaunchReport, label: str, *, findings: int) -> list[Te
     if launch.ceiling is not None:
         line.append("   ")
         share = figures.share_of_ceiling(launch)
-        line.append("first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
+        line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
     line.rstrip()
     out = [line]
     out += [Text(f"  x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults]

@@ -63,3 +63,13 @@ def test_a_table_is_listed_once_with_its_largest_regret(tmp_path, capsys):
     assert len(listed) == 2 and sorted("and 2 more" in line for line in listed) == [False, True]
     regrets = [int(line.split("%")[0]) for line in listed]
     assert regrets == sorted(regrets, reverse=True)
+
+
+def test_only_what_is_listed_is_said_to_be_listed(tmp_path, capsys):
+    """Regret alone is advice, which --all lists; a table without any issue has nothing more to list."""
+    whole = dict.fromkeys((1, 4, 16, 64, 256, 1024, 4096), ENTRY)
+    slow = audited(tables(tmp_path, H20_768={**whole, 1024: SLOW, 4096: SLOW}), capsys)
+    assert not any(line.startswith(("error", "warning")) for line in slow)
+    assert slow[-1] == "  (no error and no warning; --all lists the rest)"
+    failing = audited(tables(tmp_path, H20_768={**whole, 1: NEVER, 4096: SLOW}), capsys)
+    assert failing[0].startswith("error ") and failing[-1] == "  (errors and warnings are listed above; --all lists the rest)"

@@ -22,6 +22,15 @@ def test_models_are_listed_with_the_sizes_of_their_experts(capsys):
         assert all(alias in line for alias in listed["aliases"])
 
 
+def test_a_gpu_is_shown_as_it_is_read(capsys):
+    """No value of Python's: neither `None`, nor a throughput with a decimal place."""
+    assert main(["gpus", "H200"]) == 0
+    shown = {line.split()[0]: line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()}
+    assert shown["l2_near_bytes"] == "not given"
+    assert shown["l2_bytes_per_s"].split()[0] == "10403000000000" and shown["dram_sustained_fraction"].split()[0] == "0.92"
+    assert shown["tensor_flop_per_clock_per_sm"].startswith("bf16 4096, fp16 4096,")
+
+
 def test_every_rule_is_explained(capsys):
     from advisor.diagnosis.rules import RULES
 

@@ -69,7 +69,8 @@ def test_predict_says_what_cannot_be(tmp_path, capsys):
     rows.write_text("gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,latency_us\n"
                     f"{problem},16,128,128,4,3,50\n{problem},256,256,256,4,8,\n{problem},64,64,64,64,3,\n{problem},16,128,128,4,3,300\n")
     assert main(["predict", str(rows), "-o", str(out)]) == 0
-    told = capsys.readouterr().err.splitlines()
+    note, *told = capsys.readouterr().err.splitlines()
+    assert note == "advisor: GROUP_SIZE_M is not given by 4 configurations: 1 is assumed"
     assert len(told) == 3 and all("warning" in line for line in told), told
     assert "row 2 cannot launch" in told[0] and "2048 KiB" in told[0] and "row 3 cannot launch" in told[1] and "num_warps=64" in told[1]
     assert "row 1" in told[2] and "50 µs is below the bound" in told[2] and "fault" in told[2]
@@ -319,3 +320,28 @@ def test_predict_says_what_it_extrapolates(tmp_path, capsys):
     (tmp_path / "rows.csv").write_text("gpu,M,E,topk,H,N\nH100,256,8,2,4096,14336\nH100,256,64,8,2048,768\n")
     assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 0
     assert "launches outside of what was learned: 1; their latencies are extrapolated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("header", "said"), [
+    ("num_warps,num_stages", None),
+    ("num_warp,num_stages", "num_warps is not given by 2 configurations: 4 is assumed"),
+    ("num_warps,stages", "num_stages is not given by 2 configurations: 3 is assumed"),
+])  # fmt: skip
+def test_predict_says_what_stands_for_a_field_left_out(tmp_path, capsys, header, said):
+    """A misspelt column passes through as any other, and a default would be predicted in its place unseen."""
+    rows = tmp_path / "rows.csv"
+    start = "gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,"
+    launch = "H200,w13,64,128,8,2048,768,16,128,128,1,8,2\n"
+    as_served = "H200,w13,64,128,8,2048,768,,,,,,\n"
+    rows.write_text(f"{start}{header}\n{launch}{launch}{as_served}")
+    assert main(["predict", str(rows), "-o", str(tmp_path / "out.csv")]) == 0
+    told = capsys.readouterr().err
+    assert told == (f"advisor: {said}\n" if said else "")
+
+
+def test_evaluate_says_what_its_errors_are_shares_of(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("gpu,gemm,M,E,topk,H,N,latency_us\nH20,w13,64,128,8,2048,768,300\n")
+    assert main(["evaluate", str(rows)]) == 0
+    legend, table = capsys.readouterr().out.split("\ntask ")
+    assert "bias the mean of log(predicted / measured)" in legend and "bias %" in table

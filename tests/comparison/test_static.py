@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from advisor import Request, resolve_target
 from advisor.advise import advise
+from advisor.cli import main
 from advisor.comparison.static import static_row
+from advisor.rendering.comparison_markdown import _finding
+from advisor.rendering.markdown import escape
 from advisor.schema import LaunchReport
 
 from .conftest import TABLE, entry, table
@@ -65,3 +69,21 @@ def test_a_finding_of_several_launches_names_its_own(reports):
     assert row.new_findings and all(finding.evidence.startswith(("w13: ", "w2: ")) for finding in row.new_findings)
     alone = static_row("M64", "M=64", "H200", base[:1], head[:1])
     assert alone.new_findings and not any(finding.evidence.startswith("w13: ") for finding in alone.new_findings)
+
+
+def test_every_latency_of_a_line_has_its_unit(tmp_path, capsys):
+    for name, block_m in (("base", 64), ("head", 128)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / TABLE).write_text(table(M64=entry(block_m)))
+    main(["compare", str(tmp_path / "base" / TABLE), str(tmp_path / "head" / TABLE), "--format", "text"])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  predicted slower "))
+    assert re.search(r"[\d.,]+ µs predicted \(base\) -> [\d.,]+ µs predicted  \+[\d.]+ %  ceiling [\d.,]+ µs  BLOCK_SIZE_M 64→128", line)
+
+
+def test_a_likely_cause_is_a_sentence(reports):
+    """A finding's evidence may go on from its title (`4.2 times what is loaded`) and says nothing alone."""
+    base, head = reports
+    row = static_row("M64", "M=64", "H200", base, head)
+    assert row.new_findings
+    for finding in row.new_findings:
+        assert escape(f"{finding.title}: {finding.evidence}") in _finding(finding)

@@ -172,6 +172,13 @@ def test_launch_without_ceiling_prediction_or_configuration() -> None:
     assert " of ceiling\n" not in text.split("This table")[0]
 
 
+def test_the_first_of_a_ranking_is_not_called_the_first_of_a_list() -> None:
+    """Of a kernel nobody says how it runs, the first-ranked configuration is shown, wherever it stands in the kernel's own list."""
+    result: Result = factory.result((64,), ("w13",))
+    unset = replace(result.launches[0], configuration=None, measured=None)
+    assert "   ranked first of its configurations\n" in terminal.to_text(replace(result, launches=(unset,)))
+
+
 def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
     result = factory.result((64, 1024), ("w13",))
     first, second = result.launches
