@@ -11,10 +11,10 @@ from advisor.advise.drafts import Measured
 from advisor.comparison.measured import Context, Ran, by_id, measured_row, ran_of_report
 from advisor.comparison.static import static_row
 from advisor.comparison_schema import MeasuredRow, StaticRow, StaticVerdict, Subject
+from advisor.configs.row_origin import simulated
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
-from advisor.measured.file import simulated
 from advisor.measurement.rows import MeasuredRow as Row
 from advisor.pipelines.space import SPACES, problem_space
 from advisor.rendering.figures import sizes_text, types_text

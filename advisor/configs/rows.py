@@ -13,8 +13,9 @@ import csv
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,6 +34,8 @@ from advisor.writing import replacing
 
 TEXT_SIZE_LIMIT_BYTES = 1024 * 1024 * 1024
 ROW_LIMIT = 5_000_000
+LINES_AT_ONCE = 1000
+"""Lines made into columns at a time, while they are in the processor's caches: for a whole file at once it takes twice as long."""
 
 SIZE_COLUMNS = ("M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal")
 FAMILY_PARAMETERS: dict[str, dict[str, int | None]] = {
@@ -173,11 +176,10 @@ def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, requ
 def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (),
                defaults: bool = False) -> Rows:  # fmt: skip
     """As `read_rows`, from text."""
-    header, body = _split(text, label)
+    header, raw, count = _split(text, label)
     for column in required:
         if column not in header:
             raise InputError(f"{label}: column {column} is missing", ", ".join(header), f"a column {column}", "add it")
-    raw = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
     prefix = OF_DEFAULTS if defaults and not {"latency_us", *CONFIG_COLUMNS} & set(header) else ""
     columns: dict[str, np.ndarray] = {} if problems_only else configuration_columns(label, raw, prefix)
     lost = np.array([failed(cell) for cell in raw["status"]], dtype=bool) if "status" in header else None
@@ -191,7 +193,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
             columns[name] = integers(label, name, raw[name], PARAMETER_LIMIT)
         elif name in LATENCY_COLUMNS:
             columns[name] = latencies(label, name, raw[name], lost)
-    family, op, dtype = _kinds(label, raw, columns, len(body))
+    family, op, dtype = _kinds(label, raw, columns, count)
     tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     families = set(family)
     read = {"gpu", "dtype", *(size for each in families for size in REQUIRED_SIZES[each])}
@@ -205,7 +207,7 @@ def parse_rows(text: str, label: str, path: str = "", *, problems_only: bool = F
     return Rows(
         path=path,
         header=tuple(header),
-        text=dict(raw),
+        text=raw,
         columns=columns,
         family=family,
         op=op,
@@ -261,16 +263,18 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
+def _split(text: str, label: str) -> tuple[list[str], dict[str, Sequence[str]], int]:
+    """The header, the cells by column, and the number of rows."""
+    reader = csv.reader(io.StringIO(text, newline=""))
     try:
-        lines = list(csv.reader(io.StringIO(text, newline="")))
+        first = next((line for line in reader if line), [])
+        cells, count, odd = _columns(reader, len(first))
     except csv.Error as error:
         raise InputError(f"{label}: not CSV ({error})", None, "comma-separated text", "write it as CSV again") from None
-    lines = [line for line in lines if line]
-    if not lines:
+    if not first:
         raise InputError(f"{label}: the file is empty", None, "a header and rows", "is this the file you mean?")
-    header = [name.strip() for name in lines[0]]
-    if lines[0][0].lstrip().startswith(("{", "[")):
+    header = [name.strip() for name in first]
+    if first[0].lstrip().startswith(("{", "[")):
         raise InputError(f"{label}: JSON, not CSV", text.strip()[:40], "a header and rows", "is this the file you mean?")
     if len(header) == 1 and (other := next((mark for mark in _OTHER_DELIMITERS if mark in header[0]), None)) is not None:
         raise InputError(
@@ -282,19 +286,32 @@ def _split(text: str, label: str) -> tuple[list[str], list[list[str]]]:
     twice = next((name for i, name in enumerate(header) if name in header[:i]), None)
     if twice is not None:
         raise InputError(f"{label}: column {twice!r} occurs twice", twice, "each column once", "rename one of them")
-    body = lines[1:]
-    if len(body) > ROW_LIMIT:
-        raise InputError(f"{label}: too many rows", len(body), f"at most {ROW_LIMIT:,}", "split the file")
-    width = len(header)
-    for row, cells in enumerate(body, start=1):
-        if len(cells) != width:
-            raise InputError(
-                f"{label}: row {row}: {len(cells)} cells under {width} columns",
-                ",".join(cells),
-                f"{width} cells",
-                "quote cells that hold commas",
-            )
-    return header, body
+    if count > ROW_LIMIT:
+        raise InputError(f"{label}: too many rows", count, f"at most {ROW_LIMIT:,}", "split the file")
+    if odd is not None:
+        row, line = odd
+        raise InputError(
+            f"{label}: row {row}: {len(line)} cells under {len(header)} columns",
+            ",".join(line),
+            f"{len(header)} cells",
+            "quote cells that hold commas",
+        )
+    return header, dict(zip(header, cells, strict=True)), count
+
+
+def _columns(lines: Iterator[list[str]], width: int) -> tuple[list[tuple[str, ...]], int, tuple[int, list[str]] | None]:
+    """Lines as columns, up to the first of another width; how many lines there are, and that line with its number, from 1."""
+    columns: list[list[str]] = [[] for _ in range(width)]
+    count, odd = 0, None
+    while piece := list(islice(lines, LINES_AT_ONCE)):
+        piece = [line for line in piece if line]
+        if odd is None and set(map(len, piece)) - {width}:
+            odd = next((row, line) for row, line in enumerate(piece, start=count + 1) if len(line) != width)
+        if odd is None:
+            for column, cells in zip(columns, zip(*piece, strict=True), strict=bool(piece)):
+                column.extend(cells)
+        count += len(piece)
+    return [tuple(column) for column in columns], count, odd
 
 
 def _exchange_depth_and_width(op: Sequence[str], columns: dict[str, np.ndarray]) -> None:
@@ -315,13 +332,11 @@ def _kinds(
     gemm_sizes = all(size in columns for size in ("M", "N", "K"))
     if not gemm_sizes and raw.keys().isdisjoint(_TELLING):  # the columns that would tell what rows are may be there in other letters
         check_letters(label, tuple(raw), {*_TELLING, "M", "N", "K"})
-    cells = list(zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True))
-    known: dict[tuple[Any, ...], tuple[str, str, str]] = {}
-    for row, key in enumerate(cells, start=1):
-        if key not in known:
-            known[key] = _kind(label, row, key, gemm_sizes)
-    triples = [known[key] for key in cells]
-    family, op, dtype = (np.array([triple[i] for triple in triples], dtype=object) for i in range(3))
+    cells = zip(*(raw.get(name, blank) for name in ("family", "op", "gemm", "dtype")), has_experts, strict=True)
+    numbers: dict[tuple[Any, ...], int] = {}
+    which = [numbers.setdefault(key, len(numbers)) for key in cells]
+    kinds = [_kind(label, which.index(number) + 1, key, gemm_sizes) for key, number in numbers.items()]
+    family, op, dtype = (np.array([kind[i] for kind in kinds], dtype=object)[which] for i in range(3))
     return family, op, dtype
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.configs.row_configurations import CONFIG_COLUMNS, OF_DEFAULTS, complete_configurations, configuration_columns
+from advisor.configs.row_origin import simulated_rows
 from advisor.configs.rows import FAMILY_PARAMETERS, TEXT_SIZE_LIMIT_BYTES, UNTILED_OPERATORS, Rows, is_tiled, parse_rows
+from advisor.counting import several
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.learned import published
@@ -36,6 +38,7 @@ class Measured:
         paired_configuration: Its configuration, columns [n], 0 where a cell is empty; None where the file has no such columns.
         source: File name.
         rows: Their numbers in the file, from 0, [n]; None where they are of no file.
+        simulated: Which of them say that nothing was run for their latency, [n]; None where none does.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class Measured:
     paired_configuration: ConfigurationBatch | None = None
     source: str = ""
     rows: NDArray[np.int64] | None = None
+    simulated: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return self.latency_us.size
@@ -59,6 +63,7 @@ class Measured:
             latency_us=self.latency_us[index], paired_us=self.paired_us[index] if self.paired_us is not None else None,
             paired_configuration=self.paired_configuration.take(index) if self.paired_configuration else None, source=self.source,
             rows=self.rows[index] if self.rows is not None else None,
+            simulated=self.simulated[index] if self.simulated is not None else None,
         )  # fmt: skip
 
     def models(self) -> list[Model]:
@@ -105,7 +110,10 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
         rows = _rows(path)
         if (assumed := settle_dtypes(rows, path.name)) and progress:
             progress(f"{path.name}: {assumed}")
+        marks = simulated_rows(rows)
         for batch in _measured(rows, path.name):
+            if marks.any() and batch.rows is not None:
+                batch = replace(batch, simulated=marks[batch.rows])
             if batch.gpu.name in left_out:
                 continue
             if models and batch.problem.family == "fused_moe":
@@ -117,7 +125,22 @@ def read(paths: Iterable[Path | str], *, exclude_gpus: Sequence[str] = (), exclu
         left = " (after what is excluded)" if left_out or models else ""
         raise InputError(f"no row has a latency{left}", ", ".join(map(str, paths)), "rows with latency_us, or best_us of sweeps",
                          "`advisor measure` writes such rows")  # fmt: skip
+    if progress and (said := simulated(out)):
+        progress(said)
     return out
+
+
+def simulated(measured: Iterable[Measured]) -> str | None:
+    """How many rows of which files say that nothing was run for their latency, as a sentence; None where none does."""
+    rows: dict[str, set[int]] = {}
+    marked: dict[str, set[int]] = {}
+    for part in measured:
+        if part.rows is not None:
+            rows.setdefault(part.source, set()).update(part.rows.tolist())
+            if part.simulated is not None:
+                marked.setdefault(part.source, set()).update(part.rows[part.simulated].tolist())
+    said = [f"{len(which)} of {several(len(rows[source]), 'row')} of {source}" for source, which in marked.items() if which]
+    return f"simulated, not measured: {', '.join(said)}" if said else None
 
 
 def _rows(path: Path) -> Rows:

@@ -18,7 +18,7 @@ from advisor.learned.calibration import WIDEST
 from advisor.learned.features import BEST
 from advisor.learned.launch import Launch
 from advisor.learned.machine import Machine, machine
-from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, MoeModel, covers
+from advisor.learned.moe import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.power import least_sustained_us, sustained_us
@@ -31,7 +31,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
-        self._last: tuple[ProblemBatch, Machine, Launch] | None = None
+        self._last: tuple[ProblemBatch, Machine, Launch, Estimate] | None = None
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
@@ -57,8 +57,8 @@ class LearnedPredictor:
         if moe is None or not moe.core.winners.size:
             return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
-        launch = self._best_launch(moe, problem, known)
-        found = moe.interval(*self._errors(moe, "best", problem, gpu), moe.core.estimate(launch, BEST), gpu.name)
+        launch, estimate = self._best_launch(moe, problem, known)
+        found = moe.interval(*self._errors(moe, "best", problem, gpu), estimate, gpu.name)
         far = moe.domain.far(launch, known)
         learned = _above(_slowed(_widened(found, far), _least_sustained_us(problem, gpu)), problem, gpu)
         if (far <= DOMAIN_MARGIN).all():
@@ -90,11 +90,12 @@ class LearnedPredictor:
         us[rows], low[rows], high[rows], share[rows] = joined.us, joined.low_us, joined.high_us, joined.share
         return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
-    def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> Launch:
-        """The winners' launch; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
+    def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
+        """The winners' launch and its latency; remembered for the batch just asked about, because `p_speedup` follows `ceiling`."""
         if self._last is None or self._last[0] is not problem or self._last[1] != known:
-            self._last = (problem, known, moe.core.best_launch(problem, known))
-        return self._last[2]
+            launch = moe.core.best_launch(problem, known)
+            self._last = (problem, known, launch, moe.core.estimate(launch, BEST))
+        return self._last[2:]
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; a cold cache is ranked as a warm one: only that was measured.
@@ -128,8 +129,7 @@ class LearnedPredictor:
         if moe is None or not moe.core.winners.size:
             return np.where(prediction.learned & (problem.family != "fused_moe"), np.nan, plain)
         known = machine(gpu, problem.dtype)
-        launch = self._best_launch(moe, problem, known)
-        estimate = moe.core.estimate(launch, BEST)
+        launch, estimate = self._best_launch(moe, problem, known)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
         now, told = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)

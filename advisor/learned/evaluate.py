@@ -44,6 +44,7 @@ def evaluate(paths: Iterable[Path | str], given: Weights, progress: Progress = l
         return [f"{gpu}, model {'seen' if m in models else 'new'}" for m in part.models()]
 
     judged = judging.collect(measured, LearnedPredictor(given), progress, seen)
+    judged.notes |= _simulated(measured)
     labels = {label for columns in judged.columns.values() for label in columns.get("novelty", [])}
     return judging.figures(judged) | {
         "trained_on": given.about,
@@ -93,10 +94,18 @@ def _run(chosen: Sequence[Split], by: str, progress: Progress, with_baselines: b
             progress(f"{number + 1} of {len(chosen)}: {split.group} without {split.left_out}")
             done[number] = _judged(split, by, with_baselines, progress)
     parts = [done[number] for number in range(len(chosen))]
-    result = judging.figures(Judged.join([judged for judged, _ in parts]))
+    whole = Judged.join([judged for judged, _ in parts])
+    whole.notes |= _simulated(part for split in chosen for part in split.test)
+    result = judging.figures(whole)
     if with_baselines:
         result["baselines"] = baselines.figures([found for _, found in parts if found is not None])
     return result
+
+
+def _simulated(judged: Iterable[Measured]) -> set[str]:
+    """A note on rows that were judged and not measured: figures on them say how well a simulation is known."""
+    said = data.simulated(judged)
+    return {said} if said else set()
 
 
 def _judged(split: Split, by: str, with_baselines: bool, progress: Progress) -> tuple[Judged, baselines.Found | None]:

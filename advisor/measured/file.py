@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from advisor.advise.drafts import Measured
+from advisor.configs.row_origin import simulated_rows
 from advisor.configs.row_status import failed
 from advisor.configs.rows import Rows, parse_rows, read_rows
 from advisor.counting import agree, part
@@ -20,9 +20,6 @@ from advisor.measurement.row_source import RowSource
 from advisor.measurement.rows import read_rounds
 from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.schema import Configuration, Latency, MeasuredRounds
-
-SIMULATED = "simulated"
-_FAKE = re.compile(r'"gpu_uuid":\s*"fake"')
 
 Row = tuple[int, Configuration | None]
 """Number of a row, from 0, and its configuration."""
@@ -94,20 +91,12 @@ def read_file(path: str | os.PathLike[str], text: str | None) -> MeasuredFile:
     if latency is None:
         raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
     wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
-    return MeasuredFile(label=label, rows=rows, latency=latency, simulated=_simulated_rows(rows), failed=wrong)
+    return MeasuredFile(label=label, rows=rows, latency=latency, simulated=simulated_rows(rows), failed=wrong)
 
 
 def coverage(label: str, measured: int, launches: int) -> str:
     """How many of a target's launches a file has latencies of."""
     return f"{label}: {part(measured, launches, 'launch')} {agree(measured, 'has', 'have')} a measurement"
-
-
-def simulated(cells: Mapping[str, str]) -> bool:
-    """Whether the cells of a row say that nothing was run for its latency: by `origin`, the timer, or whose fingerprint it has."""
-    if SIMULATED in (cells.get(name, "").strip().lower() for name in ("origin", "timer")):
-        return True
-    mark = cells.get("fingerprint", "")
-    return "fake" in mark and _FAKE.search(mark) is not None
 
 
 def holds_simulated(path: str | os.PathLike[str]) -> bool:
@@ -116,16 +105,4 @@ def holds_simulated(path: str | os.PathLike[str]) -> bool:
     Raises:
         InputError: It cannot be read.
     """
-    return bool(_simulated_rows(read_rows(path)).any())
-
-
-def _simulated_rows(rows: Rows) -> np.ndarray:
-    names = [name for name in ("origin", "timer", "fingerprint") if name in rows.text]
-    if not names:
-        return np.zeros(len(rows), dtype=bool)
-    told: dict[tuple[str, ...], bool] = {}
-    cells = list(zip(*(rows.text[name] for name in names), strict=True))
-    for each in cells:
-        if each not in told:
-            told[each] = simulated(dict(zip(names, each, strict=True)))
-    return np.array([told[each] for each in cells], dtype=bool)
+    return bool(simulated_rows(read_rows(path)).any())

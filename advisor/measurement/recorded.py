@@ -123,15 +123,20 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
     gpus: dict[str, str] = {}
     said: tuple[str, ...] = ()
     wanted = _canonical(gpu) if gpu else None
+    canonical: dict[str, str] = {"": ""}
+    before: Problem | None = None
     for row in read_measured(path):
-        name = _canonical(row.gpu) if row.gpu else ""
+        if (name := canonical.get(row.gpu)) is None:
+            name = canonical[row.gpu] = _canonical(row.gpu)
         gpus.setdefault(name, row.gpu)
         if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
             continue
-        said = tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
-        key = _problem_key(row.problem, said)
-        problems.setdefault(key, row.problem)
-        latencies.setdefault(key, {})[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
+        if row.problem is not before:  # sweeps have the rows of a problem one after another
+            before, said = row.problem, tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
+            key = _problem_key(row.problem, said)
+            problems.setdefault(key, row.problem)
+            of_problem = latencies.setdefault(key, {})
+        of_problem[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
     if wanted is not None and wanted not in gpus:
         expected = f"one of {', '.join(sorted(gpus.values()))}" if gpus else "rows with a configuration and a latency"
         raise UsageError(f"{source}: has no rows of this GPU", gpu, expected)

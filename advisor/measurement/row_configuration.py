@@ -14,6 +14,9 @@ OPTION_COLUMNS = ("num_warps", "num_stages")
 _FURTHER_COLUMNS = tuple(dict.fromkeys(name for parameters in FAMILY_PARAMETERS.values() for name in parameters))
 """Parameters that other files (what `advisor rank` writes, say) have as columns, and `advisor measure` in `parameters`."""
 
+CONFIGURATION_COLUMNS = (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS, *LAUNCH_OPTIONS)
+"""All columns that say what a row was launched with; what has none of its own is in `parameters`."""
+
 _POSITIVE = (*PARAMETER_COLUMNS, *LAUNCH_OPTIONS)
 """What is a positive number wherever a row has it. A kernel may take the further ones as it likes: SPLIT_K = 0 for no split, say."""
 
@@ -32,7 +35,7 @@ def read_configuration(source: RowSource, prefix: str = "") -> Configuration | N
         InputError: A cell is off, or a column and `parameters` contradict each other.
     """
     given: dict[str, int | bool | str] = {}
-    for name in (*PARAMETER_COLUMNS, *_FURTHER_COLUMNS, *LAUNCH_OPTIONS):
+    for name in CONFIGURATION_COLUMNS:
         if (value := source.integer(prefix + name)) is not None:
             given[name] = value
     for name, value in source.document("parameters").items():

@@ -28,10 +28,11 @@ class RowSource:
         return InputError(f"{self.label}: row {self.row}: {column}", self.get(column), limit, "correct the cell, or leave the row out")
 
     def number(self, name: str) -> float | None:
-        if is_nothing(self.get(name)):
+        cell = self.get(name)
+        if not cell or is_nothing(cell):
             return None
         try:
-            value = float(self.get(name))
+            value = float(cell)
         except ValueError:
             raise self.error(name, "a number") from None
         if not math.isfinite(value):

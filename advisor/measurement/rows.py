@@ -23,14 +23,14 @@ from advisor import pipelines
 from advisor.configs.cells import LATENCY_LIMIT, is_latency
 from advisor.configs.routing import check_routing
 from advisor.configs.row_status import failed
-from advisor.configs.rows import SIZE_COLUMNS
+from advisor.configs.rows import SIZE_COLUMNS, Rows
 from advisor.configs.rows import read_rows as read_columns
 from advisor.configs.stored_types import read_stored_types
 from advisor.errors import AdvisorError, InputError
 from advisor.hardware import GpuSpec
 from advisor.measurement.failures import FAILURE_KINDS, MESSAGE_LIMIT, Failure
 from advisor.measurement.launch import Launch, Outcome
-from advisor.measurement.row_configuration import OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
+from advisor.measurement.row_configuration import CONFIGURATION_COLUMNS, OPTION_COLUMNS, PARAMETER_COLUMNS, read_configuration
 from advisor.measurement.row_source import RowSource
 from advisor.measurement.statistics import median_interval, outliers
 from advisor.schema import Configuration, Fingerprint, Problem, Round
@@ -41,6 +41,9 @@ MEASURED_COLUMNS = (
     "throttle", "temperature_c", "power_w", "samples_us", "clocks_mhz", "discarded", "session", "fingerprint",
 )  # fmt: skip
 HEADER = (*PROBLEM_COLUMNS, *SIZE_COLUMNS, *PARAMETER_COLUMNS, *OPTION_COLUMNS, "parameters", *MEASURED_COLUMNS)
+_PROBLEM_CELLS = (*(name for name in PROBLEM_COLUMNS if name not in ("gpu", "kernel")), *SIZE_COLUMNS)
+"""All that says what problem a row is of."""
+
 OK = "ok"
 DISCARDED = "discarded"
 
@@ -166,47 +169,72 @@ def read_measured(path: str | os.PathLike[str]) -> Iterator[MeasuredRow]:
         InputError: It cannot be read, or a cell is off; names file, row, column, value and remedy.
     """
     # Configuration cells are read here: rows of kernels without the three block sizes are as good as any.
-    rows, label = read_columns(path, problems_only=True), os.path.basename(os.fspath(path))  # noqa: PTH119
-    names, text = rows.header, rows.text
-    summary = "default_us" in names and "latency_us" not in names
-    for i in range(len(rows)):
-        cells = {name: text[name][i] for name in names}
-        sizes = {n: int(rows.columns[n][i]) for n in SIZE_COLUMNS if n in rows.columns and cells[n].strip()}
-        yield _read_row(RowSource(label, i + 1, cells), sizes, str(rows.family[i]), str(rows.op[i]), str(rows.dtype[i]), summary)
+    reader = _Reader(read_columns(path, problems_only=True), os.path.basename(os.fspath(path)))  # noqa: PTH119
+    for i in range(len(reader.rows)):
+        yield reader.row(i)
 
 
-def _read_row(source: RowSource, sizes: dict[str, int], family: str, op: str, dtype: str, summary: bool) -> MeasuredRow:
-    if family == "attention":
-        sizes.setdefault("H_kv", sizes["H"])
-    routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
-    where = f"{source.label}: row {source.row}"
-    if routing is not None:
-        check_routing(routing, sizes.get("E"), f"{where}: routing", "correct the cell")
-    stored = read_stored_types(source.cells, where)
-    cache = source.get("cache").lower() or "warm"
-    if cache not in ("warm", "cold"):
-        raise source.error("cache", "warm or cold")
-    problem = Problem(
-        family=family, op=op, sizes=sizes, dtype=dtype, weight_dtype=stored.weight_dtype,  # type: ignore[arg-type]
-        output_dtype=stored.output_dtype, block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
-    )  # fmt: skip
-    status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
-    column = "default_us" if summary else "latency_us"
-    latency = source.number(column) if failure is None else None
-    if latency is not None and not is_latency(latency):
-        raise source.error(column, LATENCY_LIMIT)
-    return MeasuredRow(
-        gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem,
-        configuration=read_configuration(source, "default_" if summary else ""),
-        latency_us=latency, status=status, rounds=read_rounds(source) if failure is None else (),
-        noise_floor=source.number("noise_floor"), session=source.get("session") or None,
-        fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
-    )  # fmt: skip
+class _Reader:
+    """Reads rows one by one. What the cells of a problem or a configuration say is read where they first occur: sweeps repeat both."""
+
+    def __init__(self, rows: Rows, label: str) -> None:
+        self.rows, self.label = rows, label
+        self._summary = "default_us" in rows.header and "latency_us" not in rows.header
+        self._prefix = "default_" if self._summary else ""
+        self._of_problem = [rows.text[name] for name in _PROBLEM_CELLS if name in rows.text]
+        configuration = (*(self._prefix + name for name in CONFIGURATION_COLUMNS), "parameters")
+        self._of_configuration = [rows.text[name] for name in configuration if name in rows.text]
+        self._problems: dict[tuple[str, ...], Problem] = {}
+        self._configurations: dict[tuple[str, ...], Configuration | None] = {}
+
+    def row(self, i: int) -> MeasuredRow:
+        """A row, from 0.
+
+        Raises:
+            InputError: A cell is off.
+        """
+        source = RowSource(self.label, i + 1, {name: cells[i] for name, cells in self.rows.text.items()})
+        key = tuple([cells[i] for cells in self._of_problem])
+        if (problem := self._problems.get(key)) is None:
+            problem = self._problems[key] = self._problem(source, i)
+        status, failure = source.get("status").lower() or OK, _read_failure(source)  # what failed has no speed
+        column = "default_us" if self._summary else "latency_us"
+        latency = source.number(column) if failure is None else None
+        if latency is not None and not is_latency(latency):
+            raise source.error(column, LATENCY_LIMIT)
+        key = tuple([cells[i] for cells in self._of_configuration])
+        if key not in self._configurations:
+            self._configurations[key] = read_configuration(source, self._prefix)
+        return MeasuredRow(
+            gpu=source.get("gpu"), kernel=source.get("kernel"), problem=problem, configuration=self._configurations[key],
+            latency_us=latency, status=status, rounds=read_rounds(source) if failure is None else (),
+            noise_floor=source.number("noise_floor"), session=source.get("session") or None,
+            fingerprint=_read_fingerprint(source), failure=failure, cells=source.cells,
+        )  # fmt: skip
+
+    def _problem(self, source: RowSource, i: int) -> Problem:
+        rows = self.rows
+        sizes = {n: int(rows.columns[n][i]) for n in SIZE_COLUMNS if n in rows.columns and source.get(n)}
+        if rows.family[i] == "attention":
+            sizes.setdefault("H_kv", sizes["H"])
+        routing = source.integers("routing") if source.get("routing").lower() not in ("", "uniform") else None
+        where = f"{source.label}: row {source.row}"
+        if routing is not None:
+            check_routing(routing, sizes.get("E"), f"{where}: routing", "correct the cell")
+        stored = read_stored_types(source.cells, where)
+        cache = source.get("cache").lower() or "warm"
+        if cache not in ("warm", "cold"):
+            raise source.error("cache", "warm or cold")
+        return Problem(
+            family=str(rows.family[i]), op=str(rows.op[i]), sizes=sizes, dtype=str(rows.dtype[i]),  # type: ignore[arg-type]
+            weight_dtype=stored.weight_dtype, output_dtype=stored.output_dtype,  # type: ignore[arg-type]
+            block_shape=stored.block_shape, routing=routing, cache=cache,  # type: ignore[arg-type]
+        )  # fmt: skip
 
 
 def _read_failure(source: RowSource) -> Failure | None:
     status = source.get("status").lower()
-    if not failed(status):
+    if not status or not failed(status):
         return None
     if status not in FAILURE_KINDS:
         return Failure(kind="crash", message=f"status {status}: {source.get('reason')}"[:MESSAGE_LIMIT], stage="")

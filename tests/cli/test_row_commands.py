@@ -40,6 +40,25 @@ def test_what_measure_writes_every_command_reads(tmp_path, capsys):
     assert "at least two" in capsys.readouterr().err
 
 
+def test_rows_that_were_simulated_are_told(tmp_path, capsys):
+    rows, measured = tmp_path / "rows.csv", tmp_path / "measured.csv"
+    header, line = "gpu,gemm,M,E,topk,H,N,latency_us,{}", "H200,w13,{},128,8,2048,768,{},{}"
+    fake = '"{""gpu_uuid"": ""fake""}"'
+    rows.write_text("\n".join([header.format("origin,fingerprint"), line.format(16, 200, "simulated,"), line.format(32, 210, "measured,"),
+                               line.format(64, 220, f",{fake}"), line.format(128, "", "simulated,"), ""]))  # fmt: skip
+    measured.write_text("\n".join([header.format("origin"), line.format(16, 200, "measured"), ""]))
+    note = "simulated, not measured: 2 of 3 rows of rows.csv"  # one has no latency, and is no row of theirs
+    assert main(["evaluate", str(rows), str(measured), "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines().count(f"advisor: {note}") == 1 and captured.err.count("simulated") == 1
+    assert note in json.loads(captured.out)["notes"]
+    assert main(["train", str(rows), str(measured), "-o", str(tmp_path / "weights.npz")]) == 2, "of one model nothing is learned"
+    assert capsys.readouterr().err.splitlines().count(f"advisor: {note}") == 1
+    assert main(["evaluate", str(measured), "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    assert "simulated" not in captured.err + captured.out
+
+
 def test_rows_without_latencies_teach_nothing(tmp_path, capsys):
     rows = str(ROOT / "tests/data/rows.csv")
     for command in (["train", rows, "-o", str(tmp_path / "weights.npz")], ["evaluate", rows]):

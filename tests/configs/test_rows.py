@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.configs.rows import parse_rows, read_rows, write_rows
+from advisor.configs.rows import LINES_AT_ONCE, parse_rows, read_rows, write_rows
 from advisor.errors import InputError, UsageError
 from advisor.measurement import FAILURE_KINDS
 from advisor.measurement.rows import read_measured
@@ -113,11 +113,21 @@ def test_a_bad_configuration(column: str, value: str) -> None:
         ("M,N,K,latency_us\n1,2,3,4\n1,2,3,0\n", "row 2: latency_us"),
         ("M,N,K,latency_us\n1,2,3,\n1,2,3,inf\n", "row 2: latency_us"),
         ('M,N,K\n1,2,"3' + "x" * 200_000 + "\n", "CSV"),
+        ('M,N,K\n1,2\n1,2,"3' + "x" * 200_000 + "\n", "not CSV"),
     ],
 )
 def test_bad_files(text: str, what: str) -> None:
     with pytest.raises(InputError, match=what):
         parse_rows(text, "rows.csv")
+
+
+@pytest.mark.parametrize("number", [1, LINES_AT_ONCE, LINES_AT_ONCE + 1, 2 * LINES_AT_ONCE, 2 * LINES_AT_ONCE + 1])
+def test_long_files_are_read_in_pieces_and_their_rows_counted_on(number: int) -> None:
+    lines = [f"H200,{m},8,9" for m in range(1, number + 1)]
+    rows = parse("\n\n".join(["gpu,M,N,K", *lines, ""]))
+    assert rows.columns["M"].tolist() == list(range(1, number + 1)) and len(rows.text["gpu"]) == number
+    with pytest.raises(InputError, match=f"row {number}: 5 cells under 4 columns"):
+        parse("\n".join(["gpu,M,N,K", *lines[:-1], "H200,1,2,3,4", "H200", *lines, ""]))
 
 
 def test_places(tmp_path: Path) -> None:

@@ -137,3 +137,26 @@ def test_a_row_that_failed_has_no_latency(tmp_path, status, kind):
     path.write_text(f"gpu,M,N,K,latency_us,samples_us,status,reason\nH200,64,512,512,5.0,nan nan,{status},check: output differs\n")
     (row,) = read_measured(path)
     assert row.latency_us is None and row.failure.kind == kind and "output differs" in row.failure.message
+
+
+def test_attention_without_a_column_of_key_heads_has_as_many_as_query_heads(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("gpu,op,B,H,M,N,D,latency_us\nH200,decode,2,8,1,100,64,12.5\n")
+    (row,) = read_measured(path)
+    assert row.problem.sizes == {"B": 2, "H": 8, "H_kv": 8, "M": 1, "N": 100, "D": 64}
+
+
+def test_rows_of_a_sweep_are_each_read_as_they_are(tmp_path):
+    """Cells that several rows share are read once; which row has which, and which is the first that is off, stays exact."""
+    lines = [f"H200,{op},{m},512,256,{warps},{1000 * m + warps}"
+             for op in ("linear", "gemm") for m in (64, 128) for warps in (4, 8) for _ in range(2)]  # fmt: skip
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["gpu,op,M,N,K,num_warps,latency_us", *lines, ""]))
+    rows = list(read_measured(path))
+    assert [(row.problem.sizes, row.configuration.num_warps, row.latency_us) for row in rows] == [
+        ({"M": m, "N": n, "K": 768 - n}, warps, 1000 * m + warps)
+        for n in (256, 512) for m in (64, 128) for warps in (4, 8) for _ in range(2)
+    ]  # fmt: skip
+    path.write_text("\n".join(["gpu,op,M,N,K,num_warps,latency_us", *lines, "H200,gemm,64,512,512,x,5", "H200,gemm,64,512,512,x,6", ""]))
+    with pytest.raises(InputError, match=f"row {len(lines) + 1}: num_warps"):
+        list(read_measured(path))
