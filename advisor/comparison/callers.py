@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 
 from advisor.comparison.objects import Function, family_of, first_argument, methods_of
-from advisor.configs.bindings import SCOPES, Scope, argument_defaults, scopes_around
+from advisor.configs.bindings import SCOPES, Scope, argument_defaults, nodes_of_file, scopes_around
 
 MOST_PATHS = 32
 """Ways to a launch that are followed."""
@@ -26,7 +26,7 @@ class Callers:
 
     def __init__(self, tree: ast.Module) -> None:
         functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-        nodes = list(ast.walk(tree))
+        nodes = nodes_of_file(tree)
         self._scopes = [node for node in nodes if isinstance(node, SCOPES)]
         self._calls: dict[int, list[ast.Call]] = {}
         self._steps: dict[int, list[CallStep]] = {}

@@ -17,7 +17,6 @@ from advisor.comparison.objects import Function
 from advisor.configs.bindings import scopes_around
 from advisor.configs.imported import MOST_HANDS
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
 
@@ -44,9 +43,8 @@ class CallingFile:
     def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
         """Each of its calls of a function, what that gives some arguments, and the calls by which one gets there within the file."""
         around = surrounding(self.source.tree)
-        names = {name for name, called in self.names.items() if called == function.name}
-        for call in calls_of(self.source.tree):
-            if dotted(call.func) in names:
+        for name in (name for name, called in self.names.items() if called == function.name):
+            for call in around.calls.get(name, ()):
                 paths = around.callers.paths((scopes_around(self.source.scopes, call), call))
                 yield call, dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
 
@@ -76,21 +74,27 @@ class Calling:
     defining: SourceFile
     handed: frozenset[str]
 
-    def meaning(self, *, defaulted: bool = True) -> LaunchMeaning:
-        """What the file's calls come down to, by the function's arguments; `defaulted`: also by those that are left to their defaults."""
+    def meanings(self) -> tuple[LaunchMeaning, LaunchMeaning]:
+        """What the file's calls come down to, by the function's arguments: by all, and without those that are left to their defaults."""
         source = self.file.whole()
-        shown: dict[str, list[str]] = {}
-        behind: Counter[tuple[tuple[str, str], ...]] = Counter()
+        shown: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+        behind: tuple[Counter[tuple[tuple[str, str], ...]], ...] = (Counter(), Counter())
         objects = surrounding(self.file.source.tree).objects
         for call, values, paths in self.file.ways(self.function, self.handed):
-            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)] if defaulted else []
-            for name, value in (*values.items(), *left):
-                shown.setdefault(name, []).append(written(value))
+            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)]
+            for name, value in values.items():
+                for each in shown:
+                    each.setdefault(name, []).append(written(value))
+            for name, value in left:
+                shown[0].setdefault(name, []).append(written(value))
             by_default = [(name, digest(self.defining, [value], [])) for name, value in left]
             for path in paths:
-                digests = ((name, digest(source, [value], path, objects, launch=False)) for name, value in values.items())
-                behind[tuple(sorted([*by_default, *digests]))] += 1
-        return LaunchMeaning(passed={name: tuple(each) for name, each in shown.items()}, behind=behind)
+                given = [(name, digest(source, [value], path, objects, launch=False)) for name, value in values.items()]
+                behind[0][tuple(sorted([*by_default, *given]))] += 1
+                behind[1][tuple(sorted(given))] += 1
+        whole, alone = (LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=counted)
+                        for passed, counted in zip(shown, behind, strict=True))  # fmt: skip
+        return whole, alone
 
 
 def _given(function: Function, call: ast.Call, handed: Iterable[str]) -> Iterator[tuple[str, ast.expr]]:
@@ -186,14 +190,14 @@ def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collecti
         if former is None:
             continue
         try:
-            said = difference(former.meaning(), each.meaning())
-            if said is None:
-                continue
-            given = difference(former.meaning(defaulted=False), each.meaning(defaulted=False))
+            (old_whole, old_alone), (new_whole, new_alone) = former.meanings(), each.meanings()
         except git.PartialCloneError:
             continue  # what they import besides is not here
+        said = difference(old_whole, new_whole)
+        if said is None:
+            continue
         call = ChangedCall(where=each.file.where, function=each.function.name, said=said)
-        if given is not None:
+        if difference(old_alone, new_alone) is not None:
             found.append(call)
         else:
             by_default.append((each.file.of, call))

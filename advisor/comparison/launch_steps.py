@@ -14,8 +14,9 @@ from advisor.comparison.callers import Callers, defaults, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
 from advisor.comparison.objects import OF_DICTIONARIES, Objects
-from advisor.configs.bindings import Scope, arguments, bound_by, holds
+from advisor.configs.bindings import Scope, arguments, bound_by, holds, nodes_of_file
 from advisor.configs.changes import changed_by
+from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
 _BLOCKS = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -50,8 +51,9 @@ class Steps(dict[int, Step]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surrounding:
-    """What leads to the launches of a file: kept, for every kernel of it asks."""
+    """What leads to the launches of a file: kept, for every kernel of it asks. `calls`: its calls, by what it names what is called."""
 
+    calls: Mapping[str, Sequence[ast.Call]]
     callers: Callers
     steps: Steps
     objects: Objects
@@ -60,7 +62,11 @@ class Surrounding:
 @lru_cache(maxsize=64)
 def surrounding(tree: ast.Module) -> Surrounding:
     """That of a file."""
-    return Surrounding(callers=Callers(tree), steps=Steps(), objects=Objects(tree))
+    calls: dict[str, list[ast.Call]] = {}
+    for node in nodes_of_file(tree):
+        if isinstance(node, ast.Call) and (name := dotted(node.func)) is not None:
+            calls.setdefault(name, []).append(node)
+    return Surrounding(calls=calls, callers=Callers(tree), steps=Steps(), objects=Objects(tree))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
