@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from advisor.comparison import git
 from advisor.comparison.callers import defaults, passed
-from advisor.comparison.launch_meaning import SPREAD, LaunchMeaning, difference, ways, written
-from advisor.comparison.launch_steps import Step, digest, followed, surrounding
+from advisor.comparison.launch_meaning import BEHIND, SPREAD, LaunchMeaning, cause, difference, ways, written
+from advisor.comparison.launch_steps import Step, digest, followed, parts, surrounding
 from advisor.comparison.launching import launches_elsewhere, own_launches
 from advisor.comparison.objects import Function
 from advisor.configs.bindings import scopes_around
@@ -96,6 +96,17 @@ class Calling:
                         for passed, counted in zip(shown, behind, strict=True))  # fmt: skip
         return whole, alone
 
+    def parts(self) -> Iterator[tuple[ast.AST | str, str]]:
+        """The same, piece by piece."""
+        source = self.file.whole()
+        objects = surrounding(self.file.source.tree).objects
+        for call, values, paths in self.file.ways(self.function, self.handed):
+            left = list(defaults(self.function, call, self.handed))
+            yield from ((each, ast.dump(each)) for each in left)
+            yield from parts(self.defining, [each.value for each in left], [])
+            for path in paths:
+                yield from parts(source, list(values.values()), path, objects, launch=False)
+
 
 def _given(function: Function, call: ast.Call, handed: Iterable[str]) -> Iterator[tuple[str, ast.expr]]:
     """What a call gives those of a function's arguments; `**options` under `SPREAD`."""
@@ -169,11 +180,13 @@ def _unite(known: Handed, more: Handed) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedCall:
-    """A file that calls a function which launches a kernel otherwise than it did."""
+    """A file that calls a function which launches a kernel otherwise than it did; `behind`: what that comes from, where the call itself
+    does not show it."""
 
     where: str
     function: str
     said: str
+    behind: str = ""
 
 
 def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collection[str]) -> list[ChangedCall]:
@@ -185,6 +198,7 @@ def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collecti
     before = {(each.file.where, each.function.name): each for each in old}
     found: list[ChangedCall] = []
     by_default: list[tuple[str, ChangedCall]] = []
+    known_causes: dict[str, str] = {}  # where one change reaches many files, the first is looked into
     for each in new:
         former = before.get((each.file.where, each.function.name))
         if former is None:
@@ -196,7 +210,9 @@ def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collecti
         said = difference(old_whole, new_whole)
         if said is None:
             continue
-        call = ChangedCall(where=each.file.where, function=each.function.name, said=said)
+        if BEHIND in said and said not in known_causes:
+            known_causes[said] = cause(former.parts(), each.parts())
+        call = ChangedCall(where=each.file.where, function=each.function.name, said=said, behind=known_causes.get(said, ""))
         if difference(old_alone, new_alone) is not None:
             found.append(call)
         else:

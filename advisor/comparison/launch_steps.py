@@ -111,15 +111,23 @@ def digest(
 ) -> str:  # fmt: skip
     """A digest of expressions around a launch, and of all that they are worked out from, also by the functions of the file that lead there
     on one way, and by what else methods give their objects."""
-    trees: list[str] = []
-    for each in followed(values, path, launch=launch):
-        own, named = objects.behind(each.function, [*each.values, *each.statements]) if objects is not None else ((), set[str]())
-        trees += without_local_names([*each.values, *each.statements], each.local)
-        trees += [*map(ast.dump, own), *(tree for _, tree in meaning(source, {*each.names, *named}))]
-    if not path:
-        names = {name for value in values for name in _names(value)}
-        trees += [*without_local_names(values, frozenset()), *(tree for _, tree in meaning(source, names))]
+    trees = (tree for _, tree in parts(source, values, path, objects, launch=launch))
     return sha256("\0".join(trees).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parts(
+    source: SourceFile, values: Sequence[ast.AST], path: Sequence[Step], objects: Objects | None = None, *, launch: bool = True
+) -> Iterator[tuple[ast.AST | str, str]]:
+    """What a digest is of: expressions, statements and names of files, each with the syntax tree that it comes down to."""
+    for each in followed(values, path, launch=launch):
+        trees = [*each.values, *each.statements]
+        own, named = objects.behind(each.function, trees) if objects is not None else ((), set[str]())
+        yield from zip(trees, without_local_names(trees, each.local), strict=True)
+        yield from ((tree, ast.dump(tree)) for tree in own)
+        yield from meaning(source, {*each.names, *named})
+    if not path:
+        yield from zip(values, without_local_names(values, frozenset()), strict=True)
+        yield from meaning(source, {name for value in values for name in _names(value)})
 
 
 def _bindings(scopes: Sequence[Scope], call: ast.Call) -> tuple[dict[str, list[ast.AST]], dict[str, list[ast.AST]]]:

@@ -85,8 +85,9 @@ def test_what_is_handed_on_without_a_name_is_a_change_of_the_kernel(repository, 
 
 def test_what_an_unchanged_file_works_out_by_another_is_a_change_of_the_kernel(repository, predictor):
     (subject,) = compared_files(repository, predictor, BASE, edited(BASE, "4096", "8192", "pkg/tools.py")).subjects
-    assert subject.notes[:2] == (
+    assert subject.notes[:3] == (
         SAID.format(file="pkg/layer.py", function="fused", change="what num_warps=warps_for(x.numel()) comes from"),
+        "What changed behind that: warps_for.",
         "pkg/layer.py is unchanged; what it imports changed with pkg/tools.py.",
     )
 
