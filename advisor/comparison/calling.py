@@ -7,6 +7,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from advisor.comparison import git
 from advisor.comparison.callers import defaults, passed
@@ -189,20 +190,32 @@ class ChangedCall:
     behind: str = ""
 
 
+def _paired(old: Sequence[Calling], new: Sequence[Calling]) -> Iterator[tuple[Calling, Calling]]:
+    """The calls of a file and what they were: of the same file, of one of its name that lies elsewhere now, or of a function that was
+    called something else and is given the same."""
+    before, after = ({(each.file.where, each.function.name): each for each in side} for side in (old, new))
+    yield from ((before[key], each) for key, each in after.items() if key in before)
+    lost, gained = ([each for key, each in one.items() if key not in other] for one, other in ((before, after), (after, before)))
+    alike = (lambda each: (PurePosixPath(each.file.where).name, each.function.name), lambda each: (each.file.where, each.handed))
+    for of in alike:
+        for each in list(gained):
+            mates, rivals = ([one for one in side if of(one) == of(each)] for side in (lost, gained))
+            if len(mates) == len(rivals) == 1:
+                yield mates[0], each
+                lost.remove(mates[0])
+                gained.remove(each)
+
+
 def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collection[str]) -> list[ChangedCall]:
     """What changed in how files come to the launches of a kernel; what calls it besides, or no longer does, changes no launch.
 
     Another default of what a file calls is told with that file, where it has part in a launch of its own (`told`: the files of which that
     is said already).
     """
-    before = {(each.file.where, each.function.name): each for each in old}
     found: list[ChangedCall] = []
     by_default: list[tuple[str, ChangedCall]] = []
     known_causes: dict[str, str] = {}  # where one change reaches many files, the first is looked into
-    for each in new:
-        former = before.get((each.file.where, each.function.name))
-        if former is None:
-            continue
+    for former, each in _paired(old, new):
         try:
             (old_whole, old_alone), (new_whole, new_alone) = former.meanings(), each.meanings()
         except git.PartialCloneError:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from advisor.comparison.callers import Callers, defaults, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
-from advisor.comparison.objects import OF_DICTIONARIES, Objects
+from advisor.comparison.objects import Function, Objects, passed_on
 from advisor.configs.bindings import Scope, arguments, bound_by, holds, nodes_of_file
 from advisor.configs.changes import changed_by
 from advisor.configs.literals import dotted
@@ -156,7 +156,24 @@ def _bindings(scopes: Sequence[Scope], call: ast.Call) -> tuple[dict[str, list[a
                 found.setdefault(name, []).append(node)
             for name in {name for each in nodes if isinstance(each, (ast.Subscript, ast.Call)) for name in changed_by(each)}:
                 changing.setdefault(name, []).append(node)
+    for inner in scopes[1:]:
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            for name, value in _given_within(inner, inside):
+                found.setdefault(name, []).append(value)
     return found, changing
+
+
+def _given_within(inner: Function | ast.Lambda, nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """What calls among some nodes give the arguments of a function within another, and their defaults."""
+    if isinstance(inner, ast.Lambda):
+        names = {name for each in nodes if isinstance(each, ast.Assign) and each.value is inner for name in map(dotted, each.targets)}
+    else:
+        names = {inner.name}
+    asked = arguments(inner)
+    for call in nodes:
+        if isinstance(call, ast.Call) and dotted(call.func) in names:
+            yield from ((name, value) for name in sorted(asked) for value in passed(inner, call, name))
+            yield from ((each.arg or "", each) for each in defaults(inner, call, asked))
 
 
 def _head(node: ast.stmt) -> Iterator[ast.AST]:
@@ -189,9 +206,10 @@ def _behind(
 
 
 def _passed_on(tree: ast.AST) -> Iterator[str]:
-    """Names in a tree that stand for themselves, and those of dictionaries: `config`, `config["num_warps"]`, `config.get("num_warps")`."""
+    """Names in a tree that stand for themselves, and those of dictionaries and configurations: `config`, `config["num_warps"]`,
+    `config.get("num_warps")`, `config.num_warps`."""
     nodes = list(ast.walk(tree))
-    asked_of = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and each.attr not in OF_DICTIONARIES}
+    asked_of = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and not passed_on(each.attr)}
     yield from (each.id for each in nodes if isinstance(each, ast.Name) and id(each) not in asked_of)
 
 

@@ -35,7 +35,7 @@ def arguments(scope: ast.AST) -> set[str]:
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
 
 
-def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     """What arguments of a function are where a call does not give them."""
     asked = function.args
     positional = [*asked.posonlyargs, *asked.args]
