@@ -27,7 +27,7 @@ def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall]
         alike.setdefault((f" by {call.function}", call.said), []).append(call.where)
     notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it{by} changed: {said}."
              for (by, said), files in alike.items()]  # fmt: skip
-    behind = dict.fromkeys(each.behind for each in (*changed, *called) if each.behind)
+    behind = dict.fromkeys(filter(None, [*(launch.behind for launch in changed), *(call.behind for call in called)]))
     notes += [f"What changed behind that: {'; '.join(behind)}."] if behind else []
     where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])
     changed_with: dict[str, list[str]] = {}
