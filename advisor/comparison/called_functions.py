@@ -299,9 +299,8 @@ def _given(source: SourceFile, called: Set[str], fresh: frozenset[str]) -> _Give
     around = surrounding(source.tree)
     texts: dict[str, list[str]] = {name: [] for name in called}
     depending = set(called) if ALL in fresh else set()
-    for call in calls_of(source.tree) if called else ():
-        name = dotted(call.func)
-        if name is None or name not in texts or name in depending:
+    for name, call in ((each, call) for each in sorted(called) for call in around.calls.get(each, ())):
+        if name in depending:
             continue
         values = [*call.args, *(each.value for each in call.keywords)]
         named = [each.arg for each in call.keywords]

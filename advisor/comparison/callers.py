@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 
 from advisor.comparison.objects import Function, family_of, first_argument, methods_of
-from advisor.configs.bindings import SCOPES, Scope, argument_defaults, scopes_around
+from advisor.configs.bindings import SCOPES, Scope, argument_defaults, nodes_of_file, scopes_around
 
 MOST_PATHS = 32
 """Ways to a launch that are followed."""
@@ -26,7 +26,7 @@ class Callers:
 
     def __init__(self, tree: ast.Module) -> None:
         functions = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-        nodes = list(ast.walk(tree))
+        nodes = nodes_of_file(tree)
         self._scopes = [node for node in nodes if isinstance(node, SCOPES)]
         self._calls: dict[int, list[ast.Call]] = {}
         self._steps: dict[int, list[CallStep]] = {}
@@ -89,7 +89,7 @@ def _of_class(line: Sequence[ast.ClassDef], name: str) -> Function | None:
     return forward if forward is not None and first_argument(forward) == "ctx" else found
 
 
-def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
+def passed(function: Function | ast.Lambda, call: ast.Call, name: str) -> Iterator[ast.expr]:
     """What a call gives an argument of a function; where it spreads a list or a dictionary, that as well. What methods are given without
     being passed it is not counted. `**options` are given a dictionary of what no other argument takes."""
     positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
@@ -111,7 +111,7 @@ def passed(function: Function, call: ast.Call, name: str) -> Iterator[ast.expr]:
             yield ast.Dict(keys=[key for key, _ in rest], values=[value for _, value in rest])
 
 
-def defaults(function: Function, call: ast.Call | None, names: Set[str]) -> Iterator[ast.keyword]:
+def defaults(function: Function | ast.Lambda, call: ast.Call | None, names: Set[str]) -> Iterator[ast.keyword]:
     """The defaults of some arguments of a function that count where a call leads to it: of those that the call does not give for certain
     (what it spreads may lack them). Without a call, all: others may call it so."""
     spread = list(_spread(call)) if call is not None else []

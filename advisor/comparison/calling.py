@@ -7,17 +7,17 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from advisor.comparison import git
 from advisor.comparison.callers import defaults, passed
-from advisor.comparison.launch_meaning import SPREAD, LaunchMeaning, difference, ways, written
-from advisor.comparison.launch_steps import Step, digest, followed, surrounding
+from advisor.comparison.launch_meaning import BEHIND, SPREAD, LaunchMeaning, cause, difference, ways, written
+from advisor.comparison.launch_steps import Step, digest, followed, parts, surrounding
 from advisor.comparison.launching import launches_elsewhere, own_launches
 from advisor.comparison.objects import Function
 from advisor.configs.bindings import scopes_around
 from advisor.configs.imported import MOST_HANDS
 from advisor.configs.jit_function import JitFunction
-from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
 
@@ -44,9 +44,8 @@ class CallingFile:
     def ways(self, function: Function, handed: Iterable[str]) -> Iterator[tuple[ast.Call, dict[str, ast.expr], Sequence[Sequence[Step]]]]:
         """Each of its calls of a function, what that gives some arguments, and the calls by which one gets there within the file."""
         around = surrounding(self.source.tree)
-        names = {name for name, called in self.names.items() if called == function.name}
-        for call in calls_of(self.source.tree):
-            if dotted(call.func) in names:
+        for name in (name for name, called in self.names.items() if called == function.name):
+            for call in around.calls.get(name, ()):
                 paths = around.callers.paths((scopes_around(self.source.scopes, call), call))
                 yield call, dict(_given(function, call, handed)), [[around.steps.of(*step) for step in path] for path in paths]
 
@@ -76,21 +75,38 @@ class Calling:
     defining: SourceFile
     handed: frozenset[str]
 
-    def meaning(self, *, defaulted: bool = True) -> LaunchMeaning:
-        """What the file's calls come down to, by the function's arguments; `defaulted`: also by those that are left to their defaults."""
+    def meanings(self) -> tuple[LaunchMeaning, LaunchMeaning]:
+        """What the file's calls come down to, by the function's arguments: by all, and without those that are left to their defaults."""
         source = self.file.whole()
-        shown: dict[str, list[str]] = {}
-        behind: Counter[tuple[tuple[str, str], ...]] = Counter()
+        shown: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+        behind: tuple[Counter[tuple[tuple[str, str], ...]], ...] = (Counter(), Counter())
         objects = surrounding(self.file.source.tree).objects
         for call, values, paths in self.file.ways(self.function, self.handed):
-            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)] if defaulted else []
-            for name, value in (*values.items(), *left):
-                shown.setdefault(name, []).append(written(value))
+            left = [(each.arg or "", each.value) for each in defaults(self.function, call, self.handed)]
+            for name, value in values.items():
+                for each in shown:
+                    each.setdefault(name, []).append(written(value))
+            for name, value in left:
+                shown[0].setdefault(name, []).append(written(value))
             by_default = [(name, digest(self.defining, [value], [])) for name, value in left]
             for path in paths:
-                digests = ((name, digest(source, [value], path, objects, launch=False)) for name, value in values.items())
-                behind[tuple(sorted([*by_default, *digests]))] += 1
-        return LaunchMeaning(passed={name: tuple(each) for name, each in shown.items()}, behind=behind)
+                given = [(name, digest(source, [value], path, objects, launch=False)) for name, value in values.items()]
+                behind[0][tuple(sorted([*by_default, *given]))] += 1
+                behind[1][tuple(sorted(given))] += 1
+        whole, alone = (LaunchMeaning(passed={name: tuple(each) for name, each in passed.items()}, behind=counted)
+                        for passed, counted in zip(shown, behind, strict=True))  # fmt: skip
+        return whole, alone
+
+    def parts(self) -> Iterator[tuple[ast.AST | str, str]]:
+        """The same, piece by piece."""
+        source = self.file.whole()
+        objects = surrounding(self.file.source.tree).objects
+        for call, values, paths in self.file.ways(self.function, self.handed):
+            left = list(defaults(self.function, call, self.handed))
+            yield from ((each, ast.dump(each)) for each in left)
+            yield from parts(self.defining, [each.value for each in left], [])
+            for path in paths:
+                yield from parts(source, list(values.values()), path, objects, launch=False)
 
 
 def _given(function: Function, call: ast.Call, handed: Iterable[str]) -> Iterator[tuple[str, ast.expr]]:
@@ -165,11 +181,29 @@ def _unite(known: Handed, more: Handed) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedCall:
-    """A file that calls a function which launches a kernel otherwise than it did."""
+    """A file that calls a function which launches a kernel otherwise than it did; `behind`: what that comes from, where the call itself
+    does not show it."""
 
     where: str
     function: str
     said: str
+    behind: str = ""
+
+
+def _paired(old: Sequence[Calling], new: Sequence[Calling]) -> Iterator[tuple[Calling, Calling]]:
+    """The calls of a file and what they were: of the same file, of one of its name that lies elsewhere now, or of a function that was
+    called something else and is given the same."""
+    before, after = ({(each.file.where, each.function.name): each for each in side} for side in (old, new))
+    yield from ((before[key], each) for key, each in after.items() if key in before)
+    lost, gained = ([each for key, each in one.items() if key not in other] for one, other in ((before, after), (after, before)))
+    alike = (lambda each: (PurePosixPath(each.file.where).name, each.function.name), lambda each: (each.file.where, each.handed))
+    for of in alike:
+        for each in list(gained):
+            mates, rivals = ([one for one in side if of(one) == of(each)] for side in (lost, gained))
+            if len(mates) == len(rivals) == 1:
+                yield mates[0], each
+                lost.remove(mates[0])
+                gained.remove(each)
 
 
 def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collection[str]) -> list[ChangedCall]:
@@ -178,22 +212,21 @@ def changed_calls(old: Sequence[Calling], new: Sequence[Calling], told: Collecti
     Another default of what a file calls is told with that file, where it has part in a launch of its own (`told`: the files of which that
     is said already).
     """
-    before = {(each.file.where, each.function.name): each for each in old}
     found: list[ChangedCall] = []
     by_default: list[tuple[str, ChangedCall]] = []
-    for each in new:
-        former = before.get((each.file.where, each.function.name))
-        if former is None:
-            continue
+    known_causes: dict[str, str] = {}  # where one change reaches many files, the first is looked into
+    for former, each in _paired(old, new):
         try:
-            said = difference(former.meaning(), each.meaning())
-            if said is None:
-                continue
-            given = difference(former.meaning(defaulted=False), each.meaning(defaulted=False))
+            (old_whole, old_alone), (new_whole, new_alone) = former.meanings(), each.meanings()
         except git.PartialCloneError:
             continue  # what they import besides is not here
-        call = ChangedCall(where=each.file.where, function=each.function.name, said=said)
-        if given is not None:
+        said = difference(old_whole, new_whole)
+        if said is None:
+            continue
+        if BEHIND in said and said not in known_causes:
+            known_causes[said] = cause(former.parts(), each.parts())
+        call = ChangedCall(where=each.file.where, function=each.function.name, said=said, behind=known_causes.get(said, ""))
+        if difference(old_alone, new_alone) is not None:
             found.append(call)
         else:
             by_default.append((each.file.of, call))

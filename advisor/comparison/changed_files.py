@@ -25,12 +25,14 @@ from advisor.comparison.resources import Compiling
 from advisor.comparison.settings import Settings
 from advisor.comparison.tables import named_like_table, read_version, table_request, table_subject
 from advisor.comparison.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree
-from advisor.comparison_schema import Subject
+from advisor.comparison.undefined_names import launched_in_vain
+from advisor.comparison_schema import Failure, Subject
 from advisor.configs.source import SourceFile
 from advisor.errors import InputError
 from advisor.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.rows import read_measured
+from advisor.schema import Finding
 from advisor.targets import Request
 
 
@@ -137,9 +139,22 @@ class ChangedFiles:
             found = kernel_subjects(change.path, change.word, sources[0], sources[1], settings=self.settings, gpus=self.gpus,
                                     predictor=self.predictor, compiling=self.compiling, recorded=self.recorded,
                                     origins=origins, left=left, launchers=launchers, importing=self.importing, calling=calling)  # fmt: skip
+            found = [self._still_launched(each, after, change.head) for each in found]
             left_out = before.left_out or after.left_out
             note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
             return [replace(cleaned, notes=(*note, *cleaned.notes)) for each in found for cleaned in (_without_folder(each, folder),)]
+
+    def _still_launched(self, subject: Subject, reading: Reading, entry: Entry | None) -> Subject:
+        """A kernel that is gone, with the failure that its file launches it all the same, where it does."""
+        kernel = subject.title.rpartition("::")[2]
+        line = launched_in_vain(reading.file(entry), kernel) if entry is not None and subject.change == "removed" else None
+        if line is None:
+            return subject
+        reason = f"NameError as soon as it is launched: line {line} launches {kernel}, which nothing defines any more"
+        issue = Finding(rule="undefined-name", severity="error", title="A kernel that is gone is launched", evidence=reason,
+                        remedy="restore the kernel, import it, or launch another", scope="kernel")  # fmt: skip
+        failure = Failure(condition="failed", what="", reason=reason)
+        return replace(subject, failures=(*subject.failures, failure), new_issues=(*subject.new_issues, issue))
 
     def _launchers(self, reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
         """The files that launch kernels of others in these paths, each with its path."""
@@ -208,6 +223,7 @@ def _is_table(data: bytes, path: str) -> bool:
 
 def _without_folder(subject: Subject, folder: str) -> Subject:
     """The subject with the temporary folder taken out of its texts."""
+
     def clean(text: str) -> str:
         for side in ("base", "head"):
             text = text.replace(f"{folder}/{side}/", "")

@@ -4,7 +4,7 @@ other files, which are read from the tree as `advisor.configs.imported` finds th
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -14,6 +14,7 @@ from advisor.comparison.changed_names import ALL, changed_names, touched
 from advisor.comparison.kernel_source import LARGEST_SOURCE_BYTES, parse
 from advisor.comparison.meaning import behind, leads
 from advisor.comparison.trees import Entry, FileChange, Tree, sized
+from advisor.configs.bindings import nodes_of_file
 from advisor.configs.imported import MOST_ABOVE, MOST_HANDS
 from advisor.configs.imports import Import
 from advisor.configs.module_names import ModuleNames
@@ -63,7 +64,7 @@ def imported_files(
         Whether some that its kernels need were left out: there are more than `LARGEST_IMPORTED`.
     """
     entries = tree.entries()
-    everything = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    everything = mentioned(source.tree)[0] if whole else ()
     known: dict[str, SourceFile | None] = {path: source}
     done: set[tuple[str, str]] = set()
     left_out = []
@@ -188,11 +189,9 @@ def _candidates(tree: Tree, entries: dict[str, Entry], targets: Mapping[str, fro
     return [path for path in found if path.endswith(".py") and (naming is None or path in naming)]
 
 
-def taken(
-    source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]
-) -> tuple[str, frozenset[str]]:
+def taken(source: SourceFile, path: str, targets: Mapping[str, frozenset[str]], paths: Container[str]) -> tuple[str, frozenset[str]]:
     """The first target of which a file imports changed names, and its own names for them; neither: it imports none."""
-    attributes = _attributes(source.tree)
+    attributes = mentioned(source.tree)[1]
     vias, names = set[str](), set[str]()
     named = (item for imports in (source.imports, source.inner_imports) for items in imports.values() for item in items)
     for item in [*named, *source.stars]:
@@ -208,17 +207,21 @@ def taken(
     return min(vias, default=""), frozenset(names)
 
 
-def _attributes(tree: ast.Module) -> dict[str, set[str]]:
-    """What is asked of each name, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
+@lru_cache(maxsize=64)
+def mentioned(tree: ast.Module) -> tuple[Set[str], Mapping[str, Set[str]]]:
+    """The names in a file, and what is asked of each, at any depth: {"package": {"helpers", "scale"}} of `package.helpers.scale`."""
+    names: set[str] = set()
     found: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of_file(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
         asked, root = set[str](), node
         while isinstance(root, ast.Attribute):
             asked.add(root.attr)
             root = root.value
         if asked and isinstance(root, ast.Name):
             found.setdefault(root.id, set()).update(asked)
-    return found
+    return names, found
 
 
 def _shared(path: str, folders: Container[PurePosixPath]) -> int:

@@ -12,23 +12,38 @@ from advisor.configs.jit_function import MISSING
 
 SAME = "The kernel is the same; how"
 """Begins the note on a launch that changed where the kernel did not."""
+FILES_NAMED = 3
+"""Of those that launch a kernel otherwise in the same way."""
 
 
 def launch_notes(changed: Sequence[ChangedLaunch], called: Sequence[ChangedCall], same: bool, importing: Mapping[str, str]) -> list[str]:
     """How launches of a kernel changed, and calls of functions that launch it, `same`: while it did not; and what of theirs changed with
     another file (`importing`)."""
     how = SAME if same else "How"
-    notes = [f"{how} {each.new.where or 'its file'} launches it changed: {each.said}." for each in changed]
-    notes += [f"{how} {each.where} launches it by {each.function} changed: {each.said}." for each in called]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for launch in changed:
+        alike.setdefault(("", launch.said), []).append(launch.new.where or "its file")
+    for call in called:
+        alike.setdefault((f" by {call.function}", call.said), []).append(call.where)
+    notes = [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it{by} changed: {said}."
+             for (by, said), files in alike.items()]  # fmt: skip
+    behind = dict.fromkeys(filter(None, [*(launch.behind for launch in changed), *(call.behind for call in called)]))
+    notes += [f"What changed behind that: {'; '.join(behind)}."] if behind else []
     where = dict.fromkeys([*(each.new.where for each in changed), *(each.where for each in called)])
-    alike: dict[str, list[str]] = {}
+    changed_with: dict[str, list[str]] = {}
     for each in where:
         if each in importing:
-            alike.setdefault(importing[each], []).append(each)
-    for changed_with, unchanged in alike.items():
+            changed_with.setdefault(importing[each], []).append(each)
+    for path, unchanged in changed_with.items():
         are, import_ = ("are", "they import") if len(unchanged) > 1 else ("is", "it imports")
-        notes.append(f"{', '.join(unchanged)} {are} unchanged; what {import_} changed with {changed_with}.")
+        notes.append(f"{_listed(unchanged)} {are} unchanged; what {import_} changed with {path}.")
     return notes
+
+
+def _listed(files: Sequence[str]) -> str:
+    """The first of some files, and how many more there are."""
+    more = f" and {len(files) - FILES_NAMED} more files" if len(files) > FILES_NAMED + 1 else ""
+    return ", ".join(files[:FILES_NAMED] if more else files) + more
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:

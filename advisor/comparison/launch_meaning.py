@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.launch_steps import Step, digest, surrounding
+from advisor.comparison.launch_steps import Step, digest, parts, surrounding
 from advisor.comparison.launching import Launching
 from advisor.configs.jit_function import JitFunction
 from advisor.configs.launch_forms import grid_of
@@ -15,6 +15,10 @@ from advisor.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
 """Characters that are shown of an expression."""
+MOST_CAUSES = 3
+"""Pieces that are named of what a launch comes from."""
+BEHIND = "comes from"
+"""Ends a difference that does not show in the launch itself."""
 SPREAD, TUNING = "**", "@"
 """Among what launches pass: `**options`, and the decorators that another file than the kernel's applies to it."""
 Launched = tuple[JitFunction, Sequence[Launching]]
@@ -38,6 +42,41 @@ class LaunchMeaning:
     def digests(self, name: str) -> set[str]:
         """Of what the launches pass for an option or constant."""
         return {digest for launch in self.behind for each, digest in launch if each == name}
+
+
+Parts = Iterable[tuple[ast.AST | str, str]]
+"""What launches come down to, piece by piece (`parts`)."""
+
+
+def launch_parts(function: JitFunction, launching: Launching) -> Iterator[tuple[ast.AST | str, str]]:
+    """What a file's launches of a kernel come down to, piece by piece."""
+    objects = surrounding(launching.source.tree).objects
+    if launching.tuning is not None:
+        yield from parts(*launching.tuning, [])
+    for each in ways(function, launching):
+        for path in each.paths:
+            yield from parts(launching.source, list(each.values.values()), path, objects)
+
+
+def cause(old: Parts, new: Parts) -> str:
+    """Which pieces differ, in words: statements as they are written, functions and constants of files by name; empty: none by its text."""
+    sides: list[tuple[dict[str, None], set[tuple[str, str]]]] = []
+    for side in (old, new):
+        statements: dict[str, None] = {}
+        named: set[tuple[str, str]] = set()
+        for piece, tree in side:
+            if isinstance(piece, str):
+                named.add((piece, tree))
+            else:
+                statements.setdefault(written(piece))
+        sides.append((statements, named))
+    (before, old_named), (after, new_named) = sides
+    gone, came = ([each for each in one if each not in other] for one, other in ((before, after), (after, before)))
+    if len(gone) != len(came):
+        gone, came = [", ".join(gone[:MOST_CAUSES])], [", ".join(came[:MOST_CAUSES])]
+    said = [f"{one or 'nothing'} → {other or 'nothing'}" for one, other in zip(gone, came, strict=True)]
+    said += sorted({name for name, _ in old_named ^ new_named})
+    return ", ".join(said[:MOST_CAUSES]) + (", …" if len(said) > MOST_CAUSES else "")
 
 
 def launch_meaning(function: JitFunction, launching: Launching) -> LaunchMeaning:
@@ -111,11 +150,13 @@ def written(node: ast.AST) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedLaunch:
-    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words."""
+    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before; and the change in words;
+    `behind`: what that comes from, where the launch itself does not show it."""
 
     old: Launching
     new: Launching
     said: str
+    behind: str = ""
 
 
 def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
@@ -130,7 +171,15 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
     meanings = ((one, other, difference(launch_meaning(old[0], one), launch_meaning(new[0], other))) for one, other in pairs)
-    return [ChangedLaunch(old=one, new=other, said=said) for one, other, said in meanings if said is not None]
+    known: dict[str, str] = {}  # where one change reaches many files, the first is looked into
+    found = []
+    for one, other, said in meanings:
+        if said is None:
+            continue
+        if BEHIND in said and said not in known:
+            known[said] = cause(launch_parts(old[0], one), launch_parts(new[0], other))
+        found.append(ChangedLaunch(old=one, new=other, said=said, behind=known.get(said, "")))
+    return found
 
 
 def difference(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
@@ -144,7 +193,7 @@ def difference(old: LaunchMeaning, new: LaunchMeaning) -> str | None:
     said = ", ".join(f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in rewritten)
     rest = [name for name in names or new.passed if name not in rewritten]
     rest = [name for name in rest if name != "grid"] or ([] if rewritten else rest)  # the grid depends on constants more often than not
-    behind = f"what {', '.join(_text(name, new.passed[name][:1]) for name in rest)} comes from" if rest else ""
+    behind = f"what {', '.join(_text(name, new.passed[name][:1]) for name in rest)} {BEHIND}" if rest else ""
     return ", and ".join(filter(None, (said, behind)))
 
 

@@ -13,9 +13,10 @@ from hashlib import sha256
 from advisor.comparison.callers import Callers, defaults, passed
 from advisor.comparison.local_names import local_names, without_local_names
 from advisor.comparison.meaning import meaning
-from advisor.comparison.objects import OF_DICTIONARIES, Objects
-from advisor.configs.bindings import Scope, arguments, bound_by, holds
+from advisor.comparison.objects import Function, Objects, passed_on
+from advisor.configs.bindings import Scope, arguments, bound_by, holds, nodes_of_file
 from advisor.configs.changes import changed_by
+from advisor.configs.literals import dotted
 from advisor.configs.source import SourceFile
 
 _BLOCKS = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith, ast.Try, ast.Match)
@@ -50,8 +51,9 @@ class Steps(dict[int, Step]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surrounding:
-    """What leads to the launches of a file: kept, for every kernel of it asks."""
+    """What leads to the launches of a file: kept, for every kernel of it asks. `calls`: its calls, by what it names what is called."""
 
+    calls: Mapping[str, Sequence[ast.Call]]
     callers: Callers
     steps: Steps
     objects: Objects
@@ -60,7 +62,11 @@ class Surrounding:
 @lru_cache(maxsize=64)
 def surrounding(tree: ast.Module) -> Surrounding:
     """That of a file."""
-    return Surrounding(callers=Callers(tree), steps=Steps(), objects=Objects(tree))
+    calls: dict[str, list[ast.Call]] = {}
+    for node in nodes_of_file(tree):
+        if isinstance(node, ast.Call) and (name := dotted(node.func)) is not None:
+            calls.setdefault(name, []).append(node)
+    return Surrounding(calls=calls, callers=Callers(tree), steps=Steps(), objects=Objects(tree))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +111,23 @@ def digest(
 ) -> str:  # fmt: skip
     """A digest of expressions around a launch, and of all that they are worked out from, also by the functions of the file that lead there
     on one way, and by what else methods give their objects."""
-    trees: list[str] = []
-    for each in followed(values, path, launch=launch):
-        own, named = objects.behind(each.function, [*each.values, *each.statements]) if objects is not None else ((), set[str]())
-        trees += without_local_names([*each.values, *each.statements], each.local)
-        trees += [*map(ast.dump, own), *(tree for _, tree in meaning(source, {*each.names, *named}))]
-    if not path:
-        names = {name for value in values for name in _names(value)}
-        trees += [*without_local_names(values, frozenset()), *(tree for _, tree in meaning(source, names))]
+    trees = (tree for _, tree in parts(source, values, path, objects, launch=launch))
     return sha256("\0".join(trees).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parts(
+    source: SourceFile, values: Sequence[ast.AST], path: Sequence[Step], objects: Objects | None = None, *, launch: bool = True
+) -> Iterator[tuple[ast.AST | str, str]]:
+    """What a digest is of: expressions, statements and names of files, each with the syntax tree that it comes down to."""
+    for each in followed(values, path, launch=launch):
+        trees = [*each.values, *each.statements]
+        own, named = objects.behind(each.function, trees) if objects is not None else ((), set[str]())
+        yield from zip(trees, without_local_names(trees, each.local), strict=True)
+        yield from ((tree, ast.dump(tree)) for tree in own)
+        yield from meaning(source, {*each.names, *named})
+    if not path:
+        yield from zip(values, without_local_names(values, frozenset()), strict=True)
+        yield from meaning(source, {name for value in values for name in _names(value)})
 
 
 def _bindings(scopes: Sequence[Scope], call: ast.Call) -> tuple[dict[str, list[ast.AST]], dict[str, list[ast.AST]]]:
@@ -142,7 +156,24 @@ def _bindings(scopes: Sequence[Scope], call: ast.Call) -> tuple[dict[str, list[a
                 found.setdefault(name, []).append(node)
             for name in {name for each in nodes if isinstance(each, (ast.Subscript, ast.Call)) for name in changed_by(each)}:
                 changing.setdefault(name, []).append(node)
+    for inner in scopes[1:]:
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            for name, value in _given_within(inner, inside):
+                found.setdefault(name, []).append(value)
     return found, changing
+
+
+def _given_within(inner: Function | ast.Lambda, nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """What calls among some nodes give the arguments of a function within another, and their defaults."""
+    if isinstance(inner, ast.Lambda):
+        names = {name for each in nodes if isinstance(each, ast.Assign) and each.value is inner for name in map(dotted, each.targets)}
+    else:
+        names = {inner.name}
+    asked = arguments(inner)
+    for call in nodes:
+        if isinstance(call, ast.Call) and dotted(call.func) in names:
+            yield from ((name, value) for name in sorted(asked) for value in passed(inner, call, name))
+            yield from ((each.arg or "", each) for each in defaults(inner, call, asked))
 
 
 def _head(node: ast.stmt) -> Iterator[ast.AST]:
@@ -175,9 +206,10 @@ def _behind(
 
 
 def _passed_on(tree: ast.AST) -> Iterator[str]:
-    """Names in a tree that stand for themselves, and those of dictionaries: `config`, `config["num_warps"]`, `config.get("num_warps")`."""
+    """Names in a tree that stand for themselves, and those of dictionaries and configurations: `config`, `config["num_warps"]`,
+    `config.get("num_warps")`, `config.num_warps`."""
     nodes = list(ast.walk(tree))
-    asked_of = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and each.attr not in OF_DICTIONARIES}
+    asked_of = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and not passed_on(each.attr)}
     yield from (each.id for each in nodes if isinstance(each, ast.Name) and id(each) not in asked_of)
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from advisor.configs.bindings import argument_defaults, arguments, bound_by
 from advisor.configs.changes import CHANGING
 
 OF_DICTIONARIES = CHANGING | {"get", "copy", "items", "keys", "values"}
-"""Attributes of what is passed on as it is. What others are asked of is a tensor more often than not, of which a launch takes the shape."""
+"""Attributes of dictionaries and lists."""
+_OF_CONFIGURATIONS = re.compile(r"(num_)?(warps|stages|ctas)|maxnreg|(all_)?kwargs|(block|tile)(_?size)?(_?[a-z]{1,2})?\d*|"
+                                r"(chunk|group)_?size(_?[a-z])?|group_?m|(num_)?(kv_)?splits|split_?k|b[dkmnqtv]", re.I)  # fmt: skip
+"""Attributes of objects that are configurations: `config.BLOCK_M`, `flags.num_warps`, `triton.Config(…).kwargs`."""
 MOST_STATEMENTS = 200
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def passed_on(attribute: str) -> bool:
+    """Whether what an attribute is asked of is passed on as it is: a dictionary, a configuration. Other attributes are asked of tensors
+    more often than not, of which a launch takes the shape."""
+    return attribute in OF_DICTIONARIES or _OF_CONFIGURATIONS.fullmatch(attribute) is not None
 
 
 def first_argument(function: Function) -> str | None:
@@ -108,6 +118,6 @@ def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign, own: str | None) 
 def _asked(trees: Sequence[ast.AST], own: str | None) -> set[str]:
     """The attributes of an object that stand for themselves in some trees."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    shaped = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and each.attr not in OF_DICTIONARIES}
+    shaped = {id(each.value) for each in nodes if isinstance(each, ast.Attribute) and not passed_on(each.attr)}
     return {each.attr for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == own
             and isinstance(each.ctx, ast.Load) and id(each) not in shaped}  # fmt: skip

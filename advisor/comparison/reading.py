@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from advisor.comparison.importers import imported_files
@@ -24,6 +24,7 @@ class Reading:
     tree: Tree
     folder: Path
     left_out: bool = False  # whether files that kernels need were
+    _written: set[str] = field(default_factory=set)  # paths: most files import what others do
 
     def kernels(self, entry: Entry | None) -> SourceFile | None:
         """A file with what its kernels need; None where there is none, or it holds no kernel."""
@@ -36,7 +37,7 @@ class Reading:
         source = parse(data, entry.path)
         assert source is not None
         self.left_out |= imported_files(self.tree, source, entry.path, self._write)
-        return replace(source, path=placed(self.folder, entry.path))
+        return source.at(placed(self.folder, entry.path))
 
     def file(self, entry: Entry) -> SourceFile:
         """A file by itself, without what it imports."""
@@ -77,9 +78,12 @@ class Reading:
 
     def _with_imports(self, source: SourceFile, entry: Entry, names: set[str], *, whole: bool) -> SourceFile:
         imported_files(self.tree, source, entry.path, self._write, names, whole=whole)
-        return replace(source, path=placed(self.folder, entry.path))
+        return source.at(placed(self.folder, entry.path))
 
     def _write(self, entry: Entry, data: bytes) -> None:
+        if entry.path in self._written:
+            return
+        self._written.add(entry.path)
         place = placed(self.folder, entry.path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)

@@ -1,6 +1,7 @@
 """Compiled resources of both versions of a kernel, where triton is at hand: built from parsed source, never from the file itself.
 
-Both versions are compiled with the same signature, configuration and types, and with what is passed where either is launched.
+Both versions are compiled with the same signature, configuration and types, and with what is passed where either is launched; where no
+problem says which configurations run, and autotuning tries others now, each with one of its own.
 What the source does not say of a launch (types of arguments, flags) is guessed the same way for both, so a difference is the source's.
 """
 
@@ -48,11 +49,13 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type."""
+    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type;
+    `former`: what the base is compiled with, where that is another configuration."""
 
     configuration: Configuration | None
     problem: Problem | None
     element: str
+    former: Configuration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +110,14 @@ def resource_rows(
         version()
     except (ImportError, AdvisorError) as error:
         return (), [f"Not compiled: {error}"], ()
-    unknown = Run(configuration=_first(new or old), problem=problem, element=element)
+    former, configuration = _replaced(old, new)
+    unknown = Run(configuration=configuration or _first(new or old), problem=problem, element=element, former=former)
     runs = {gpu.name: _distinct(best.get(gpu.name, ())) or [unknown] for gpu in gpus}
     alike: dict[tuple[Any, ...], tuple[Run, int, list[GpuSpec]]] = {}
     for place in range(MOST_CONFIGURATIONS):  # the first of every GPU first
         for gpu in gpus:
             for run in runs[gpu.name][place : place + 1]:
-                alike.setdefault((gpu.triton_target, repr(run.configuration)), (run, place, []))[2].append(gpu)
+                alike.setdefault((gpu.triton_target, repr((run.former, run.configuration))), (run, place, []))[2].append(gpu)
     left_out = sum(max(0, len(each) - MOST_CONFIGURATIONS) for each in runs.values())
     rows: list[ResourceRow] = []
     notes: list[str] = []
@@ -130,8 +134,8 @@ def resource_rows(
                 break
             compiling.left -= needed
             base, head = (
-                _compile(side, configuration, group[0], run.element, run.problem, workers) if side is not None else Attempt()
-                for side in (old, new)
+                _compile(side, given, group[0], run.element, run.problem, workers) if side is not None else Attempt()
+                for side, given in ((old, run.former or configuration), (new, configuration))
             )
             if base.guess is not None and head.refused is not None and not (base.described and head.described):
                 head = _guessed_alike(base, head, group[0], workers)
@@ -143,7 +147,14 @@ def resource_rows(
             certain = CERTAIN_AS_DESCRIBED if base.described and head.described else CERTAIN
             if base.resources is not None and (head.alike or getattr(head.refused, "kind", "") in certain):
                 failures.append(Failure(condition="failed", what=f"on {devices}", reason=str(head.refused)))
-            label = configuration.label() if configuration is not None else _launched_with(base.launched, head.launched)
+            if configuration is not None:
+                label = _launched_with(run.former.flat(), configuration.flat()) if run.former is not None else configuration.label()
+            else:
+                label = _launched_with(base.launched, head.launched)
+            if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
+                notes.append(f"Autotuning passes over {configuration.label() if configuration is not None else label} on {devices}: as "
+                             "compiled, no CTA fits an SM.")  # fmt: skip
+                continue
             rows.append(ResourceRow(kernel=name, gpu=devices, label=label, base=base.resources, head=head.resources, reason=reason))
     if left_out > 0 and rows:
         notes.append("Compiled with some of the configurations that its problems are predicted to run with, not with all.")
@@ -171,6 +182,24 @@ def _launched_with(base: Mapping[str, Any], head: Mapping[str, Any]) -> str:
 
 def _first(version: KernelVersion | None) -> Configuration | None:
     return version.configurations[0] if version is not None and version.configurations else None
+
+
+def _fits_nowhere(resources: Resources | None) -> bool:
+    return resources is not None and resources.resident_ctas_per_sm == 0
+
+
+def _replaced(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
+    """The first of the configurations that autotuning no longer tries, and the first of those it tries in their place: with one that both
+    try, two versions that differ in nothing else would be the same."""
+    if old is None or new is None or not (old.configurations and new.configurations):
+        return None, None
+    if old.function.autotune is None or new.function.autotune is None:
+        return None, None
+    gone, came = (
+        next((each for each in one.configurations if each.label() not in known), None)
+        for one, known in ((old, set(new.named)), (new, set(old.named)))
+    )
+    return (gone, came) if gone is not None and came is not None else (None, None)
 
 
 def _compile(

@@ -141,7 +141,7 @@ def table_subject(
             notes += [each for each in said if each not in notes]
         return Subject(
             kind="table", title=PurePosixPath(path).name, path=path, change=change, static=tuple(rows), notes=tuple(notes),
-            new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None else (),
+            new_issues=_difference(new, old), cured_issues=_difference(old, new) if new is not None and new.table is not None else (),
             failures=() if unasked or new is None else table_failures(
                 new.issues, old.issues if old is not None else (),
                 told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches"))),

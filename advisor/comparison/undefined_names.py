@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.configs.bindings import arguments, bound_by, own_nodes
+from advisor.configs.bindings import arguments, bound_by, own_nodes, scopes_around
 from advisor.configs.decorators import last_name
 from advisor.configs.imported import imported_kernel, imported_source
 from advisor.configs.jit_function import JitFunction
@@ -44,7 +44,7 @@ def undefined_names(source: SourceFile, kernel: JitFunction) -> list[Undefined]:
         if (str(file.path), node.name) in seen:
             continue
         seen.add((str(file.path), node.name))
-        known = _defined(file, node)
+        known = _defined(file, file.module_names.place(node).scopes)
         for each in _always_read(node):
             if known is not None and each.id not in known:
                 where = f"line {each.lineno}" if file.path == source.path else f"{file.path}:{each.lineno}"
@@ -75,8 +75,17 @@ def _always_read(function: ast.FunctionDef) -> Iterator[ast.Name]:
             waiting += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _defined(source: SourceFile, function: ast.FunctionDef) -> set[str] | None:
-    """All names that may be defined where a function reads them; None: that is not known."""
+def launched_in_vain(source: SourceFile, kernel: str) -> int | None:
+    """The first line in which a file launches a kernel that nothing in it defines; None: there is none, or that is not certain."""
+    for name, call in source.launches:
+        known = _defined(source, scopes_around(source.scopes, call)) if name == kernel else None
+        if known is not None and name not in known:
+            return call.lineno
+    return None
+
+
+def _defined(source: SourceFile, scopes: Sequence[ast.AST]) -> set[str] | None:
+    """All names that may be defined where a function within scopes reads them; None: that is not known."""
     others: Sequence[SourceFile | None] = [imported_source(source, star) for star in source.stars if not star.is_triton]
     nodes = list(ast.walk(source.tree))
     if (source.stars and len(others) < len(source.stars)) or None in others:
@@ -85,7 +94,7 @@ def _defined(source: SourceFile, function: ast.FunctionDef) -> set[str] | None:
         return None
     names = {name for node in own_nodes(source.tree) for name in bound_by(node)} | set(dir(builtins)) | set(source.values)
     names |= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
-    for scope in source.module_names.place(function).scopes:
+    for scope in scopes:
         names |= arguments(scope) | {name for node in own_nodes(scope) for name in bound_by(node)}
     for other in others:
         if other is None or other.stars:

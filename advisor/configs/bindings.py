@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -34,7 +35,7 @@ def arguments(scope: ast.AST) -> set[str]:
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
 
 
-def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr]:
+def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     """What arguments of a function are where a call does not give them."""
     asked = function.args
     positional = [*asked.posonlyargs, *asked.args]
@@ -67,6 +68,12 @@ def statements_within(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
         inner = [each for part in ("body", "handlers", "cases", "orelse", "finalbody") for each in getattr(node, part, ())]
         waiting += reversed(inner)
+
+
+@lru_cache(maxsize=4)
+def nodes_of_file(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a file, in the order of `ast.walk`: kept for a moment, for what looks through a file does so several times."""
+    return tuple(ast.walk(tree))
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:

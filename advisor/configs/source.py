@@ -14,7 +14,7 @@ from typing import Any
 from advisor.configs import same_name
 from advisor.configs.applied import is_redefined, layers_of, with_applied
 from advisor.configs.assignments import as_function, assigned_expressions
-from advisor.configs.bindings import SCOPES, Scope, statements_within
+from advisor.configs.bindings import SCOPES, Scope, nodes_of_file, statements_within
 from advisor.configs.constexpr_functions import called_functions, is_constexpr_function
 from advisor.configs.decorators import DEEPEST, Decorators, last_name
 from advisor.configs.functions import FunctionReader
@@ -57,6 +57,13 @@ class SourceFile:
         if (backend, arch) == (self.backend, self.arch):
             return self
         return self._others.setdefault((backend, arch), replace(self, backend=backend, arch=arch))
+
+    def at(self, path: Path) -> SourceFile:
+        """The file as it lies elsewhere, with what its tree alone decides: that is worked out once."""
+        found = replace(self, path=path)
+        for name in ("module_names", "imports", "inner_imports", "stars"):
+            vars(found)[name] = getattr(self, name)
+        return found
 
     @cached_property
     def _others(self) -> dict[tuple[str | None, int | str | None], SourceFile]:
@@ -144,7 +151,7 @@ class SourceFile:
     @cached_property
     def scopes(self) -> list[Scope]:
         """What has names of its own."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, SCOPES)]
+        return [node for node in nodes_of_file(self.tree) if isinstance(node, SCOPES)]
 
     @cached_property
     def has_globals(self) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
-from advisor.comparison import launchers
+from advisor.comparison import launchers, reading
 
-from .repository import compared_files
+from .repository import compared, compared_files
 
 KERNELS = """
 import triton
@@ -145,3 +148,34 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     found = compared_files(repository, predictor, base, {**edited(base, "1024", "512"), "serve/a.py": "x = 2\n"})
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for calls of functions that launch other files' kernels: there are more than 1.",)  # fmt: skip
+
+
+def test_what_many_files_import_is_read_once_for_all(repository, predictor, monkeypatch):
+    written, whole = Counter[str](), Counter[str]()
+    write_bytes, calls = Path.write_bytes, reading.Reading.calls
+
+    def counted_write(path, data):
+        written["/".join(path.parts[-3:])] += 1
+        return write_bytes(path, data)
+
+    def counted_calls(self, entry, names):
+        whole[f"{self.folder.name} {entry.path}"] += 1
+        return calls(self, entry, names)
+
+    layers = {
+        f"serve__layer_{number}": MODEL.replace("IMPORT", "from pkg.kernels import invoke").replace("CALL", "invoke") for number in range(3)
+    }
+    base = files(**layers)
+    head = edited(base, "8 if", "16 if", "pkg/tools.py")
+    commits = repository.commit(base), repository.commit(head)
+    monkeypatch.setattr(Path, "write_bytes", counted_write)
+    monkeypatch.setattr(reading.Reading, "calls", counted_calls)
+    subject = compared(repository, *commits, predictor).subjects[0]
+    assert subject.notes[:3] == (
+        "The kernel is the same; how serve/layer_0.py, serve/layer_1.py, serve/layer_2.py, serve/model.py launch it by invoke changed: "
+        "what config=chosen(x.numel()) comes from.",
+        "What changed behind that: warps_for.",
+        "serve/layer_0.py, serve/layer_1.py, serve/layer_2.py, serve/model.py are unchanged; what they import changed with pkg/tools.py.",
+    )
+    assert sorted(whole.values()) == [1] * 6 + [2] * 2  # of the first, to name what is behind it
+    assert written["base/pkg/tools.py"] == written["head/pkg/tools.py"] == 1

@@ -85,8 +85,9 @@ def test_what_is_handed_on_without_a_name_is_a_change_of_the_kernel(repository, 
 
 def test_what_an_unchanged_file_works_out_by_another_is_a_change_of_the_kernel(repository, predictor):
     (subject,) = compared_files(repository, predictor, BASE, edited(BASE, "4096", "8192", "pkg/tools.py")).subjects
-    assert subject.notes[:2] == (
+    assert subject.notes[:3] == (
         SAID.format(file="pkg/layer.py", function="fused", change="what num_warps=warps_for(x.numel()) comes from"),
+        "What changed behind that: warps_for.",
         "pkg/layer.py is unchanged; what it imports changed with pkg/tools.py.",
     )
 
@@ -141,3 +142,22 @@ def test_what_is_given_as_the_default_was_is_no_change(repository, predictor):
     base = {**LEFT, "pkg/plain.py": LEFT["pkg/plain.py"].replace("fused(x)", "fused(x, 4)"),
             "pkg/ops/moe.py": LEFT["pkg/ops/moe.py"].replace("=WARPS", "=4")}  # fmt: skip
     assert not compared_files(repository, predictor, base, edited(base, "fused(x, 4)", "fused(x)", "pkg/plain.py")).subjects
+
+
+def test_a_file_that_moved_is_compared_with_what_it_was(repository, predictor):
+    moved = LAYER.replace("num_warps=8", "num_warps=16")
+    (subject,) = compared_files(repository, predictor, BASE, {"pkg/layer.py": None, "pkg/model/layer.py": moved}).subjects
+    change = "num_warps=warps_for(x.numel()) or 8 → num_warps=warps_for(x.numel()) or 16"
+    assert subject.notes[0] == SAID.format(file="pkg/model/layer.py", function="fused", change=change)
+
+
+def test_a_function_that_is_called_something_else_is_given_what_it_was(repository, predictor):
+    head = {"pkg/layer.py": LAYER.replace("fused", "fused_moe").replace("num_warps=8", "num_warps=16"),
+            "pkg/ops/moe.py": OPS.replace("fused", "fused_moe")}  # fmt: skip
+    (subject,) = compared_files(repository, predictor, BASE, head).subjects
+    assert subject.notes[0].startswith("The kernel is the same; how pkg/layer.py launches it by fused_moe changed: num_warps=")
+
+
+@pytest.mark.parametrize("head", [{}, {"pkg/layer.py": LAYER}], ids=["moved", "copied"])
+def test_a_file_that_only_moved_changes_no_launch(repository, predictor, head):
+    assert not compared_files(repository, predictor, BASE, {"pkg/layer.py": None, "pkg/model/layer.py": LAYER, **head}).subjects

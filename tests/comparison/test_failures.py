@@ -37,6 +37,7 @@ def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reaso
     found = changed(repository, predictor, SOUND, content)
     (subject,) = found.subjects
     assert {row.verdict for row in subject.static} == {"failed"} and all(reason in row.reason for row in subject.static)
+    assert not subject.cured_issues  # nothing is known of what it warned of before
     assert found.gate.failed and reason in found.gate.sentence and len(found.gate.triggered) == 1
     for surface in (to_comment(found), to_page(found), to_text(found), to_sarif(found)):
         assert "failed" in surface and reason in surface.replace("\\", "")

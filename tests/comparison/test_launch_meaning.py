@@ -60,8 +60,11 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "what BLOCK=block, num_warps=warps comes from"),
         ("if n < 64", "if n < 128", "what BLOCK=block, num_warps=warps comes from"),
-        ("return torch", "scale[(1,)](x, n, 64)\n    return torch",
-         "BLOCK=block → BLOCK=block or 64, grid=(triton.cdiv(n, block),) → grid=(triton.cdiv(n, block),) or (1,)"),
+        (
+            "return torch",
+            "scale[(1,)](x, n, 64)\n    return torch",
+            "BLOCK=block → BLOCK=block or 64, grid=(triton.cdiv(n, block),) → grid=(triton.cdiv(n, block),) or (1,)",
+        ),
     ],
 )
 def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new, said):
@@ -261,3 +264,32 @@ def test_a_default_and_a_key_that_change_are_named(repository, predictor):
 def test_of_a_kernel_that_went_nothing_is_asked(repository, predictor):
     found = compared(repository, predictor, {"ops/scale.py": None})
     assert [(subject.change, subject.notes) for subject in found.subjects] == [("removed", ())]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "cause"),
+    [
+        ("ops/scale.py", "if n < 64", "if n < 128", "n < 64 → n < 128"),
+        ("ops/scale.py", "    if n < 64:\n        warps = 1\n", "", "n < 64, warps = 1 → nothing"),
+        ("ops/helpers.py", "8 if n", "16 if n", "settings"),
+    ],
+)
+def test_what_a_launch_comes_from_is_named(repository, predictor, path, old, new, cause):
+    (subject,) = compared(repository, predictor, {path: BASE[path].replace(old, new)}).subjects
+    assert f"What changed behind that: {cause}." in subject.notes
+
+
+def test_what_the_launch_shows_itself_has_no_cause(repository, predictor):
+    (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("num_warps=warps", "num_warps=2")}).subjects
+    assert not any(note.startswith("What changed behind that") for note in subject.notes)
+
+
+def test_of_many_files_that_launch_it_alike_the_first_are_named(repository, predictor):
+    user = (
+        "from ops.scale import scale\nfrom ops.helpers import settings\n\ndef run(x, n):\n    scale[(n,)](x, n, num_warps=settings(n)[1])\n"
+    )
+    base = {**BASE, **{f"use/run_{number}.py": user for number in range(5)}}
+    (subject,) = compared(repository, predictor, {"ops/helpers.py": HELPERS.replace("8 if n", "16 if n")}, base).subjects
+    named = "use/run_0.py, use/run_1.py, use/run_2.py and 2 more files"
+    assert f"The kernel is the same; how {named} launch it changed: what num_warps=settings(n)[1] comes from." in subject.notes
+    assert f"{named} are unchanged; what they import changed with ops/helpers.py." in subject.notes

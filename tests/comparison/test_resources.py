@@ -199,3 +199,36 @@ def test_what_only_other_types_have_does_not_fail(tmp_path, predictor):
         path.write_text(text)
     found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
     assert found.subjects[0].resources[0].head is not None and not found.gate.failed
+
+
+def tuned(*warps):
+    configurations = tuple(Configuration(parameters={"BLOCK_SIZE": 512}, num_warps=count) for count in warps)
+    named = tuple(each.label() for each in configurations)
+    return SimpleNamespace(configurations=configurations, named=named, function=SimpleNamespace(autotune=object()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "label", "registers"),
+    [
+        ((4, 8), (4, 16), "BLOCK_SIZE=512 num_warps=8 → 16 num_stages=3", (8, 16)),
+        ((4, 8), (4, 8, 16), "BLOCK_SIZE=512 num_warps=4 num_stages=3", (4, 4)),
+        ((4, 8), (8,), "BLOCK_SIZE=512 num_warps=8 num_stages=3", (8, 8)),
+    ],
+)
+def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_warps, old, new, label, registers):
+    (row,), _, _ = resources.resource_rows("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16")
+    assert row.label == label and (row.base.registers_per_thread, row.head.registers_per_thread) == registers
+
+
+@pytest.mark.parametrize(("warps", "passed_over"), [((4, 16), True), ((16,), False)])
+def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_over):
+    def compiled(version, configuration, gpu, element, problem, workers):
+        resident = 0 if configuration.num_warps == 16 else 2
+        return resources.Attempt(resources=Resources(origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=0,
+                                                     resident_ctas_per_sm=resident))  # fmt: skip
+
+    monkeypatch.setattr(resources, "_compile", compiled)
+    given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], resources.Compiling(), "bf16"
+    rows, notes, _ = resources.resource_rows("k", *given)
+    said = "Autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: as compiled, no CTA fits an SM."
+    assert (said in notes, not rows) == (passed_over, passed_over)

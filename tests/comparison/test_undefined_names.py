@@ -102,3 +102,26 @@ def test_a_kernel_within_a_function_sees_its_names():
     assert undefined_names(source, source.kernel("scale")) == []
     source = parse_source(text.replace("made(tripled)", "made(kernel)"), "scale.py")
     assert [each.name for each in undefined_names(source, source.kernel("scale"))] == ["tripled"]
+
+
+GONE = "import triton\nimport triton.language as tl\n\n\ndef run(x):\n    scale[(9,)](x, 9, BLOCK=64, EXTRA=False)\n"
+
+
+def test_a_kernel_that_is_gone_and_still_launched_gates(repository, predictor):
+    found = compared_files(repository, predictor, {"ops.py": KERNEL + "\n\n" + GONE}, {"ops.py": GONE})
+    reason = "NameError as soon as it is launched: line 6 launches scale, which nothing defines any more"
+    assert found.gate.failed and found.gate.triggered == (f"failed: ops.py::scale ({reason})",)
+    assert all(reason in surface(found) for surface in (to_text, to_page)) and "line 6 launches scale" in to_comment(found)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "from other import scale\n" + GONE, "from other import *\n" + GONE, GONE.partition("def run")[0],
+        GONE.replace("def run(x", "def run(x, scale"), "try:\n    from fast import scale\nexcept ImportError:\n    scale = None\n" + GONE,
+        GONE.replace("    scale[", "    from other import scale\n    scale["), None,
+    ],
+)  # fmt: skip
+def test_a_kernel_that_is_gone_and_launched_no_more_does_not(repository, predictor, head):
+    found = compared_files(repository, predictor, {"ops.py": KERNEL + "\n\n" + GONE}, {"ops.py": head})
+    assert not found.gate.failed and [subject.change for subject in found.subjects] == ["removed"]
