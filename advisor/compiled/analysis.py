@@ -9,24 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
 from advisor.compiled.counts import CertainDemand, KernelDemand
+from advisor.compiled.demand import programs_to_evaluate
 from advisor.compiled.footprints import likely_footprints
+from advisor.compiled.guessed_widths import certain_of_guesses
 from advisor.compiled.launch import Inspection, inputs_of, own_files
 from advisor.compiled.machine_work import machine_work, stages_that_run
+from advisor.compiled.passing import Passing, certain_passing, likely_passing
 from advisor.compiled.scaled_products import scales_blocks, unpacked_type
 from advisor.compiled.undecided import guessed_places, guessed_trips, if_distinct
 from advisor.hardware import GpuSpec
 from advisor.pipelines import cache as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us, share_of_least, throughput_per_us
-from advisor.pipelines.demand import Demand, Work, least_special
+from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.pipelines.schedule import gap, latency_us, schedule
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
 from advisor.schema import PIPELINE_UNITS, PIPELINES, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
+
+Amount = TypeVar("Amount", float, np.ndarray)
 
 SOURCE = "analytical model, demand read from the compiled code"
 PROBLEM_NOTE = "The work is what this kernel's code does: another kernel for the same problem could do less."
@@ -139,34 +145,37 @@ def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -
     return chosen, total, rest
 
 
-def _fp64_as_fp32(gpu: GpuSpec, flop: float) -> float:
+def _fp64_as_fp32(gpu: GpuSpec, flop: Amount) -> Amount:
     rate = gpu.fma_flop_per_clock_per_sm.get("fp64", 0.0)
     return flop * gpu.fma_flop_per_clock_per_sm["fp32"] / rate if rate else flop
 
 
+def _unpacked(gpu: GpuSpec, flop: Amount, packed: Amount) -> Amount:
+    """FLOP in those of fp32, if all is packed that can be: ptxas does so with what Triton leaves apart (HFMA2 of `fma.rn.f16`)."""
+    return flop - packed * (1 - 1 / fma_gain(gpu, "fp16"))
+
+
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """What any kernel has to do that gives what this one gives, whatever the data are."""
-    return _work(demand, demand.certain, demand.read_footprints, demand.written_footprints, demand.in_place_bytes, gpu)
+    return _work(demand, demand.certain, certain_passing(demand), gpu)
 
 
 def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """The same if all is so that the prediction takes for likely."""
-    read, written = demand.likely_read_footprints, demand.likely_written_footprints
-    return _work(demand, demand, read, written, demand.likely_in_place_bytes, gpu)
+    return _work(demand, demand, likely_passing(demand), gpu)
 
 
-def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, read: Mapping[str, float], written: Mapping[str, float],
-          in_place_bytes: float, gpu: GpuSpec) -> Work:  # fmt: skip
+def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: Passing, gpu: GpuSpec) -> Work:
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
     kind, tensor, rest = _tensor(demand.main_tensor_type, products, gpu)
     # The bound is of any kernel for this work, as it is of an operator's: special functions can be done on the fma pipeline as well.
-    flop = counted.fma_flop - padding.fma + rest + _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
+    flop = _unpacked(gpu, counted.fma_flop, counted.packed_flop) - padding.fma + rest
+    flop += _fp64_as_fp32(gpu, counted.fp64_flop - padding.fp64)
     fma, xu = least_special(gpu, _column(counted.xu_op), _column(flop))
-    stored = sum(count for name, count in written.items() if name not in demand.updated)
     return Work(
-        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(sum(read.values()) + sum(written.values())),
-        result_bytes=_column(stored), in_place_bytes=_column(in_place_bytes), tensor_dtype=kind,
+        tensor_flop=_column(tensor), fma_flop=fma, xu_op=xu, compulsory_bytes=_column(passing.read + passing.written),
+        result_bytes=_column(passing.results), in_place_bytes=_column(passing.in_place), tensor_dtype=kind,
     )  # fmt: skip
 
 
@@ -245,17 +254,49 @@ def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[n
 
 def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     """The demand without what is assumed of data, and what is estimated of the machine code (spills, conversions, sectors)."""
-    demand, certain = inspection.demand, inspection.demand.certain
-    _, ctas, largest = _ctas(certain.per_program, demand.scale, inspection.compiled.num_ctas)
+    demand, certain, cluster = inspection.demand, inspection.demand.certain, inspection.compiled.num_ctas
+    rows = certain.per_program
+    busy = np.any([amounts > 0 for amounts in rows.values()], axis=0)
+    ctas = max(float(busy.sum()) * demand.scale, 1.0) * cluster
     _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu)
-    amounts = {
-        "tensor": tensor, "fma": certain.fma_flop + rest + _fp64_as_fp32(gpu, certain.fp64_flop), "xu": certain.xu_op,
-        "smem": certain.smem_bytes,
+    fma = _unpacked(gpu, certain.fma_flop, certain.packed_flop) + rest + _fp64_as_fp32(gpu, certain.fp64_flop)
+    totals = {"tensor": tensor, "fma": fma, "xu": certain.xu_op, "smem": certain.smem_bytes}
+    per_program: dict[str, np.ndarray] = {
+        "tensor": rows["tensor"], "fma": _unpacked(gpu, rows["fma"], rows["packed"]) + _fp64_as_fp32(gpu, rows["fp64"]),
+        "xu": rows["xu"], "smem": rows["smem"],
     }  # fmt: skip
+    # Of a sum of unlike parts the largest of one part says nothing.
+    alike = {"tensor": len(certain.tensor_flop) > 1, "fma": rest > 0}
+    ratios = {name: 1.0 if alike.get(name) else _largest(amounts[busy]) for name, amounts in per_program.items()}
+    equal = all(np.ptp(amounts[busy]) == 0 for amounts in per_program.values()) if busy.any() else True
+    largest = None
+    if not equal or (demand.scale > 1 and not busy.all()):
+        largest = max(*ratios.values(), 1 + 1e-6)
+        # Each pipeline has a largest CTA of its own, and the demand one for all.
+        most = max(ctas / gpu.num_sms, largest)
+        totals = {name: total * max(ctas / gpu.num_sms, ratios[name]) / most for name, total in totals.items()}
     return replace(
-        asked, per_cta={**asked.per_cta, **{name: _column(amount / ctas) for name, amount in amounts.items()}}, ctas=_column(ctas),
-        cta_load_bytes=_column(certain.requested_load_bytes / ctas), largest_cta_ratio=largest,
+        asked, per_cta={**asked.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}}, ctas=_column(ctas),
+        cta_load_bytes=_column(_one_programs_loads(inspection) / cluster if ctas <= gpu.num_sms else 0.0),
+        largest_cta_ratio=None if largest is None else _column(largest),
     )  # fmt: skip
+
+
+def _largest(amounts: np.ndarray) -> float:
+    """The largest of some amounts over the mean one; 1 where all are 0."""
+    return float(amounts.max() / amounts.mean()) if amounts.any() else 1.0
+
+
+def _one_programs_loads(inspection: Inspection) -> float:
+    """Distinct bytes that one program loads for certain, the one that asks for most: what it loads again, it may find in the L1."""
+    demand = inspection.demand
+    requested = demand.certain.per_program["requested_load"]
+    if not requested.any():
+        return 0.0
+    most = programs_to_evaluate(demand.grid)[0][[int(requested.argmax())]]
+    inputs = inputs_of(inspection.launch, inspection.guess)
+    one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), most)
+    return certain_passing(certain_of_guesses(one, inspection.guess)).read
 
 
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:

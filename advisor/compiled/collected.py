@@ -16,7 +16,7 @@ from advisor.compiled.execution import Access, Execution
 from advisor.compiled.ir import Operation
 from advisor.compiled.places import Family, families
 
-COLUMNS = ("tensor", "fma", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
+COLUMNS = ("tensor", "fma", "packed", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
 
 _OF_LINES = {
     "tensor": "tensor_flop", "fma": "fma_flop", "xu": "xu_op", "alu": "alu_op", "fp64": "fp64_flop", "smem": "smem_bytes"
@@ -197,13 +197,14 @@ class Collected:
                 if id(operation) in self.beside:
                     self.padding_beside.add(once.times(often * self.scale * padded_share(self.beside[id(operation)], useful)))
                 flop = sum(once.tensor_flop.values())
-                for name, amount in (("tensor", flop), ("fma", once.fma), ("xu", once.xu), ("alu", once.alu), ("fp64", once.fp64),
-                                     ("smem", once.smem)):  # fmt: skip
+                for name, amount in (("tensor", flop), ("fma", once.fma), ("packed", once.packed), ("xu", once.xu), ("alu", once.alu),
+                                     ("fp64", once.fp64), ("smem", once.smem)):  # fmt: skip
                     if amount:
                         self.all.add(name, times * amount)
                         if not assumed:
                             self.certain.add(name, times * (amount - (self.spared.get(id(operation), 0.0) if name == "smem" else 0.0)))
-                        self._add_to_line(operation, _OF_LINES[name], amount * often)
+                        if name in _OF_LINES:
+                            self._add_to_line(operation, _OF_LINES[name], amount * often)
                 for kind, amount in once.tensor_flop.items():
                     for columns in self._counted(assumed):
                         columns.tensor[kind] = columns.tensor.get(kind, 0.0) + amount * often * self.scale

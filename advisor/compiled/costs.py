@@ -34,8 +34,9 @@ TENSOR_TYPES = {"f16": "fp16", "bf16": "bf16", "i8": "int8", "f64": "fp64"}
 
 _FMA = {
     "arith.addf": 1, "arith.subf": 1, "arith.mulf": 1, "math.fma": 2, "arith.maximumf": 1, "arith.minimumf": 1,
-    "arith.maxnumf": 1, "arith.minnumf": 1, "arith.negf": 1, "math.absf": 1, "tt.clampf": 2,
+    "arith.maxnumf": 1, "arith.minnumf": 1, "arith.negf": 0, "math.absf": 0, "tt.clampf": 2,
 }  # fmt: skip
+"""FLOP per element. Signs and magnitudes are none: floating-point instructions take each operand negated or as its magnitude."""
 
 _XU: dict[str, tuple[int, int]] = {
     # operation: (xu operations, FLOP on fma besides)
@@ -77,10 +78,11 @@ MEMORY = frozenset(
 
 @dataclass(slots=True)
 class Cost:
-    """Demand of one execution by one program."""
+    """Demand of one execution by one program. `packed`: FLOP of `fma` in types of 16 bits, of which one instruction can do two."""
 
     tensor_flop: dict[str, float] = field(default_factory=dict)
     fma: float = 0.0
+    packed: float = 0.0
     xu: float = 0.0
     alu: float = 0.0
     fp64: float = 0.0
@@ -91,6 +93,7 @@ class Cost:
         for kind, flop in other.tensor_flop.items():
             self.tensor_flop[kind] = self.tensor_flop.get(kind, 0.0) + flop
         self.fma += other.fma
+        self.packed += other.packed
         self.xu += other.xu
         self.alu += other.alu
         self.fp64 += other.fp64
@@ -99,7 +102,8 @@ class Cost:
     def times(self, count: float) -> Cost:
         """That of so many executions."""
         flop = {kind: amount * count for kind, amount in self.tensor_flop.items()}
-        return Cost(flop, self.fma * count, self.xu * count, self.alu * count, self.fp64 * count, self.smem * count)
+        rest = (self.fma, self.packed, self.xu, self.alu, self.fp64, self.smem)
+        return Cost(flop, *(amount * count for amount in rest))
 
 
 def tensor_type(operation: Operation, left: Type) -> str | None:
@@ -135,13 +139,13 @@ def cost(operation: Operation, divisors: Mapping[int, Divisor] | None = None) ->
         return _reduction(operation, divisors)
     if name == "tt.map_elementwise":
         found = _inside(operation, divisors, elements)
-        return Cost(fma=found.fma, xu=found.xu, alu=found.alu)
+        return Cost(fma=found.fma, packed=found.packed, xu=found.xu, alu=found.alu)
     if name in _FREE or name in MEMORY:
         return Cost(alu=elements if name in ("tt.atomic_rmw", "tt.atomic_cas") else 0.0)
     divisor = (divisors or {}).get(id(operation))
     if name in _FMA:
-        flop = _FMA[name] * elements
-        return Cost(fp64=flop) if result is not None and result.element == "f64" else Cost(fma=flop)
+        flop, kind = _FMA[name] * elements, result.element if result is not None else ""
+        return Cost(fp64=flop) if kind == "f64" else Cost(fma=flop, packed=flop if kind in ("f16", "bf16") else 0.0)
     if name in _XU:
         xu, fma = _XU[name]
         return Cost(xu=xu * _reciprocals(divisor, elements), fma=fma * elements)
@@ -224,10 +228,9 @@ def _dot(operation: Operation) -> Cost:
     result = operation.result or tensors[-1]
     if operation.name == "tt.dot_scaled":
         kind = _scaled_type(operation)
-        depth = left.shape[-1] * (2 if "e2m1" in operation.text.split("=")[0] else 1)
-        if "lhs = e2m1" in operation.text:
-            depth = left.shape[-1] * 2
-        flop = 2.0 * result.elements * depth
+        # Two values of four bits share a byte, mostly neighbours along the depth; `lhs_k_pack = false`: along the rows.
+        packed = "lhs = e2m1" in operation.text and operation.attribute("lhs_k_pack") != "false"
+        flop = 2.0 * result.elements * left.shape[-1] * (2 if packed else 1)
         return Cost(tensor_flop={kind: flop}, smem=2 * staged)
     flop = 2.0 * result.elements * left.shape[-1]
     kind_or_none = tensor_type(operation, left)
@@ -264,4 +267,4 @@ def _reduction(operation: Operation, divisors: Mapping[int, Divisor] | None) -> 
     outs = operation.result_types[0].elements if operation.result_types else 1
     combined = float(before - (outs if operation.name == "tt.reduce" else 0))
     found = _inside(operation, divisors, combined)
-    return Cost(fma=found.fma, xu=found.xu, alu=found.alu, fp64=found.fp64, smem=2.0 * 4 * 32 * operands)
+    return Cost(fma=found.fma, packed=found.packed, xu=found.xu, alu=found.alu, fp64=found.fp64, smem=2.0 * 4 * 32 * operands)

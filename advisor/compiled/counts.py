@@ -127,6 +127,7 @@ class ProgramClass:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertainDemand:
     """Of the demand of a launch, what it asks for whatever the data are that decide branches, trips and masks: a bound holds this alone.
+    Of programs of which some stand for others, what they ask for at least, by how much they differ.
 
     Attributes:
         per_program: As that of `KernelDemand`.
@@ -138,6 +139,7 @@ class CertainDemand:
     tensor_flop: Mapping[str, float]
     fp64_flop: float
     fma_flop: float
+    packed_flop: float
     xu_op: float
     smem_bytes: float
     requested_load_bytes: float
@@ -155,6 +157,7 @@ class KernelDemand:
         certain: What is not assumed.
         scale: Programs each evaluated one stands for.
         tensor_flop: By type, whole launch.
+        packed_flop: Of `fma_flop`, that in types of 16 bits, of which one instruction can do two.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
         padding_beside: The same of what is done to their operands before products, and after them to what they give.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
@@ -171,6 +174,7 @@ class KernelDemand:
     tensor_flop: Mapping[str, float]
     fp64_flop: float
     fma_flop: float
+    packed_flop: float
     xu_op: float
     alu_op: float
     smem_bytes: float
@@ -188,6 +192,7 @@ class KernelDemand:
     likely_read_footprints: Mapping[str, float]
     likely_written_footprints: Mapping[str, float]
     likely_unused_bytes: float
+    rewritten: Mapping[str, float]  # of what is loaded, at most so many bytes that the launch wrote before
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
     loops: tuple[LoopDemand, ...]
@@ -209,13 +214,8 @@ class KernelDemand:
         return frozenset(updates - {a.name for a in self.accesses if a.kind != "atomic" or "exch" in a.operation.text})
 
     @property
-    def in_place_bytes(self) -> float:
-        """Distinct bytes that are both read and written, by what is known."""
-        return _in_both(self.footprint_bytes, self.read_footprints, self.written_footprints)
-
-    @property
     def likely_in_place_bytes(self) -> float:
-        """The same of what a prediction reckons with."""
+        """Distinct bytes that are both read and written, of what a prediction reckons with."""
         return _in_both(self.likely_footprint_bytes, self.likely_read_footprints, self.likely_written_footprints)
 
     @property

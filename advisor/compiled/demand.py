@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,7 +22,9 @@ from advisor.compiled.footprints import footprints, likely_footprints, likely_un
 from advisor.compiled.ir import Module, parse
 from advisor.compiled.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.loops import EXACT_WORK
+from advisor.compiled.passing import not_told_apart
 from advisor.compiled.places import together
+from advisor.compiled.rewritten import rewritten_bytes
 from advisor.compiled.sectors import unused_sector_bytes
 from advisor.compiled.staged import spared_bytes
 from advisor.compiled.values import MAX_DENSE
@@ -30,6 +33,10 @@ from advisor.errors import InputError
 EXACT_PROGRAMS = 16_384
 """Grids up to this many programs are evaluated whole; of larger ones the ends and a sample, spread evenly."""
 SAMPLED_PROGRAMS = 8_192
+
+DEVIATIONS = 4.0
+"""Standard deviations by which the work of a sample of programs may be more than that of all of them: a chance of 1 in 30,000."""
+
 
 def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64], bool]:
     """Flat indices of the programs to evaluate, and whether they are all."""
@@ -95,7 +102,9 @@ def read_demand(
         if more:
             unknown.setdefault(f"which bytes of {access.argument} all programs touch", more)
     accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
-    return _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs)
+    rewritten = rewritten_bytes(accesses, module, inputs)
+    demand = _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs, rewritten)
+    return replace(demand, unknown={**not_told_apart(demand), **unknown})
 
 
 def _unknown_places(collected: Collected, inputs: Inputs) -> list[tuple[str, str]]:
@@ -170,11 +179,13 @@ def _lines(collected: Collected) -> tuple[LineDemand, ...]:
 
 def _kernel_demand(
     collected: Collected, accesses: tuple[AccessDemand, ...], loops: tuple[LoopDemand, ...], unknown: Mapping[str, str],
-    grid: tuple[int, int, int], programs: int, whole: bool, inputs: Inputs,
+    grid: tuple[int, int, int], programs: int, whole: bool, inputs: Inputs, rewritten: Mapping[str, float],
 ) -> KernelDemand:  # fmt: skip
     rows, certain = collected.all.rows(), collected.certain.rows()
     scale = collected.scale
-    sums, sure = ({name: float(values.sum()) * scale for name, values in each.items()} for each in (rows, certain))
+    sums = {name: float(values.sum()) * scale for name, values in rows.items()}
+    sure = {name: float(values.sum()) * scale * _certain_share(values, whole) for name, values in certain.items()}
+    share = _certain_share(certain["tensor"], whole)
     loads = tuple(a for a in accesses if a.kind == "load")
     rest = tuple(a for a in accesses if a.kind != "load")
     alike = all(np.array_equal(rows[name], certain[name]) for name in COLUMNS if name != "smem")  # what is spared of it aside
@@ -182,11 +193,12 @@ def _kernel_demand(
         grid=grid, programs=programs, exact=whole and not collected.approximations and alike, scale=scale, per_program=rows,
         tensor_flop=dict(collected.all.tensor),
         certain=CertainDemand(
-            per_program=certain, tensor_flop=dict(collected.certain.tensor), fp64_flop=sure["fp64"], fma_flop=sure["fma"],
-            xu_op=sure["xu"], smem_bytes=sure["smem"], requested_load_bytes=sure["requested_load"],
-            padding=collected.certain.padding,
+            per_program=certain, tensor_flop={kind: flop * share for kind, flop in collected.certain.tensor.items()},
+            fp64_flop=sure["fp64"], fma_flop=sure["fma"], packed_flop=sure["packed"], xu_op=sure["xu"], smem_bytes=sure["smem"],
+            requested_load_bytes=sure["requested_load"], padding=collected.certain.padding.times(share),
         ),
-        fp64_flop=sums["fp64"], fma_flop=sums["fma"], xu_op=sums["xu"], alu_op=sums["alu"], smem_bytes=sums["smem"],
+        fp64_flop=sums["fp64"], fma_flop=sums["fma"], packed_flop=sums["packed"], xu_op=sums["xu"], alu_op=sums["alu"],
+        smem_bytes=sums["smem"],
         padding=collected.all.padding, padding_beside=collected.padding_beside,
         load_bytes=sums["load"], store_bytes=sums["store"], atomic_bytes=sums["atomic"],
         requested_load_bytes=sums["requested_load"], requested_store_bytes=sums["requested_store"],
@@ -196,10 +208,22 @@ def _kernel_demand(
         likely_read_footprints=likely_footprints(loads, inputs, programs),
         likely_written_footprints=likely_footprints(rest, inputs, programs),
         likely_unused_bytes=likely_unused_bytes(loads, inputs, programs) + likely_unused_bytes(rest, inputs, programs),
-        unlocated=unlocated(accesses),
+        rewritten=rewritten, unlocated=unlocated(accesses),
         accesses=accesses, loops=loops, lines=_lines(collected), classes=classes(rows, scale), unknown=unknown,
         approximations=tuple(sorted(collected.approximations)),
     )  # fmt: skip
+
+
+def _certain_share(values: NDArray[np.float64], whole: bool) -> float:
+    """Of what programs ask for that stand for others, the share that all surely ask for: 1 where they do alike.
+
+    Each was drawn among its neighbours, so what these differ tells how far their sum may be from that of all.
+    """
+    total = float(values.sum())
+    if whole or total <= 0:
+        return 1.0
+    error = math.sqrt(float((np.diff(values) ** 2).sum()) / 2)
+    return max(1.0 - DEVIATIONS * error / total, 0.0)
 
 
 def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[ProgramClass, ...]:

@@ -71,6 +71,9 @@ class _Evaluator:
         self.accesses = AccessCounter(self.remembered, self.places)
         self.padding = Padding({key: found for f in functions for key, found in products(f).items()}, self.remembered)
         self.divisors: set[int] = set()
+        kernel = module.kernel
+        names = inputs.called([name[1:] for name in kernel.arguments])
+        self.elements = {name: element_bytes(kind.pointee) for name, kind in zip(names, kernel.argument_types, strict=True)}
 
     def run(self) -> Execution:
         """Evaluate the kernel."""
@@ -196,7 +199,11 @@ class _Evaluator:
             return
         shape = op.result.shape if op.result else ()
         if op.name == "tt.load":
-            value = loaded(environment.values(op.operands), shape, self.inputs.contents, op.in_line)
+            operands = environment.values(op.operands)
+            base, size = operands[0].base or "", element_bytes(op.types[0].pointee) if op.types else 0.0
+            # Of elements seen as others, with more or fewer bytes, what is held says nothing.
+            contents = self.inputs.contents if self.elements.get(base, size) == size else {}
+            value = loaded(operands, shape, contents, op.in_line)
         else:
             value = values.unknown({f"the result of {op.name}{op.in_line}"}, shape)
         environment.held[op.results[0]] = value
@@ -226,6 +233,8 @@ class _Evaluator:
         if op.name == "tt.int_to_ptr" and operands[0].known and op.result is not None:
             size = max(round(element_bytes(op.result.pointee)), 1)
             return replace(values.elementwise(lambda address: address // size, shape, operands[0]), base=LOADED)
+        if op.name == "tt.bitcast" and operands[0].base is not None and op.result is not None and op.types:
+            return _viewed(operands[0], element_bytes(op.types[0].pointee), element_bytes(op.result.pointee), shape)
         if op.name in DIVISIONS and not shape:
             self._divided(operands[1])
         try:
@@ -350,6 +359,16 @@ def _argument(name: str, text: str, scalars: Mapping[str, int | float | bool]) -
     if text.startswith(("!tt.ptr", "!tt.tensordesc")):
         return Value((np.zeros(1, np.int64),), (), False, name)
     return values.number(plain(scalars[name])) if name in scalars else values.unknown({f"argument {name}"})
+
+
+def _viewed(pointer: Value, before: float, after: float, shape: tuple[int, ...]) -> Value:
+    """A pointer to elements of other bytes than before: its offsets count those of the new type."""
+    if before == after or not pointer.known:
+        return values.with_shape(pointer, shape)
+    old, new = round(before), round(after)
+    if any((part * old % new).any() for part in pointer.parts):
+        return values.unknown({"an address within an element"}, shape, pointer.base)
+    return replace(values.with_shape(pointer, shape), parts=tuple(part * old // new for part in pointer.parts))
 
 
 def _axis(op: Operation) -> str:

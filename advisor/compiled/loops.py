@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ SAMPLES = 24
 EXACT_WORK = 4e9
 """Elements that the evaluation of a launch may work out in long loops that it walks one by one: some seconds."""
 ADDRESS_WORK = 4e8
-"""Of these for a loop of which only addresses need that: some tenths of a second."""
+"""Of these for a loop of which only addresses, or conditions that change once or twice, need that: some tenths of a second."""
 STEP_WORK = 5000.0
 """Elements that take as long as an operation does besides."""
 FORGET_TRIPS = 64
@@ -113,12 +114,12 @@ class Walk:
         return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
 
     def _exact(self, trips: Count, state: State, limit: int = MAX_TRIPS) -> State:
-        """Every trip; of more than `limit` the first, which then stand for all."""
+        """Every trip; of more than `limit` the first, which then stand for all, so that none is certain."""
         longest = int(trips.max()) if trips.size else 0
         shortest = self._shortest(trips)
         running = self.running
         if longest > limit:
-            running = replace(running, times=running.times * np.maximum(trips / limit, 1.0))
+            running = replace(running, times=running.times * np.maximum(trips / limit, 1.0)).assuming(trips > limit)
         for i in range(min(longest, limit)):
             here = running if i < shortest else running.among(running.active & (trips > i))
             after = self._trip(np.array([i]), state, here, self.found)
@@ -151,8 +152,9 @@ class Walk:
         carried = advances is None or any(name in state and state[name].known for name in irregular.carried)
         work = max((effort.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
         affordable = min(int(effort.work_left / work), MAX_TRIPS)
-        # Where an access goes somewhere else in each trip, no few of them say where: a page from a table.
-        scattered = longest * work <= ADDRESS_WORK and any(known.get(name, True) for name in irregular.addresses)
+        edges = any(known.get(name, True) for name in irregular.edges)
+        # Where an access goes somewhere else in each trip, no few of them say where (a page from a table), nor where a condition changes.
+        scattered = longest * work <= ADDRESS_WORK and (edges or any(known.get(name, True) for name in irregular.addresses))
         if (carried or deciding or scattered) and longest <= affordable:
             effort.work_left -= longest * work
             return self._exact(trips, state), False
@@ -161,7 +163,7 @@ class Walk:
         if deciding:
             self.found.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
             effort.work_left -= affordable * work
-        return self._sampled(trips, state, advances, max(affordable, SAMPLES) if deciding else None), True
+        return self._sampled(trips, state, advances, max(affordable, SAMPLES) if deciding else None, edges), True
 
     def _typical_size(self) -> float:
         """Elements of the values that a trip works out, on average."""
@@ -169,11 +171,14 @@ class Walk:
                  if (value := self.environment.held.get(name)) is not None]  # fmt: skip
         return sum(sizes) / max(len(sizes), 1)
 
-    def _sampled(self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None) -> State:
+    def _sampled(
+        self, trips: Count, state: State, advances: dict[str, Advance], random: int | None = None, edges: bool = False
+    ) -> State:
         """Trips at both ends and at samples between; what is carried advances as in the first trips.
 
         Between two samples the counts are taken as those of the nearer one; equal samples make that exact. Where trips are not alike,
-        `random` samples are drawn, so that none falls on the same trip of every period.
+        `random` samples are drawn, so that none falls on the same trip of every period; of that, a sample alone is certain. So it is
+        where conditions change (`edges`) between a sample and one beside it.
         """
         uniform = trips.max() == self._shortest(trips)
 
@@ -182,7 +187,9 @@ class Walk:
 
         running = replace(self.running, tags=tags_of(trips, uniform))
         places: list[tuple[Integers, dict[Part, Places]]] = []
-        for i, (position, share) in enumerate(_positions(trips, random)):
+        samples = list(_positions(trips, random))
+        unlike = self._unlike(samples, trips, at, uniform) if edges and random is None else None
+        for i, (position, share) in enumerate(samples):
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
                 self.remembered.forget()
             here: Active = running.active & (share > 0) & (position < trips)
@@ -190,10 +197,29 @@ class Walk:
                 continue
             used = position[:1] if uniform else position
             found = replace(self.found, places={})  # all but the places is added to what was found
-            self._trip(used, at(used), replace(running, active=here, times=running.times * share), found)
+            now = replace(running, active=here, times=running.times * share)
+            if random is not None or unlike is not None:
+                now = now.assuming((share > 1) if unlike is None else (share > 1) & unlike[i])
+            self._trip(used, at(used), now, found)
             places.append((used, found.places))
         between(self.found.places, places, running.tags)
         return at(trips[:1] if uniform else trips)
+
+    def _unlike(
+        self, samples: Sequence[tuple[NDArray[Any], Count]], trips: Count, at: Callable[[NDArray[Any]], State], uniform: bool
+    ) -> list[Active]:
+        """Of each sample the programs in which it does not do what those beside it do."""
+        done: list[dict[Part, Count]] = []
+        for position, _ in samples:
+            used = position[:1] if uniform else position
+            uncounted = Execution(self.found.programs)
+            active = self.running.active & (position < trips)
+            if active.any():
+                self._trip(used, at(used), replace(self.running, active=active, times=np.ones_like(self.running.times)), uncounted)
+            done.append(uncounted.blocks)
+        apart = [np.any([a.get(part, 0.0) != b.get(part, 0.0) for part in {*a, *b}], axis=0) for a, b in itertools.pairwise(done)]
+        none = np.zeros(self.found.programs, bool)
+        return [np.logical_or(before, behind) for before, behind in zip([none, *apart], [*apart, none], strict=True)]
 
     def _advances(self, state: State) -> dict[str, Advance] | None:
         """What the first trip and the second add to the state, without counting; None where they differ."""

@@ -39,11 +39,13 @@ _BOUNDED = frozenset({"arith.minsi", "arith.maxsi", "arith.minui", "arith.maxui"
 
 @dataclass(slots=True)
 class Regularity:
-    """What of a loop is irregular: names of carried values, of those that decide branches, masks and inner loops, and of addresses."""
+    """What of a loop is irregular: names of carried values, of those that decide branches, masks and inner loops, and of addresses; and
+    names of conditions that change once or twice (`edges`)."""
 
     carried: set[str] = field(default_factory=set)
     deciding: set[str] = field(default_factory=set)
     addresses: set[str] = field(default_factory=set)
+    edges: set[str] = field(default_factory=set)
 
 
 def regularity(loop: Operation) -> Regularity:
@@ -94,6 +96,8 @@ def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -
 def _branch(op: Operation, condition: Course, courses: dict[str, Course], found: Regularity) -> list[Course]:
     if condition == Course.IRREGULAR:
         found.deciding.add(op.operands[0])
+    elif condition > Course.FIXED:
+        found.edges.add(op.operands[0])
     sides = [_visit(region, courses, found) for region in op.regions]
     if condition > Course.FIXED:
         return [Course.IRREGULAR] * len(op.results)

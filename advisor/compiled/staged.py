@@ -1,8 +1,8 @@
-"""What operands of products need not move through shared memory: a bound must grant a compiler that it does not."""
+"""What operands of products and partial results need not move through shared memory: a bound must grant a compiler that it does not."""
 
 from __future__ import annotations
 
-from advisor.compiled.costs import element_bytes, right_operand, tensor_type
+from advisor.compiled.costs import cost, element_bytes, right_operand
 from advisor.compiled.ir import Module, Operation
 from advisor.compiled.products import Names
 
@@ -11,17 +11,19 @@ _VIEWS = ("tt.trans", "tt.reshape", "tt.bitcast", "arith.bitcast")
 
 
 def spared_bytes(module: Module) -> dict[int, float]:
-    """Bytes of shared memory that `costs.cost` counts for products of the tensor pipeline, and that need not be moved, by the `id` of the
+    """Bytes of shared memory that `costs.cost` counts for products, reductions and scans, and that need not be moved, by the `id` of the
     operation.
 
-    It counts each operand written once and read once. What stays the same over a loop is not written in it, and may be held in
+    Of a product it counts each operand written once and read once. What stays the same over a loop is not written in it, and may be held in
     registers; what is computed is in registers already (the probabilities of attention; wgmma and mma take it from there, tcgen05 from
-    tensor memory), and may have come narrower than it is; what several products take is written once.
+    tensor memory), and may have come narrower than it is; what several products take is written once. What reductions and scans combine
+    may lie within a thread, or within a warp, whose threads hand it on themselves.
     """
     around = module.loops_around()
     found: dict[int, float] = {}
     for function in module.functions.values():
-        dots = [op for op in function.walk() if _is_of_tensor_pipeline(op)]
+        found |= {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
+        dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
         names = Names(function.blocks) if dots else None
         written: set[int] = set()
         for dot in dots:
@@ -38,12 +40,6 @@ def spared_bytes(module: Module) -> dict[int, float]:
                     written.add(id(maker))
             found[id(dot)] = spared
     return found
-
-
-def _is_of_tensor_pipeline(operation: Operation) -> bool:
-    if operation.name == "tt.dot_scaled":
-        return True
-    return operation.name == "tt.dot" and tensor_type(operation, operation.types[0]) is not None
 
 
 def _maker(names: Names, name: str) -> Operation | None:

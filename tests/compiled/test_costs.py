@@ -72,3 +72,14 @@ def test_special_functions_of_inline_assembly_are_of_the_special_pipeline(text: 
     kernel = parse(ASSEMBLY.format(text=text, pack=1)).kernel
     found = cost(next(each for each in kernel.walk() if each.name == "tt.elementwise_inline_asm"))
     assert (found.xu, found.alu) == (4096 * special, 4096 * instructions)
+
+
+def test_four_bits_packed_along_the_rows_make_the_depth_no_longer() -> None:
+    """`lhs_k_pack=False`: 64 rows of bytes are 128 of values."""
+    text = SCALED.format(left="tensor<64x128xi8>", scale=" scale %s", kind="e2m1", of=", tensor<128x4xi8>")
+    flop = {}
+    for packed in ("", ", lhs_k_pack = false"):
+        kernel = parse(text.replace("fastMath = false", f"fastMath = false{packed}")).kernel
+        (product,) = (each for each in kernel.walk() if each.name == "tt.dot_scaled")
+        flop[packed] = cost(product).tensor_flop["fp4"]
+    assert flop == {"": 2 * 128 * 256 * 256, ", lhs_k_pack = false": 2 * 128 * 256 * 128}

@@ -209,3 +209,41 @@ def test_a_choice_between_conjunctions_stays_one() -> None:
     expected = np.where(active.reshape(2, 1, 1), row & column, np.broadcast_to(b.array(), (1, 4, 6)))
     assert (np.broadcast_to(chosen.array(), (2, 4, 6)) == expected).all() and chosen.boolean
     assert {part.shape for part in chosen.parts} == {(2, 4, 1), (2, 1, 6)}
+
+
+VIEWED = """
+module {
+  tt.func public @k(%x: !tt.ptr<f16>, %y: !tt.ptr<i64>, %out: !tt.ptr<i32>) attributes {noinline = false} {
+    %c128 = arith.constant 128 : i32
+    %c2 = arith.constant 2 : i32
+    %pid = tt.get_program_id x : i32
+    %start = arith.muli %pid, %c128 : i32
+    %p = tt.addptr %x, %start : !tt.ptr<f16>, i32
+    %words = tt.bitcast %p : !tt.ptr<f16> -> !tt.ptr<i32>
+    %r = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %ws = tt.splat %words : !tt.ptr<i32> -> tensor<64x!tt.ptr<i32>>
+    %w = tt.addptr %ws, %r : tensor<64x!tt.ptr<i32>>, tensor<64xi32>
+    %v = tt.load %w : tensor<64x!tt.ptr<i32>>
+    %half = tt.bitcast %y : !tt.ptr<i64> -> !tt.ptr<i32>
+    %second = tt.addptr %half, %c2 : !tt.ptr<i32>, i32
+    %shift = tt.load %second : !tt.ptr<i32>
+    %o = tt.addptr %out, %shift : !tt.ptr<i32>, i32
+    %os = tt.splat %o : !tt.ptr<i32> -> tensor<64x!tt.ptr<i32>>
+    tt.store %os, %v : tensor<64x!tt.ptr<i32>>
+    tt.return
+  }
+}
+"""
+
+
+def test_an_address_seen_as_that_of_wider_elements_stays_where_it_is() -> None:
+    """Of 10 programs each reads the 256 bytes from where 128 elements of two bytes end; what 8 bytes hold says nothing of 4."""
+    demand = read_demand(VIEWED, (10,), Inputs(scalars={}, contents={"y": [5, 7, 9]}))
+    (load,) = (a for a in demand.accesses if a.argument == "x")
+    assert load.reach_bytes == (0, 2560) and demand.read_footprints["x"] == 2560
+    assert demand.unlocated == {"out"}
+
+
+def test_an_address_within_an_element_is_not_known() -> None:
+    demand = read_demand(VIEWED.replace("constant 128", "constant 129"), (10,), Inputs(scalars={}))
+    assert demand.unlocated == {"x", "out"}

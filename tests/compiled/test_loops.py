@@ -109,10 +109,24 @@ def test_a_tile_that_advances_from_the_program_is_sampled() -> None:
     assert got.store_bytes == 7000 * 4 and got.accesses[0].extent_bytes == 7000 * 4
 
 
-def test_an_edge_is_sampled(tmp_path: Path, pool: Pool) -> None:
+def test_an_edge_is_sampled_where_it_is_too_much_to_walk(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = counted(EDGE, 1000, tmp_path, pool)
+    assert short.exact and not short.loops[0].sampled and short.store_bytes == PERIOD * PROGRAMS * BLOCK * 4
+    monkeypatch.setattr("advisor.compiled.loops.ADDRESS_WORK", 0.0)
     got = counted(EDGE, 9600, tmp_path, pool)
-    assert got.exact and got.loops[0].sampled
+    assert got.loops[0].sampled and not got.exact
     assert got.load_bytes == 9600 * PROGRAMS * BLOCK * 4
+
+
+@pytest.mark.parametrize("first", [5, 26, 60, 500, 990])
+def test_no_more_is_certain_beside_an_edge_than_trips_do(first: int, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample before the edge stands for trips behind it."""
+    monkeypatch.setattr("advisor.compiled.loops.ADDRESS_WORK", 0.0)
+    got = counted(f"if i < {first}:", 1000, tmp_path, pool)
+    done = 1000 * PROGRAMS * BLOCK  # additions
+    assert got.certain.fma_flop <= done == got.fma_flop
+    assert got.certain.per_program["store"].sum() <= first * PROGRAMS * BLOCK * 4
+    assert got.certain.fma_flop >= 0.8 * done
 
 
 NESTED = """

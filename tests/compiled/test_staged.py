@@ -53,3 +53,21 @@ def test_a_product_of_what_is_loaded_beside_it_is_staged_whole() -> None:
     module = parse(ATTENTION.replace("%b = tt.load %k", "%a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n      %b = tt.load %k").replace(
         "    %a = tt.load %q : tensor<64x32x!tt.ptr<f16>>\n    %out", "    %out"))
     assert list(spared_bytes(module).values()) == [0.0, P]
+
+
+def test_partial_results_may_stay_in_threads() -> None:
+    module = parse(ATTENTION.replace("scf.yield %d", """%m = "tt.reduce"(%s) <{axis = 1 : i32}> ({
+      ^bb0(%e: f32, %f: f32):
+        %g = arith.addf %e, %f : f32
+        tt.reduce.return %g : f32
+      }) : (tensor<64x16xf32>) -> tensor<64xf32>
+      scf.yield %d"""))
+    (reduction,) = (op for op in module.kernel.walk() if op.name == "tt.reduce")
+    assert spared_bytes(module)[id(reduction)] == cost(reduction).smem > 0
+
+
+def test_what_stays_the_same_over_a_loop_is_not_staged_for_the_vector_units_either() -> None:
+    module = parse(ATTENTION.replace("f16", "f32").replace("arith.truncf %s : tensor<64x16xf32> to", "arith.negf %s :"))
+    dots = [op for op in module.kernel.walk() if op.name == "tt.dot"]
+    assert [cost(op).tensor_flop for op in dots] == [{}, {}]
+    assert [spared_bytes(module)[id(op)] for op in dots] == [2 * A, 2 * P]
