@@ -73,6 +73,8 @@ class GpuSpec:
         board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.power`), bounds do not.
         plain_dot_flop_per_clock_per_sm: Matrix units without block scales, FLOP by input type, where only instructions that scale blocks
             reach `tensor_flop_per_clock_per_sm`.
+        fp16_accumulator_flop_per_clock_per_sm: Matrix units, FLOP by input type, of products summed up in fp16 (`out_dtype=tl.float16`),
+            where that is faster than in fp32 (GeForce), block scales or not.
         sources: Where each figure is from, by key.
 
     Raises:
@@ -114,6 +116,7 @@ class GpuSpec:
     l2_near_bytes: float | None = None
     l2_far_bytes_per_s: float | None = None
     plain_dot_flop_per_clock_per_sm: dict[str, float] | None = None
+    fp16_accumulator_flop_per_clock_per_sm: dict[str, float] | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -34,6 +34,8 @@ from advisor.hardware import load_gpu
         (r"^bf16 = 4096$", 'bf16 = "fast"', (r"tensor_flop_per_clock_per_sm\.bf16", "fast")),
         (r"^launch_latency_us = .*$", "launch_latency_us = 2.0\n[plain_dot_flop_per_clock_per_sm]\nfp8 = 8193",
          ("plain_dot_flop_per_clock_per_sm.fp8", "got 8193", "at most tensor_flop_per_clock_per_sm.fp8")),
+        (r"^launch_latency_us = .*$", "launch_latency_us = 2.0\n[fp16_accumulator_flop_per_clock_per_sm]\nfp8 = 8191",
+         ("fp16_accumulator_flop_per_clock_per_sm.fp8", "got 8191", "at least tensor_flop_per_clock_per_sm.fp8", "leave it out")),
         (r"^fp32 = 256$", "", ("fma_flop_per_clock_per_sm", "fp32 is required")),
         (r'^vendor = "nvidia"$', 'vendor = "intel"', ("vendor", "intel", "nvidia, amd")),
         (r'^architecture = "hopper"$', 'architecture = "Hopper"', ("architecture", "Hopper", "pascal")),

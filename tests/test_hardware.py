@@ -185,6 +185,19 @@ def test_only_products_with_block_scales_reach_the_full_rate_of_geforce() -> Non
     assert gpu.plain_dot_share("bf16") == gpu.plain_dot_share("fp64") == 1.0
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "clock_mhz", "teraflops"),
+    [("RTX 3090", "fp16", 1695, 142), ("RTX 4080", "fp16", 2505, 194.9), ("RTX 4080", "fp8", 2505, 389.9),
+     ("RTX 4090", "fp16", 2520, 330.3), ("RTX 4090", "fp8", 2520, 660.6), ("RTX 5080", "fp16", 2617, 225.1),
+     ("RTX 5080", "fp8", 2617, 450.2), ("RTX 5090", "fp16", 2407, 419), ("RTX 5090", "fp8", 2407, 838), ("A10G", "fp16", 1710, 140)],
+)  # fmt: skip
+def test_rates_of_sums_in_fp16_give_the_white_papers_figure(name: str, dtype: str, clock_mhz: float, teraflops: float) -> None:
+    gpu = load_gpu(name)
+    assert gpu.fp16_accumulator_flop_per_clock_per_sm is not None
+    rate = gpu.fp16_accumulator_flop_per_clock_per_sm[dtype] * gpu.num_sms * clock_mhz * 1e6
+    assert rate == pytest.approx(teraflops * 1e12, rel=0.01)
+
+
 def test_special_functions_of_cdna4_run_at_twice_the_rate() -> None:
     """The white paper of CDNA 4 doubles the transcendental rate: a bound at CDNA 3's would lie above what a kernel takes."""
     rates = {gpu.name: gpu.xu_op_per_clock_per_sm for gpu in GPUS if gpu.vendor == "amd"}

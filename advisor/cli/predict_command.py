@@ -1,7 +1,8 @@
 """Predict the latency of every launch of a CSV file.
 
 columns added to each row (empty where there is nothing to say):
-  bound_us            no kernel can be faster; of an fp32 product on the vector units: tf32 and tf32x3 (dtype tf32) can go below it
+  bound_us            no kernel can be faster; of an fp32 product on the vector units: tf32 and tf32x3 (dtype tf32) can go below it;
+                      of an fp16 product on GeForce: one summed up in fp16 can
   config_bound_us     no launch with this configuration can be faster
   predicted_us        the latency; empty where the configuration cannot launch
   predicted_low_us    and predicted_high_us: where it lies in 80 % of cases

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from advisor.compiled.assembly import CodeFacts, read_facts
+from advisor.compiled.costs import SUMMED_IN_FP16
 from advisor.compiled.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand import programs_to_evaluate
 from advisor.compiled.footprints import likely_footprints
@@ -127,8 +128,13 @@ def _column(value: float) -> np.ndarray:
     return np.array([float(value)])
 
 
-def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
-    """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it."""
+def _tensor(
+    main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec, *, plain: bool = False
+) -> tuple[str | None, float, float]:
+    """The type `main` as the GPU has it, FLOP in that type's rate, and what is left for fma where it has no matrix unit for it.
+
+    `plain`: the rate is that of products without block scales.
+    """
     if main is None:
         return None, 0.0, 0.0
     chosen = compute_pipeline(gpu, main)
@@ -136,10 +142,17 @@ def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -
         return None, 0.0, sum(flop_by_type.values())
     rate = gpu.tensor_flop_per_clock_per_sm[chosen]
     total = rest = 0.0
-    for kind, flop in flop_by_type.items():
+    fast = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
+    share = gpu.plain_dot_share(chosen) if plain else 1.0
+    for name, flop in flop_by_type.items():
+        kind = name.removesuffix(SUMMED_IN_FP16)
         own = compute_pipeline(gpu, kind)
+        if own == "bf16" and kind != name:
+            own = "fp16"  # what has to be widened can be so to either, and only this one is summed in fp16
         if own is None:
             rest += flop
+        elif kind != name and own in fast:
+            total += flop * rate * share / fast[own]
         else:
             total += flop * product_count(gpu, kind) * rate / gpu.tensor_flop_per_clock_per_sm[own]
     return chosen, total, rest
@@ -183,7 +196,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     demand, compiled = inspection.demand, inspection.compiled
     rows, cluster = demand.per_program, compiled.num_ctas
     working, ctas, largest = _ctas(rows, demand.scale, cluster)
-    kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu)
+    plain = not scales_blocks(compiled)
+    kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu, plain=plain)
     fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
     requested = demand.requested_load_bytes
@@ -209,7 +223,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     rates = gpu.tensor_flop_per_clock_per_sm
     if kind is not None and (unpacked := unpacked_type(compiled)) is not None and rates.get(unpacked):
         rate *= min(rates[unpacked] / rates[kind], 1.0)  # another kernel might use the narrow instruction, so the bound does
-    elif kind is not None and not scales_blocks(compiled):
+    elif kind is not None and plain:
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
     return Demand(
@@ -221,7 +235,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         compulsory_bytes=compulsory, useful_fraction=_column(_useful_fraction(demand)), k_iterations=_column(max(trips, 1.0)),
         tensor_dtype=kind, tensor_rate=_column(rate),
         num_stages=_column(stages_that_run(compiled, facts)), resources=resources,
-        useful=_useful(demand, gpu, per_cta, instruction_flop),
+        useful=_useful(demand, gpu, per_cta, instruction_flop, plain),
         largest_cta_ratio=largest, in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
     )  # fmt: skip
 
@@ -231,10 +245,12 @@ def _useful_fraction(demand: KernelDemand) -> float:
     return 1 - (sum(padding.tensor_flop.values()) + padding.fma + padding.fp64) / done if done else 1.0
 
 
-def _useful(demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float) -> dict[str, np.ndarray]:
+def _useful(
+    demand: KernelDemand, gpu: GpuSpec, done: Mapping[str, float], instruction_flop: float, plain: bool
+) -> dict[str, np.ndarray]:
     """What of the demand of each SM pipeline is none of padding: that of products, and of what is done to the same rows and columns."""
     padding, beside = demand.padding, demand.padding_beside
-    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu)
+    _, tensor, rest = _tensor(demand.main_tensor_type, padding.tensor_flop, gpu, plain=plain)
     padded = {
         "tensor": tensor, "fma": padding.fma + beside.fma + rest + _fp64_as_fp32(gpu, padding.fp64 + beside.fp64),
         "xu": beside.xu, "alu": beside.alu, "smem": padding.smem + beside.smem,
@@ -258,7 +274,7 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     rows = certain.per_program
     busy = np.any([amounts > 0 for amounts in rows.values()], axis=0)
     ctas = max(float(busy.sum()) * demand.scale, 1.0) * cluster
-    _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu)
+    _, tensor, rest = _tensor(demand.main_tensor_type, certain.tensor_flop, gpu, plain=not scales_blocks(inspection.compiled))
     fma = _unpacked(gpu, certain.fma_flop, certain.packed_flop) + rest + _fp64_as_fp32(gpu, certain.fp64_flop)
     totals = {"tensor": tensor, "fma": fma, "xu": certain.xu_op, "smem": certain.smem_bytes}
     per_program: dict[str, np.ndarray] = {

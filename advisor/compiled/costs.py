@@ -119,6 +119,10 @@ def tensor_type(operation: Operation, left: Type) -> str | None:
     return None
 
 
+SUMMED_IN_FP16 = " summed in fp16"
+"""Ends the type of products whose sum is fp16, which some GPUs form faster (`GpuSpec.fp16_accumulator_flop_per_clock_per_sm`)."""
+
+
 PRODUCTS = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}
 """Tensor products that emulate one of fp32."""
 
@@ -237,7 +241,8 @@ def _dot(operation: Operation) -> Cost:
     if kind_or_none is None:
         return Cost(fp64=flop, smem=2 * staged) if left.element == "f64" else Cost(fma=flop, smem=2 * staged)
     flop *= PRODUCTS.get(operation.attribute("inputPrecision") or "", 1) if left.element == "f32" else 1
-    return Cost(tensor_flop={kind_or_none: flop}, smem=2 * staged)
+    kind = kind_or_none + (SUMMED_IN_FP16 if result.element == "f16" else "")
+    return Cost(tensor_flop={kind: flop}, smem=2 * staged)
 
 
 def staged_shares(operation: Operation) -> tuple[float, float]:

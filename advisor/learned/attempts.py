@@ -273,8 +273,8 @@ ATTEMPTS: tuple[tuple[str, str], ...] = (
      "draws of rows and seeds 78.5 -> 78.2, 78.0 -> 78.4 %: noise, not used"),
     ("the same three forests of three draws of rows and seeds averaged, as they are / with winners that count by how far within 1 % they "
      "are", "first 1 78.5 / 78.7 % where single draws have 78.0, 78.5, 78.0 / 79.4, 78.2, 78.4 %: the scatter is not of the forests"),
-    ("the classifier fitted to odds that others, fitted without the problem, give its configurations, .7 / .4 of them beside what won / its "
-     "winners counting by those odds (two folds of models)",
+    ("the classifier fitted to odds that others, fitted without the problem, give its configurations, .7 / .4 of them beside what won / "
+     "its winners counting by those odds (two folds of models)",
      "first 1, beside both LambdaMARTs 76.2 / 76.4 / 79.2 instead of 79.6 % with the margin alone: not used"),
     ("CatBoost's QuerySoftMax on the same rows, alone / beside the three forests (one fold of models)",
      "first 1 68.1 / 70.8 instead of 70.8 %: not used"),

@@ -23,12 +23,15 @@ def unmeasured_vendor(gpus: Iterable[GpuSpec]) -> tuple[str, ...]:
 
 
 def exact_products(problems: Iterable[Problem], gpu: GpuSpec) -> tuple[str, ...]:
-    """A sentence where the bound of an fp32 product is shown and the GPU's matrix units could take it in another type; else nothing."""
-    products = any(p.dtype == "fp32" and (p.op in PRODUCTS or p.family in PRODUCTS) for p in problems)
-    if not products or compute_pipeline(gpu, "tf32") is None:
-        return ()
-    return ("fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 (--dtype tf32) "
-            "can go below it.",)  # fmt: skip
+    """Where the bound of a product is shown that the GPU's matrix units take faster less exactly, a sentence that says so; else nothing."""
+    types = {p.dtype for p in problems if p.op in PRODUCTS or p.family in PRODUCTS}
+    said: list[str] = []
+    if "fp32" in types and compute_pipeline(gpu, "tf32") is not None:
+        said.append("fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 "
+                    "(--dtype tf32) can go below it.")  # fmt: skip
+    if "fp16" in types and "fp16" in (gpu.fp16_accumulator_flop_per_clock_per_sm or {}):
+        said.append(f"fp16 means products summed up in fp32 here: on {gpu.name}, out_dtype=tl.float16 can go below their bound.")
+    return tuple(said)
 
 
 HELD_SHARE = 0.1

@@ -167,6 +167,12 @@ def test_it_is_said_that_the_bound_of_fp32_is_of_exact_products(dtype: str, gpu:
     assert any("exact products" in text for text in unknowns) == said
 
 
+@pytest.mark.parametrize(("dtype", "gpu", "said"), [("fp16", "RTX 4090", True), ("bf16", "RTX 4090", False), ("fp16", "L40S", False)])
+def test_it_is_said_that_the_bound_of_fp16_is_of_products_summed_up_in_fp32(dtype: str, gpu: str, said: bool) -> None:
+    result = advise(resolve_target("gemm::gemm_kernel", Request(gpu=gpu, dtype=dtype)), load_predictor(None), command="")
+    assert any("summed up in fp32" in text for text in result.verdict.unknowns) == said
+
+
 @pytest.mark.parametrize(("name", "sizes"), [("silu_and_mul", {"B": 32768, "H": 64}), ("softmax", {"B": 8192, "H": 64})])
 def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
     """Not that of other kernels of the family, which may take several short rows at once."""
