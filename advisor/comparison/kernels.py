@@ -7,6 +7,7 @@ compiled resources (`resources`), and to the clock.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -155,7 +156,7 @@ def _subject(
     try:
         launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
         notes += told
-        problems = problems_of(shown, said, name, launched)
+        problems = problems_of(shown, said, f"{path}::{name}", launched)
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
@@ -233,7 +234,7 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
-    """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
+    """The problems of the kernel `name` (`path::kernel`) that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
     per operator.
 
     Raises:
@@ -243,7 +244,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     if family is None:
         raise InputError(f"{name}: neither advisor.toml nor a KERNELS literal says which family it is", None,
                          "one of " + ", ".join(FAMILIES),
-                         f'add [kernels."…::{name}"] with family and problems to advisor.toml')  # fmt: skip
+                         f"add [kernels.{json.dumps(name)}] with family and problems to advisor.toml")  # fmt: skip
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
@@ -260,7 +261,7 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
         raise InputError(f"{name}: no problems to compare on", None, None,
-                         f'add [kernels."…::{name}"] with problems to advisor.toml, or give recorded launches (--launches)')  # fmt: skip
+                         f"add [kernels.{json.dumps(name)}] with problems to advisor.toml, or give recorded launches (--launches)")  # fmt: skip
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]

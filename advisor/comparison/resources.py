@@ -151,6 +151,7 @@ def resource_rows(
                 label = _launched_with(run.former.flat(), configuration.flat()) if run.former is not None else configuration.label()
             else:
                 label = _launched_with(base.launched, head.launched)
+            label = _with_guesses(label, base.guess, head.guess)
             if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
                 notes.append(f"Autotuning passes over {configuration.label() if configuration is not None else label} on {devices}: as "
                              "compiled, no CTA fits an SM.")  # fmt: skip
@@ -177,7 +178,20 @@ def _launched_with(base: Mapping[str, Any], head: Mapping[str, Any]) -> str:
     for name in dict.fromkeys([*base, *head]):
         values = dict.fromkeys(str(side.get(name, "guessed")) for side in (base, head))
         texts.append(f"{name}={' → '.join(values)}")
-    return " ".join(texts) or "guessed constants"
+    return " ".join(texts)
+
+
+def _with_guesses(label: str, base: Guess | None, head: Guess | None) -> str:
+    """A label, and the constants of which nothing says what they are: the registers of a kernel are those of its blocks."""
+    from advisor.compiled.assumptions import shown_value
+
+    sides = [{name: shown_value(each.constexprs[name]) for name in each.invented if name in each.constexprs} for each in (base, head) if each]
+    names = list(dict.fromkeys(name for side in sides for name in side))
+    shown = [f"{name}={' → '.join(dict.fromkeys(side[name] for side in sides if name in side))}" for name in names[:MOST_SHOWN]]
+    if len(names) > MOST_SHOWN:
+        shown.append(f"{len(names) - MOST_SHOWN} more")
+    guessed = f"{' '.join(shown)} (guessed)" if shown else ""
+    return ", ".join(filter(None, (label, guessed))) or "no constants"
 
 
 def _first(version: KernelVersion | None) -> Configuration | None:
