@@ -234,8 +234,8 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
 
 
 def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = ()) -> list[Problem]:
-    """The problems of the kernel `name` (`path::kernel`) that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
-    per operator.
+    """The problems of the kernel `name` (`path::kernel`) that advisor.toml names, and those of recorded launches; else the example of
+    the kernel's own KERNELS entry, once per operator.
 
     Raises:
         InputError: There is none, or one is not of the family.
@@ -261,7 +261,8 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     example = version.entry.get("example")
     if not isinstance(example, dict) or not named:
         raise InputError(f"{name}: no problems to compare on", None, None,
-                         f"add [kernels.{json.dumps(name)}] with problems to advisor.toml, or give recorded launches (--launches)")  # fmt: skip
+                         f"add [kernels.{json.dumps(name)}] with problems to advisor.toml, or give recorded launches "
+                         "(--launches)")  # fmt: skip
     types = version.entry.get("dtypes")
     dtype = str(types[0]) if isinstance(types, (list, tuple)) and types else "bf16"
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]

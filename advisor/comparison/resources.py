@@ -185,7 +185,8 @@ def _with_guesses(label: str, base: Guess | None, head: Guess | None) -> str:
     """A label, and the constants of which nothing says what they are: the registers of a kernel are those of its blocks."""
     from advisor.compiled.assumptions import shown_value
 
-    sides = [{name: shown_value(each.constexprs[name]) for name in each.invented if name in each.constexprs} for each in (base, head) if each]
+    known = [each for each in (base, head) if each is not None]
+    sides = [{name: shown_value(each.constexprs[name]) for name in each.invented if name in each.constexprs} for each in known]
     names = list(dict.fromkeys(name for side in sides for name in side))
     shown = [f"{name}={' → '.join(dict.fromkeys(side[name] for side in sides if name in side))}" for name in names[:MOST_SHOWN]]
     if len(names) > MOST_SHOWN:

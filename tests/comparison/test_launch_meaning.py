@@ -293,3 +293,23 @@ def test_of_many_files_that_launch_it_alike_the_first_are_named(repository, pred
     named = "use/run_0.py, use/run_1.py, use/run_2.py and 2 more files"
     assert f"The kernel is the same; how {named} launch it changed: what num_warps=settings(n)[1] comes from." in subject.notes
     assert f"{named} are unchanged; what they import changed with ops/helpers.py." in subject.notes
+
+
+def test_constants_that_were_guessed_are_named(repository, predictor):
+    """The launch computes its block: the registers are those of a guessed one."""
+    pytest.importorskip("triton")
+    text = KERNEL.replace("num_warps=warps", "num_warps=4").replace("tl.constexpr = 1024", "tl.constexpr")
+    found = compared(repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text},
+                     compiling=True)  # fmt: skip
+    (row,) = found.subjects[0].resources
+    assert row.label == "num_warps=4 → 16, BLOCK=64 (guessed)"
+
+
+def test_the_table_that_a_hint_names_is_that_of_the_kernel(repository, predictor):
+    head = {"ops/scale.py": KERNEL.replace("num_warps=warps", "num_warps=2")}
+    (subject,) = compared(repository, predictor, head).subjects
+    (hint,) = (note for note in subject.notes if note.startswith("No prediction"))
+    table = hint.partition("add ")[2].partition(" with family")[0]
+    said = f'{table}\nfamily = "elementwise"\nop = "scale"\nproblems = [{{B = 64, H = 4096}}]\n'
+    (subject,) = compared(repository, predictor, head, {**BASE, "advisor.toml": said}).subjects
+    assert not any("which family it is" in note for note in subject.notes)
