@@ -310,9 +310,9 @@ class Tuner(Tunable):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has of this kernel: all but the lock, and what reads its calls."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_hot", "_decided", "_launched", "serial")} | {
-            "decided": dict(self._decided) if isinstance(self._decided, Decided) else self._decided
-        }
+        own = ("_lock", "_hot", "_decided", "_launched", "serial")
+        decided = dict(self._decided) if isinstance(self._decided, Decided) else self._decided
+        return {name: value for name, value in self.__dict__.items() if name not in own} | {"decided": decided}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         decided = state.pop("decided")
