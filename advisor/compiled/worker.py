@@ -149,14 +149,20 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
         sys.path.remove(str(folder))
 
 
-def decode(value: Any) -> Any:
-    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"} and tuples as {"tuple": [...]}."""
+def decode(value: Any, module: types.ModuleType) -> Any:
+    """A constant of a request: JSON, with types of triton as {"dtype": "fp32"}, tuples as {"tuple": [...]}, and functions of the rebuilt
+    module as {"function": name}."""
+    if isinstance(value, dict) and "function" in value:
+        function = vars(module)[value["function"]]
+        if type(function).__name__ not in ("JITFunction", "ConstexprFunction"):
+            raise RefusedError(value["function"])
+        return function
     if isinstance(value, dict) and "dtype" in value:
         import triton.language as tl
 
         return getattr(tl, value["dtype"])
     if isinstance(value, dict) and "tuple" in value:
-        return tuple(decode(v) for v in value["tuple"])
+        return tuple(decode(v, module) for v in value["tuple"])
     if isinstance(value, dict) and "float" in value:
         return float(value["float"])
     return value
@@ -180,7 +186,7 @@ def handle(request: dict[str, Any]) -> dict[str, Any]:
         block_pointers().provide()
         module = load(Path(folder), request["modules"], request["entry"], request["kernel"])
         function = vars(module)[request["kernel"]]
-        constants = {name: decode(value) for name, value in request["constexprs"].items()}
+        constants = {name: decode(value, module) for name, value in request["constexprs"].items()}
         attributes = {tuple(path): value for path, value in request["attrs"]}
         source = ASTSource(fn=function, signature=request["signature"], constexprs=constants, attrs=attributes)
         if request.get("only") == "ttir":

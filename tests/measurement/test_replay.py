@@ -205,6 +205,36 @@ print(json.dumps({{name: [before[name].flatten().tolist(), each.flatten().tolist
     return json.loads(done.stdout)
 
 
+GIVEN = """
+import torch
+import triton
+import triton.language as tl
+import acts
+
+@triton.jit
+def twice(x):
+    return 2 * x
+
+@triton.jit
+def given(x_ptr, y_ptr, n, F: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(y_ptr + offsets, F[0](F[1](x)) + F[2](x), mask=offsets < n)
+
+given[(2,)](torch.randn(40), torch.empty(40), 40, F=(twice, acts.cube, tl.sigmoid), BLOCK=32)
+"""
+
+
+def test_a_launch_with_functions_as_constants_is_replayed_with_them(tmp_path):
+    (tmp_path / "acts.py").write_text("import triton\nimport triton.language as tl\n@triton.jit\ndef cube(x):\n    return x * x * x\n")
+    record, _ = recorded_run(tmp_path, GIVEN)
+    (tmp_path / "acts.py").unlink()
+    (launch,), left_out = recorded_launches(record, tmp_path / "replay", problem_of_record)
+    tensors = replayed(launch)
+    x, y = (torch.tensor(tensors[name][1]) for name in ("x_ptr", "y_ptr"))
+    assert not left_out and torch.allclose(y, 2 * x**3 + x.sigmoid(), atol=1e-5)
+
+
 def test_a_launch_whose_indices_were_not_recorded_is_left_out_and_what_to_do_is_said(recorded, tmp_path, capsys):
     def change(line):
         line.pop("contents", None)
