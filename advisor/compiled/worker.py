@@ -79,6 +79,7 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
 
     Names that the kernel assigns itself shadow globals; a chain is refused all the same, which is the safe side.
     """
+    check_held(module)
     tree = ast.parse(text)
     inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -112,6 +113,34 @@ def check_chains(module: types.ModuleType, text: str, kernel: str = "") -> None:
             raise RefusedError(".".join((inner.id, *parts)))
 
 
+def check_held(module: types.ModuleType) -> None:
+    """Refuse what globals and defaults hold within them: of a parameter or of an element, no chain tells where its attributes lead."""
+    for name, value in vars(module).items():
+        if name.startswith("__") or isinstance(value, types.ModuleType):
+            continue
+        if isinstance(value, (tuple, list, dict)) or type(value).__name__ == "constexpr":
+            harmless(value, name)
+        function = getattr(value, "fn", value)
+        if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+            for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+                harmless(default, f"a default of {name}")
+
+
+def harmless(value: Any, what: str) -> None:
+    """Raise where a value is, or holds, a module or a callable from elsewhere: a kernel that is given it could ask it for anything."""
+    if isinstance(value, dict):
+        value = (*value, *value.values())
+    if type(value).__name__ == "constexpr":
+        value = value.value
+    if isinstance(value, (tuple, list)):
+        for each in value:
+            harmless(each, what)
+    elif isinstance(value, types.ModuleType):
+        raise RefusedError(f"{what}, a module,")
+    else:
+        allowed(value, getattr(value, "__name__", ""), what)
+
+
 def allowed(value: Any, name: str, chain: str) -> None:
     """Raise where `value` is a module outside triton.language (`math` and rebuilt ones aside), or a callable from elsewhere."""
     if isinstance(value, types.ModuleType):
@@ -120,7 +149,7 @@ def allowed(value: Any, name: str, chain: str) -> None:
         return
     if callable(value) and not isinstance(value, type):
         home = str(getattr(value, "__module__", "") or "")
-        if type(value).__name__ in ("JITFunction", "constexpr", "dtype", "ConstexprFunction"):
+        if type(value).__name__ in ("JITFunction", "InterpretedFunction", "constexpr", "dtype", "ConstexprFunction"):
             return
         if name not in ALLOWED_TRITON and not home.startswith(("triton.language", "rebuilt_")) and home != "math":
             raise RefusedError(chain)
@@ -140,13 +169,18 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
     importlib.invalidate_caches()
     sys.path.insert(0, str(folder))
     try:
-        module = importlib.import_module(entry)
-        for name, text in modules.items():
-            if not name.endswith("_prelude.py"):
-                check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
-        return module
+        return checked(modules, entry, kernel)
     finally:
         sys.path.remove(str(folder))
+
+
+def checked(modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
+    """The module that holds the kernel, imported, once nothing in any of the generated modules leads out of triton's language."""
+    module = importlib.import_module(entry)
+    for name, text in modules.items():
+        if not name.endswith("_prelude.py"):
+            check_chains(importlib.import_module(name[:-3]), text, kernel if name[:-3] == entry else "")
+    return module
 
 
 def decode(value: Any, module: types.ModuleType) -> Any:
@@ -160,7 +194,9 @@ def decode(value: Any, module: types.ModuleType) -> Any:
     if isinstance(value, dict) and "dtype" in value:
         import triton.language as tl
 
-        return getattr(tl, value["dtype"])
+        named = getattr(tl, value["dtype"])
+        harmless(named, f"tl.{value['dtype']}")
+        return named
     if isinstance(value, dict) and "tuple" in value:
         return tuple(decode(v, module) for v in value["tuple"])
     if isinstance(value, dict) and "float" in value:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compiled.recorder.hook import MAX_CONTENT
+from advisor.compiled.worker import checked, decode
 from advisor.configs.launches import LaunchRecords, RecordedLaunch, read_launches
 from advisor.configs.literal_values import Passed, Symbol, passed_in
 from advisor.configs.rebuild import MODULE_PREFIX, rebuild
@@ -327,7 +328,7 @@ def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 def prepare(launch: Mapping[str, Any], inputs: Mapping[str, Any], folder: Path) -> Callable[[], tuple]:
     """The launch, as it was recorded."""
-    module = _module(folder, launch["module"])
+    module = _module(folder, launch["module"], launch["kernel"])
     kernel = getattr(module, launch["kernel"])
     constants = {name: _value(value, module) for name, value in launch["constexprs"].items()}
     arguments = {**launch["arguments"], **constants, **inputs["tensors"]}
@@ -354,22 +355,24 @@ def _value(value: Any, module: Any) -> Any:
     if isinstance(value, Mapping) and "function" in value:
         return getattr(module, str(value["function"]))
     if isinstance(value, Mapping) and "symbol" in value:
-        from triton import language
-
-        return getattr(language, str(value["symbol"]).rsplit(".", 1)[-1])
+        return decode({"dtype": str(value["symbol"]).rsplit(".", 1)[-1]}, module)
     if isinstance(value, Mapping) and "tuple" in value:
         return tuple(_value(each, module) for each in value["tuple"])
     return value
 
 
-def _module(folder: Path, module: str) -> Any:
-    """The module of a rebuilt kernel. Every launch's have the same names: each is imported from its own folder, and only from there."""
+def _module(folder: Path, module: str, kernel: str) -> Any:
+    """The module of a rebuilt kernel. Every launch's have the same names: each is imported from its own folder, and only from there.
+
+    Raises:
+        RefusedError: Something in it leads out of triton's language.
+    """
     for known in [each for each in sys.modules if each.startswith(MODULE_PREFIX)]:
         del sys.modules[known]
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
-        return importlib.import_module(module)
+        return checked({path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}, module, kernel)
     finally:
         sys.path.remove(str(folder))
 

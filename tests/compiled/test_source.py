@@ -13,7 +13,7 @@ from advisor.compiled.inference import Given, guesses
 from advisor.compiled.kernel import Target
 from advisor.compiled.launch import KernelLaunch, inspect_launch
 from advisor.configs.heuristics import heuristic_values
-from advisor.configs.literal_values import Constexpr
+from advisor.configs.literal_values import Constexpr, Symbol
 from advisor.configs.literals import MAX_ITEMS, NotLiteralError
 from advisor.configs.rebuild import RebuildError, rebuild
 from advisor.configs.source import parse_source
@@ -151,6 +151,41 @@ def test_hostile_kernels_do_not_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(AdvisorError):
         inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
     assert not mark.exists()
+
+
+HELPER = "@triton.jit\ndef helper(m: tl.constexpr = {}):\n    {}\n"
+HELD = {  # what is defined above, the kernel's parameter, its body, and what is given for the parameter
+    "default": ("", "N: tl.constexpr = tl.core", "N.builtins.open('PWNED', 'w')", None),
+    "default of a helper": (HELPER.format("tl.core", "m.builtins.open('PWNED', 'w')"), "N", "helper()", None),
+    "function as a default": (HELPER.format("tl.core.builtins.open", "m('PWNED', 'w')"), "N", "helper()", None),
+    "global": ("HOLDS = tl.constexpr((tl.core, 1))\n", "N", "HOLDS[0].builtins.open('PWNED', 'w')", None),
+    "constant": ("", "N: tl.constexpr", "N.builtins.open('PWNED', 'w')", Symbol("tl.core")),
+    "constant in a tuple": ("", "N: tl.constexpr", "N[0].builtins.open('PWNED', 'w')", (Symbol("tl.core"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(HELD))
+def test_hostile_constants_lead_nowhere(name: str, tmp_path: Path) -> None:
+    """Of a parameter, no chain tells where its attributes lead: what holds a module, or a function from elsewhere, is given to none."""
+    pytest.importorskip("triton")
+    mark = tmp_path / "PWNED"
+    above, parameter, body, given = HELD[name]
+    text = f"{HEAD}{above}@triton.jit\ndef k(x, {parameter}):\n    {body}\n    tl.store(x, 1.0)\n".replace("PWNED", str(mark))
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(constexprs={"N": given} if given else {}))
+    with pytest.raises(CompileError, match="is not triton's language"):
+        inspect_launch(launch, Target(backend="cuda", arch=90), POOL, sass=False)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("given", ["tl.float16", "tl.sigmoid", "tl.exp"])
+def test_types_and_functions_of_triton_can_be_given(given: str, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    use = "tl.load(x).to(N)" if given == "tl.float16" else "N(tl.load(x))"
+    text = f"{HEAD}@triton.jit\ndef k(x, N: tl.constexpr = {given}):\n    tl.store(x, {use})\n"
+    for constants in ({}, {"N": Symbol(given)}):
+        asked = Given(types={"x": "*fp32"}, constexprs=constants)
+        launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=asked)
+        assert "tt.store" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
 
 
 def test_defaults_decorators_and_annotations_do_not_run(tmp_path: Path) -> None:

@@ -168,6 +168,24 @@ def test_odd_and_hostile_records(recorded, tmp_path, capsys, kind):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("root", ["tl.core", "KIND"])
+def test_what_a_hostile_record_asks_of_a_module_is_not_done(recorded, tmp_path, monkeypatch, capsys, root):
+    """Neither by a name in its source nor by a constant, although the interpreter runs all that was rebuilt."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    mark = tmp_path / "opened"
+
+    def change(line):
+        if "launch" in line and root == "KIND":
+            line["constexprs"]["KIND"] = {"dtype": "core"}
+        elif "text" in line:
+            line["text"] = line["text"].replace("    x = tl.load", f"    {root}.builtins.open({str(mark)!r}, 'w')\n    x = tl.load")
+
+    output = tmp_path / "rows.csv"
+    assert main(["measure", changed(recorded[0], tmp_path, change), "--device", "fake,execute=1", "--rounds", "2", "-o", str(output)]) == 3
+    assert [row["status"] for row in rows_of(output)] == ["crash"] * 2 and not mark.exists()
+    assert "RefusedError: tl.core" in capsys.readouterr().out
+
+
 def test_options_that_a_record_leaves_no_room_for(recorded, tmp_path, capsys):
     output = ["--device", "fake", "-o", str(tmp_path / "rows.csv")]
     assert main(["measure", str(recorded[0]), "--tokens", "4", *output]) == 2
