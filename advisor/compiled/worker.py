@@ -35,6 +35,9 @@ ALLOWED_TRITON = {"cdiv", "next_power_of_2", "language", "constexpr", "jit"}
 class RefusedError(Exception):
     """The kernel names something that is not triton's language."""
 
+    def __repr__(self) -> str:
+        return f"refused: {self} is not triton's language, and would run Python while compiling"  # as Triton's own error quotes it
+
 
 class AbsentError(RefusedError):
     """The kernel names something that a module of triton's language does not have: another version's.
@@ -174,8 +177,45 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
         sys.path.remove(str(folder))
 
 
+def guard_attributes() -> None:
+    """Hold what an attribute turns out to be to triton's language wherever a kernel that is compiled asks for one: also of a parameter, of
+    an element and of a result, where no chain of names tells beforehand what is asked."""
+    from triton.compiler.code_generator import CodeGenerator
+
+    original = CodeGenerator.visit_Attribute
+    if getattr(original, "guards", False):
+        return
+
+    def visit_Attribute(self: Any, node: ast.Attribute) -> Any:
+        value = original(self, node)
+        try:
+            check_attribute(value, node.attr)
+        except RefusedError:
+            raise RefusedError(ast.unparse(node)) from None
+        return value
+
+    visit_Attribute.guards = True  # type: ignore[attr-defined]
+    CodeGenerator.visit_Attribute = visit_Attribute
+
+
+def check_attribute(value: Any, name: str) -> None:
+    """Raise where an attribute is a namespace, or a function that is neither triton's nor a method of a plain value.
+
+    A jitted function's own methods and its `fn`, which would be called as Python, are none of those.
+    """
+    plain = isinstance(value, types.BuiltinMethodType) and isinstance(value.__self__, (bool, int, float, str, tuple, list))
+    if plain or type(value).__name__ in ("BoundJITMethod", "BoundConstexprFunction"):
+        return
+    if isinstance(value, (dict, types.MappingProxyType)):
+        raise RefusedError(name)
+    if isinstance(value, types.FunctionType) and value.__module__.startswith("rebuilt_"):
+        raise RefusedError(name)
+    allowed(value, name, name)
+
+
 def checked(modules: dict[str, str], entry: str, kernel: str) -> types.ModuleType:
     """The module that holds the kernel, imported, once nothing in any of the generated modules leads out of triton's language."""
+    guard_attributes()
     module = importlib.import_module(entry)
     for name, text in modules.items():
         if not name.endswith("_prelude.py"):
@@ -418,7 +458,7 @@ def main() -> None:
 
             answer = {"error": error.reason(__version__), "kind": error.kind}
         except RefusedError as error:
-            answer = {"error": f"refused: {error} is not triton's language, and would run Python while compiling", "kind": "refused"}
+            answer = {"error": repr(error), "kind": "refused"}
         except ImportError as error:
             kind = "missing" if (error.name or "").split(".")[0] == "triton" and "triton" not in sys.modules else "failed"
             answer = {"error": reason(error), "kind": kind}

@@ -154,14 +154,21 @@ def test_hostile_kernels_do_not_run(name: str, tmp_path: Path) -> None:
 
 
 HELPER = "@triton.jit\ndef helper(m: tl.constexpr = {}):\n    {}\n"
+OPENED = "builtins.open('PWNED', 'w')"
+ASKED = f"m.get_capture_scope().get('tl').core.{OPENED}"
 HELD = {  # what is defined above, the kernel's parameter, its body, and what is given for the parameter
-    "default": ("", "N: tl.constexpr = tl.core", "N.builtins.open('PWNED', 'w')", None),
-    "default of a helper": (HELPER.format("tl.core", "m.builtins.open('PWNED', 'w')"), "N", "helper()", None),
+    "default": ("", "N: tl.constexpr = tl.core", f"N.{OPENED}", None),
+    "default of a helper": (HELPER.format("tl.core", f"m.{OPENED}"), "N", "helper()", None),
     "function as a default": (HELPER.format("tl.core.builtins.open", "m('PWNED', 'w')"), "N", "helper()", None),
-    "global": ("HOLDS = tl.constexpr((tl.core, 1))\n", "N", "HOLDS[0].builtins.open('PWNED', 'w')", None),
-    "constant": ("", "N: tl.constexpr", "N.builtins.open('PWNED', 'w')", Symbol("tl.core")),
-    "constant in a tuple": ("", "N: tl.constexpr", "N[0].builtins.open('PWNED', 'w')", (Symbol("tl.core"),)),
-}  # fmt: skip
+    "global": ("HOLDS = tl.constexpr((tl.core, 1))\n", "N", f"HOLDS[0].{OPENED}", None),
+    "constant": ("", "N: tl.constexpr", f"N.{OPENED}", Symbol("tl.core")),
+    "constant in a tuple": ("", "N: tl.constexpr", f"N[0].{OPENED}", (Symbol("tl.core"),)),
+    "method of a function": ("", "N: tl.constexpr = tl.sigmoid", f"N.get_capture_scope().get('core').{OPENED}", None),
+    "method of a helper": (HELPER.format("1", ASKED), "N", "helper(helper)", None),
+    "Python of a helper": (
+        HELPER.format("1", ASKED.replace("m.", "m.value.")) + "@triton.jit\ndef other(m):\n    m.fn(m)\n", "N", "other(helper)", None
+    ),
+}
 
 
 @pytest.mark.parametrize("name", list(HELD))
@@ -186,6 +193,15 @@ def test_types_and_functions_of_triton_can_be_given(given: str, tmp_path: Path) 
         asked = Given(types={"x": "*fp32"}, constexprs=constants)
         launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=asked)
         assert "tt.store" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
+
+
+@pytest.mark.parametrize(("default", "length"), [("(2, 3)", 2), ("[2, 3]", 2), ("()", 0)])
+def test_defaults_are_kept_in_their_place(default: str, length: int, tmp_path: Path) -> None:
+    """One that is left out before another makes a header that is no Python."""
+    pytest.importorskip("triton")
+    text = f"{HEAD}@triton.jit\ndef k(x, S: tl.constexpr = {default}, B: tl.constexpr = 64):\n    tl.store(x + tl.arange(0, B), len(S))\n"
+    launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(types={"x": "*i32"}))
+    assert f"dense<{length}> : tensor<64xi32>" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
 
 
 def test_defaults_decorators_and_annotations_do_not_run(tmp_path: Path) -> None:
