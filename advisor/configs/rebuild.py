@@ -297,7 +297,7 @@ def _plain_header(node: ast.FunctionDef, block: list[str], module: _Module) -> l
             text += ": tl.constexpr"
         elif parameter is not None and parameter.annotation in _TYPE_ANNOTATIONS:
             text += f": {parameter.annotation!r}"
-        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), Symbol, Constexpr)):
+        if parameter is not None and isinstance(parameter.default, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr)):
             text += f"={_expression(parameter.default, module.source, module, node.lineno)}"
         parts.append(text)
     if node.args.kwonlyargs and node.args.vararg is None:

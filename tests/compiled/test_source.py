@@ -197,9 +197,9 @@ def test_types_and_functions_of_triton_can_be_given(given: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(("default", "length"), [("(2, 3)", 2), ("[2, 3]", 2), ("()", 0)])
 def test_defaults_are_kept_in_their_place(default: str, length: int, tmp_path: Path) -> None:
-    """One that is left out before another makes a header that is no Python."""
+    """One that is left out after another makes a header that is no Python."""
     pytest.importorskip("triton")
-    text = f"{HEAD}@triton.jit\ndef k(x, S: tl.constexpr = {default}, B: tl.constexpr = 64):\n    tl.store(x + tl.arange(0, B), len(S))\n"
+    text = f"{HEAD}@triton.jit\ndef k(x, B: tl.constexpr = 64, S: tl.constexpr = {default}):\n    tl.store(x + tl.arange(0, B), len(S))\n"
     launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(types={"x": "*i32"}))
     assert f"dense<{length}> : tensor<64xi32>" in inspect_launch(launch, SM_90, POOL, sass=False).compiled.ttir
 
