@@ -178,8 +178,8 @@ def load(folder: Path, modules: dict[str, str], entry: str, kernel: str) -> type
 
 
 def guard_attributes() -> None:
-    """Hold what an attribute turns out to be to triton's language wherever a kernel that is compiled asks for one: also of a parameter, of
-    an element and of a result, where no chain of names tells beforehand what is asked."""
+    """Hold what an attribute turns out to be to triton's language wherever a rebuilt kernel asks for one while it is compiled: also of a
+    parameter, of an element and of a result, where no chain of names tells beforehand what is asked."""
     from triton.compiler.code_generator import CodeGenerator
 
     original = CodeGenerator.visit_Attribute
@@ -188,6 +188,8 @@ def guard_attributes() -> None:
 
     def visit_Attribute(self: Any, node: ast.Attribute) -> Any:
         value = original(self, node)
+        if not str(self.gscope.get("__name__", "rebuilt_")).startswith("rebuilt_"):  # triton's own, or a kernel that was imported
+            return value
         try:
             check_attribute(value, node.attr)
         except RefusedError:
