@@ -372,7 +372,8 @@ def _module(folder: Path, module: str, kernel: str) -> Any:
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
-        return checked({path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}, module, kernel)
+        texts = {path.name: path.read_text(encoding="utf-8", errors="surrogatepass") for path in folder.glob(f"{MODULE_PREFIX}*.py")}
+        return checked(texts, module, kernel)
     finally:
         sys.path.remove(str(folder))
 
